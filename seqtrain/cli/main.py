@@ -14,7 +14,7 @@ from typing import NoReturn
 from seqtrain import terminal
 from seqtrain.config.trust import trusting
 from seqtrain.distributed.ranks import check_place, rank_info
-from seqtrain.errors import UserError, did_you_mean, refuse_tilde
+from seqtrain.errors import RunFailed, UserError, did_you_mean, refuse_tilde
 from seqtrain.runs.working_folder import distrust
 from seqtrain.training import quick_imports
 from seqtrain.training.callbacks.signals import Interrupted, Signals
@@ -183,6 +183,8 @@ def _tell(error: Exception) -> int:
         return 0
     if isinstance(error, terminal.OutputLost):
         terminal.tell(f"error: standard output {error}, so the result could not be told")
+    elif isinstance(error, RunFailed):
+        terminal.tell(f"error: {error}")
     elif (hook := _failed_hook(error)) is not None and not os.environ.get("SEQTRAIN_DEBUG"):
         terminal.tell(f"error: {hook}; SEQTRAIN_DEBUG=1 shows the traceback")
     else:

@@ -70,7 +70,8 @@ def _parser() -> Parser:
         "On a terminal control characters of an answer are spelled out; in a file or a pipe it is as it is.\n"
         "  next_token    continues them by sampling; without any, starts from nothing; with --score measures them\n"
         "  masked_lm     fills in each [MASK]; with --score measures them, each token hidden in turn\n"
-        "  sentiment     says their labels\n"
+        "  bidirectional_lm  with --score measures them, in both directions\n"
+        "  sentiment, regress, tag  say their labels, their numbers, a label for each word\n"
         "  translation   translates them\n"
         "  forecast      continues the series of --input, a table of csv, tsv, parquet or jsonl\n"
         "A task of others does what it says; --option sets what it takes.",

@@ -141,7 +141,8 @@ def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: in
     """UserError where there is nothing to go on from, or nothing left to do after `step`."""
     if not step and listed(run.checkpoints, "step-*.ckpt"):  # whether they are worth nothing, the user decides
         raise UserError(
-            f"run {run.path}: no checkpoint is sound; delete {run.checkpoints}/step-*.ckpt to begin again at step 0"
+            f"run {run.path}: no checkpoint is sound; move {run.checkpoints}/step-*.ckpt elsewhere to begin again at "
+            "step 0"
         )
     limit, summary = config.trainer.max_steps, run.summary
     if isinstance(limit, int) and limit < step:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import say
 from seqtrain.cli.leak_check import check_leaks, say_leaks_unknown
 from seqtrain.data.preprocess import Preprocessor
+from seqtrain.distributed import ranks
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import SUMMARY, Run
+from seqtrain.runs.identity import LIMITS, decisive, shown
 from seqtrain.runs.summary import Summary
 from seqtrain.training.data import make_data
 from seqtrain.training.splits import Data
@@ -32,8 +34,9 @@ def read_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Path |
         )
     missing = Preprocessor.missing(run.path, recorded)
     known = None if missing else Preprocessor.load(run.path, recorded)  # all or none: they are made together
-    data = make_data(config, ("train", "validation"), say, known, summary.data)
+    data = ranks.run_on_all(lambda: make_data(config, ("train", "validation"), say, known, summary.data))
     hashes = {split: rows.hash for split, rows in data.rows.items()} | data.preprocessor.hashes
+    _check_same_on_all(config, hashes)
     # Another text or vocabulary would go on with weights that mean something else, and nobody would see it.
     for name, value in recorded.items():
         if name in data.preprocessor.hashes and hashes[name] != value:
@@ -57,3 +60,20 @@ def read_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Path |
         if run.writes:
             data.preprocessor.save(run.path)
     return data
+
+
+def _check_same_on_all(config: DictConfig, hashes: dict[str, str]) -> None:
+    """Raise UserError where another process of the run has other options or data than the first."""
+    from omegaconf import OmegaConf
+
+    plain: Any = OmegaConf.to_container(config, resolve=True)  # what the environment of each process says
+    own = decisive(plain) | {f"trainer.{name}": plain["trainer"][name] for name in LIMITS}
+    own |= {f"the hash of {name}": value for name, value in hashes.items()}
+    first, *others = ranks.all_gather(own)
+    for rank, other in enumerate(others, 1):
+        for key in {**first, **other}:
+            if first.get(key) != other.get(key):
+                raise UserError(
+                    f"process {rank}: {key} is {shown(other.get(key))}, and {shown(first.get(key))} in process 0; "
+                    "give all processes the same options and data"
+                )

@@ -65,10 +65,25 @@ def strategy(rank_info: RankInfo, kind: Literal["auto", "ddp", "fsdp"]) -> Strat
     if rank_info.world == 1:
         return "auto"
     if kind == "fsdp":
-        return ModelParallelStrategy(
-            data_parallel_size=rank_info.world, tensor_parallel_size=1, save_distributed_checkpoint=False
-        )
+        return Sharded(data_parallel_size=rank_info.world, tensor_parallel_size=1, save_distributed_checkpoint=False)
     return DDPStrategy(broadcast_buffers=False, gradient_as_bucket_view=True)
+
+
+class Sharded(ModelParallelStrategy):
+    """FSDP2 whose checkpoints can be loaded for any optimizer: also one that keeps nothing for a weight, as SGD."""
+
+    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
+        """Load weights and optimizer; Lightning itself would look for the first entry of an empty state."""
+        (saved,) = torch.load(checkpoint_path, mmap=True, weights_only=True)["optimizer_states"]
+        optimizers = self.optimizers
+        self.optimizers = optimizers if saved["state"] else []
+        try:
+            checkpoint = super().load_checkpoint(checkpoint_path, weights_only)
+        finally:
+            self.optimizers = optimizers
+        for group, other in zip(optimizers[0].param_groups, saved["param_groups"], strict=True):
+            group.update({**other, "params": group["params"]})  # torch makes lists of pairs
+        return checkpoint
 
 
 def shard(learner: nn.Module, mesh: DeviceMesh) -> None:

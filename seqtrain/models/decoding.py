@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
+from seqtrain.errors import NonFinite
 from seqtrain.models.base import SequenceModel, State
 from seqtrain.models.stepper import Stepper
 
@@ -85,6 +86,13 @@ def _last(tokens: list[int], count: int | None) -> list[int]:
     return tokens[-count:]
 
 
+def _sound(scores: Float[Tensor, "N V"]) -> Float[Tensor, "N V"]:
+    """Return the scores; raise NonFinite for nan or inf, from which any token would be taken without a word."""
+    if not bool((scores < torch.inf).all()):
+        raise NonFinite("the scores of the next token are no numbers: a weight of the model is, or overflows")
+    return scores
+
+
 def pick(
     logits: Float[Tensor, "B V"],
     draw: Float[Tensor, " B"],
@@ -94,9 +102,9 @@ def pick(
 ) -> Int[Tensor, " B"]:
     """One token of each row of scores by inverting the distribution's sum at `draw` in [0, 1)."""
     if temperature == 0:
-        return logits.argmax(-1)
+        return _sound(logits).argmax(-1)
     # In float64, where a sum over a large vocabulary still ends close to 1; stable, so that ties go the same way.
-    order = logits.double().div(temperature).sort(dim=-1, descending=True, stable=True)
+    order = _sound(logits).double().div(temperature).sort(dim=-1, descending=True, stable=True)
     probs = order.values.softmax(-1)
     if top_k is not None:
         probs[:, top_k:] = 0
@@ -171,7 +179,7 @@ def _greedy(stepper: Stepper, logits: Logits, start: int, end: int, limits: Int[
     tokens = limits.new_full((len(limits), int(limits.max()) + 1), end)
     newest = torch.full_like(limits, start)
     for step in range(tokens.shape[1] - 1):
-        newest = logits(stepper.read(newest)).argmax(-1)
+        newest = _sound(logits(stepper.read(newest))).argmax(-1)
         tokens[lanes, step] = newest
         going_on = (newest != end) & (step + 1 < limits[lanes])
         if not going_on.any():
@@ -219,7 +227,7 @@ def _beam_search(
         log_probs=torch.zeros(len(limits), 1, dtype=torch.double, device=device),
     )
     for step in range(1, int(limits.max()) + 1):
-        scores = logits(stepper.read(beams.tokens[..., -1].flatten()))
+        scores = _sound(logits(stepper.read(beams.tokens[..., -1].flatten())))
         width = beams.tokens.shape[1]  # 1 before the first step, `beam` from then on
         beams, parents = _extend(beams, scores, beam)
         finished = (beams.tokens[..., -1] == end) | (beams.limits.unsqueeze(1) == step)

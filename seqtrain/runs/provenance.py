@@ -41,28 +41,30 @@ def mask_secrets(config: dict[str, Any]) -> dict[str, Any]:
     Fields called api_key, token or password become `***`, and `user:password@` of an address is left out. References
     such as `${oc.env:NAME}` stay: give it the unresolved config.
     """
-    return {key: _masked(value) if key == "logger" else value for key, value in config.items()}
+    return {**config, "logger": _masked(config["logger"])} if "logger" in config else config
 
 
 def mask_command(words: list[str]) -> list[str]:
     """Return a copy of a command line without the secrets of loggers."""
-    return [_masked_word(word) if word.lstrip("+").startswith("logger") else word for word in words]
+    return list(map(_masked_word, words))
 
 
 def _masked_word(word: str) -> str:
-    return word if "${" in word else PASSWORD.sub("", IN_WORD.sub(rf"\1\2{HIDDEN}", word))
+    if "${" in word or not word.lstrip("+").startswith("logger"):
+        return word
+    return PASSWORD.sub("", IN_WORD.sub(rf"\1\2{HIDDEN}", word))
 
 
-def _masked(value: Any) -> Any:
+def _masked(value: Any, key: str = "") -> Any:
+    if not value or (isinstance(value, str) and "${" in value):  # a reference tells where the secret is
+        return value
+    if key in SECRETS:
+        return HIDDEN
     if isinstance(value, dict):
-        # An empty field, or a reference that says where the secret is, tells nothing.
-        return {
-            key: HIDDEN if key in SECRETS and below and "${" not in str(below) else _masked(below)
-            for key, below in value.items()
-        }
+        return {name: _masked(below, name) for name, below in value.items()}
     if isinstance(value, list):
         return list(map(_masked, value))
-    return value if not isinstance(value, str) or "${" in value else PASSWORD.sub("", value)
+    return PASSWORD.sub("", value) if isinstance(value, str) else value
 
 
 def _cores() -> int | None:

@@ -20,7 +20,7 @@ from seqtrain.models.base import SequenceModel
 from seqtrain.runs.expected import Mismatch, alike, finite, in_range
 from seqtrain.runs.identity import shown
 from seqtrain.training.accumulators import LOSS
-from seqtrain.training.optimizer_check import SCHEDULED, check_groups, check_states
+from seqtrain.training.optimizer_check import SCHEDULED, check_optimizer
 
 if TYPE_CHECKING:
     from pytorch_lightning import Trainer
@@ -50,10 +50,10 @@ def check(saved: Any, path: Path, learner: Learner, trainer: Trainer, *, max_ste
         )
     try:
         _check(saved, learner, trainer, max_read)
-    except Mismatch as error:
+    except (Mismatch, KeyError, TypeError, AttributeError) as error:
         raise UserError(
-            f"checkpoint {path}: this run cannot go on from it: {error}; put the run's own file back, or remove it "
-            "and go on from the one before"
+            f"checkpoint {path}: this run cannot go on from it: {error}; put the run's own file back, or move it "
+            "elsewhere to go on from the one before"
         ) from None
 
 
@@ -79,8 +79,7 @@ def _check(saved: Any, learner: Learner, trainer: Trainer, max_read: int) -> Non
         schedulers, moving = [optimizer["lr_scheduler"]["scheduler"].state_dict()], SCHEDULED
         optimizer = optimizer["optimizer"]
     updates = step - saved["seqtrain"]["skipped"][0]
-    check_groups(saved["optimizer_states"], optimizer, moving)
-    check_states(saved["optimizer_states"][0], learner, step, updates)
+    check_optimizer(saved["optimizer_states"], optimizer, learner, moving, updates)
     alike(saved["lr_schedulers"], schedulers, "lr_schedulers")
     for scheduler in saved["lr_schedulers"]:
         finite(scheduler, "lr_schedulers")

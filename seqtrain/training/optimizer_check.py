@@ -24,71 +24,53 @@ SCHEDULED = ("lr", "momentum", "betas", "min_lr", "max_lr", "base_momentum", "ma
 """Entries of an optimizer's group that schedules of torch change as they go."""
 
 
-def check_groups(saved: Any, optimizer: Optimizer, moving: Sequence[str]) -> None:
-    """Groups as they were just made, but for what is `moving`: what schedules change as they go."""
-    expected = optimizer.state_dict()["param_groups"]
-    if len(saved) != 1 or not isinstance(saved[0], dict):
-        raise Mismatch("optimizer_states is not that of one optimizer")
-    # States are checked one by one: a weight that no gradient has reached has none.
-    alike({**saved[0], "state": {}}, {"state": {}, "param_groups": expected}, "optimizer_states")
-    for number, (group, own) in enumerate(zip(saved[0]["param_groups"], expected, strict=True)):
-        place = f"optimizer_states: group {number}"
-        finite(group, place)
-        # Of what schedules change only the kind is known, and that a rate is no step uphill.
-        for key in own.keys() - {*moving, "params"}:
-            if group[key] != own[key]:
-                raise Mismatch(f"{place}: {key} is {shown(group[key])}, and this run has {own[key]}")
-        if not group["lr"] >= 0:
-            raise Mismatch(f"{place}: lr is {group['lr']}")
+def check_optimizer(saved: Any, optimizer: Optimizer, learner: Learner, moving: Sequence[str], updates: int) -> None:
+    """Raise Mismatch unless this optimizer, with these hyperparameters, could have written what was saved.
 
-
-def check_states(saved: dict[str, Any], learner: Learner, step: int, updates: int) -> None:
-    """For each weight the moments that this optimizer keeps for one of its shape.
-
-    `updates`: the steps without those that were skipped.
+    Args:
+        saved: The list of optimizer states of a checkpoint.
+        optimizer: The run's own, just made.
+        learner: Holds the weights, and makes the optimizer.
+        moving: Hyperparameters that schedules change.
+        updates: The steps without those that were skipped.
     """
-    keys = list(itertools.chain.from_iterable(group["params"] for group in saved["param_groups"]))
-    states = saved["state"]
-    if not isinstance(states, dict) or len(set(keys)) < len(keys) or not states.keys() <= set(keys):
-        raise Mismatch("optimizer_states: holds moments of weights that are in no group, or in two")
+    place = "optimizer_states"
+    if len(saved) != 1 or not isinstance(saved[0], dict):
+        raise Mismatch(f"{place} is not that of one optimizer")
+    finite(saved, place)
+    groups, states = saved[0]["param_groups"], saved[0]["state"]
+    # Weights are counted only: FSDP numbers them otherwise, or names them.
+    found, expected = (list(map(_counted, each)) for each in (groups, optimizer.param_groups))
+    alike(found, expected, f"{place}: param_groups")
+    for number, (group, own) in enumerate(zip(found, expected, strict=True)):
+        for key in own.keys() - set(moving):
+            if group[key] != own[key]:
+                raise Mismatch(f"{place}: group {number}: {key} is {shown(group[key])}, and this run has {own[key]}")
+    keys = itertools.chain.from_iterable(group["params"] for group in groups)
     names = {id(weight): name for name, weight in learner.named_parameters()}
-    expected: dict[Any, dict[str, Any]] = {}  # made once for all weights of a group that are alike
-    remaining = iter(keys)
-    for number, group in enumerate(_groups(learner)):
-        for weight in group["params"]:
-            key, kind = next(remaining), (number, weight.shape, weight.dtype)
-            if key not in states:
-                continue
-            if kind not in expected:
-                expected[kind] = _moments(learner, group, weight)
-            _check_moments(states[key], expected[kind], updates, f"optimizer_states: {names[id(weight)]}")
-    if not states and updates > 0 and _keeps_moments(learner):
-        raise Mismatch(f"optimizer_states: holds no moments, after {step} steps")
+    moments: dict[Any, dict[str, Any]] = {}  # made once for all weights of a group that are alike
+    for number, group in enumerate(parameter_groups(learner.model, learner.task, learner.layer_decay)):
+        for weight, key in zip(group["params"], keys, strict=False):
+            kind = number, weight.shape, weight.dtype
+            if kind not in moments:
+                moments[kind] = _moments(learner, group, weight)
+            if key in states:  # a weight that no gradient has reached has none
+                alike(states[key], moments[kind], f"{place}: {names[id(weight)]}")
+    if not states and updates > 0 and any(moments.values()):
+        raise Mismatch(f"{place}: holds no moments, after {updates} updates")
 
 
-def _groups(learner: Learner) -> list[dict[str, Any]]:
-    return parameter_groups(learner.model, learner.task, learner.layer_decay)
-
-
-def _keeps_moments(learner: Learner) -> bool:
-    """Whether the optimizer keeps anything for any weight."""
-    return any(_moments(learner, group, weight) for group in _groups(learner) for weight in group["params"])
+def _counted(group: dict[str, Any]) -> dict[str, Any]:
+    """Return a group with the number of its weights; pairs as lists, as FSDP keeps those that it has loaded."""
+    counted = {key: list(value) if isinstance(value, tuple) else value for key, value in group.items()}
+    return {**counted, "params": len(group["params"])}
 
 
 def _moments(learner: Learner, group: dict[str, Any], weight: Tensor) -> dict[str, Any]:
-    """What the optimizer keeps for such a weight: that of a step on zeros in its place."""
+    """Return what the optimizer keeps for such a weight: that of a step on zeros in its place."""
     assert learner.make_optimizer is not None
     zeros = torch.nn.Parameter(torch.zeros(weight.shape, dtype=weight.dtype))
     zeros.grad = torch.zeros_like(zeros)
     optimizer = learner.make_optimizer([{**group, "params": [zeros]}])
     optimizer.step(lambda: torch.zeros(()))  # type: ignore[arg-type]
     return dict(optimizer.state[zeros])
-
-
-def _check_moments(saved: Any, expected: dict[str, Any], updates: int, place: str) -> None:
-    if not isinstance(saved, dict):
-        raise Mismatch(f"{place} is no moments")
-    alike(saved, expected, place)
-    finite(saved, place)
-    if not 1 <= float(saved.get("step", 1)) <= updates:
-        raise Mismatch(f"{place}: step is {float(saved['step']):g} after {updates} updates")

@@ -163,7 +163,10 @@ def test_a_run_without_a_sound_checkpoint_is_refused(finished: Path, seqtrain: S
         flip(path)
     answer = seqtrain("resume", "run", "trainer.max_steps=40", cwd=finished.parent)
     assert answer.rc == 2
-    assert "error: run run: no checkpoint is sound; delete run/checkpoints/step-*.ckpt to begin again" in answer.err
+    assert (
+        "error: run run: no checkpoint is sound; move run/checkpoints/step-*.ckpt elsewhere to begin again"
+        in answer.err
+    )
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -157,6 +158,27 @@ def test_a_checksum_sees_every_bit_and_the_order() -> None:
     found = {checksum([one, two]), checksum([two, one]), checksum([other, two]), checksum([one]), checksum([two])}
     assert len(found) == 5
     assert checksum([one.clone(), two.clone()]) == checksum([one, two])
+
+
+@pytest.mark.long
+def test_processes_that_read_other_text_train_nothing(tmp_path: Path, seqtrain: Seqtrain) -> None:
+    for rank in range(2):
+        corpus(tmp_path, lines=200 + rank).joinpath("corpus.txt").rename(tmp_path / f"{rank}.txt")
+    answer = seqtrain(*TRAIN, "data.path=${oc.env:RANK,0}.txt", "run_dir=run", cwd=tmp_path)
+    assert answer.rc == 2
+    (line,) = [line for line in answer.err.splitlines() if "error" in line]
+    assert re.match(r"error: process 1: the hash of train is .*, and .* in process 0; give all processes", line)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_shards_are_resumed_as_often_as_asked(optimizer: str, tmp_path: Path, seqtrain: Seqtrain) -> None:
+    words = ("verify-resume", *TRAIN[1:], "trainer.strategy=fsdp", f"optimizer={optimizer}", "schedule=plateau")
+    limits = ("trainer.max_steps=30", "trainer.validate_every=6", "trainer.checkpoint_every=5")
+    answer = seqtrain(*words, *limits, "--kills", "3", cwd=corpus(tmp_path))
+    assert answer.rc == 0, answer.err
+    assert "equal to the bit" in answer.out
 
 
 class Dying:

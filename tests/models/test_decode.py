@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from seqtrain.errors import NonFinite
 from seqtrain.models.base import Capability, SequenceModel
-from seqtrain.models.decoding import decode
+from seqtrain.models.decoding import decode, pick
 from seqtrain.tasks.translation import target_embedding
 from seqtrain.training.model_and_task import make_model
 from tests.support.model_cases import START, VOCABULARY, Case, cases, mixtures_long, some_tokens
@@ -241,3 +242,10 @@ def test_what_beam_search_finds_in_a_language_that_can_be_reckoned(length_penalt
         length_penalty=length_penalty,
     )
     assert target == expected
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_no_token_is_taken_from_scores_that_are_no_numbers(value: float, temperature: float) -> None:
+    with pytest.raises(NonFinite, match="scores of the next token are no numbers"):
+        pick(torch.tensor([[0.0, value]]), torch.tensor([0.5]), temperature, None, None)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import torch
 from pytorch_lightning import Callback, Trainer
 
+from seqtrain.errors import NonFinite
 from seqtrain.runs.directory import Run
 from seqtrain.runs.shown import write_samples
 from seqtrain.tasks.base import Sample, SampleOptions
+from seqtrain.terminal import tell
 from seqtrain.training.learner import Learner
 from seqtrain.training.loggers.base import RunLogger
 from seqtrain.training.loggers.shown import log_fans, log_samples
@@ -44,7 +46,11 @@ class Samples(Callback):
         self.newest = ""
 
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
-        found = self._sample(pl_module)
+        try:
+            found = self._sample(pl_module)
+        except NonFinite as error:  # whether the training goes on is decided by its loss
+            tell(f"step {trainer.global_step}: no samples: {error}")
+            return
         self.newest = "\n".join(sample.text for sample in found)
         step = trainer.global_step
         columns, fans = [sample.columns for sample in found], [sample.fan for sample in found]

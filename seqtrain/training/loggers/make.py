@@ -95,7 +95,7 @@ def mlflow(
     uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
     if uri and uri.startswith("http") and not answers(uri):
         raise Unavailable(
-            f"logger.mlflow.tracking_uri={PASSWORD.sub('', uri)} does not answer: start the server or give another tracking_uri"
+            f"logger.mlflow.tracking_uri={PASSWORD.sub('', uri)} does not answer: start the server or give another one"
         )
     return MLflowRunLogger(directory, config, experiment, uri, log_model=log_model)
 
