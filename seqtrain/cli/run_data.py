@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from seqtrain.cli.arguments import say
 from seqtrain.cli.leak_check import check_leaks, say_leaks_unknown
 from seqtrain.data.preprocess import Preprocessor
+from seqtrain.data.sources.tokens import TokenSource
 from seqtrain.distributed import ranks
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import SUMMARY, Run
@@ -47,7 +48,7 @@ def read_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Path |
             raise UserError(f"data: the {name} text is not the one that run {run.path} began with; start a new run")
     sizes = {split: rows.size for split, rows in data.rows.items()}
     summary.update(hashes=hashes, data=data.source.describe(), sizes=sizes)
-    if data.source.is_tokenized:
+    if isinstance(data.source, TokenSource):
         say_leaks_unknown(config.init_from, summary)
     elif not data.source.is_disjoint:
         check_leaks(run, config.init_from, data.rows, summary)

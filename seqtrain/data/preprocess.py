@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from seqtrain.data.cache import Store
 from seqtrain.data.corpus import Corpus, text_hash, tokenised, trained
-from seqtrain.data.sources.base import Source, Split
+from seqtrain.data.sources.base import LabelKind, Source, Split
 from seqtrain.data.sources.series import SeriesSource
 from seqtrain.data.sources.tokens import TokenSource
 from seqtrain.data.tokenizers.encoding import NO_TOKENS
@@ -31,9 +31,7 @@ TOKENIZER, TARGET_TOKENIZER, LABELS = "tokenizer.json", "target_tokenizer.json",
 SCALE, SERIES = "scale.json", "series.json"
 MAX_SCALE_BYTES = 1 << 12
 MAX_LABEL_BYTES = 1 << 24
-MAX_QUOTED_CHARACTERS = 60  # of a row that a message names
-LabelKind = Literal["name", "names", "number"]
-"""What the label of a row is: one of the names that train has; such a name for each token; or a number."""
+MAX_QUOTED_CHARACTERS = 60  # of a row, or of its label, that a message names
 
 
 @dataclass(frozen=True)
@@ -440,9 +438,10 @@ def _read_label_indices(source: Source, split: Split, names: tuple[str, ...], ki
         for name in labels:
             if name not in place:
                 place = source.place(split, number, name)
+                known = _shortened(", ".join(names[:10]) + ", ..." * (len(names) > 10))
                 raise UserError(
-                    f"{place or 'data'}: {split} row {number} has the label {name}, which no row of train has "
-                    f"({', '.join(names[:10])}{', ...' * (len(names) > 10)}); correct it, or give train such a row"
+                    f"{place or 'data'}: {split} row {number} has the label {_shortened(name)}, which no row of train "
+                    f"has ({known}); correct it, or give train such a row"
                 )
         indices.append(np.array([place[name] for name in labels], dtype=np.int64))
     return indices
@@ -462,12 +461,14 @@ def _read_numbers(source: Source, split: Split) -> np.ndarray:
     return np.array(numbers, dtype=np.float64)
 
 
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_QUOTED_CHARACTERS else f"{text[:MAX_QUOTED_CHARACTERS]}..."
+
+
 def _quoted(source: Source, split: Split, number: int) -> str:
     """The beginning of a row's text: by a number alone nobody finds the line of a file that is cut into splits."""
     row = next(itertools.islice(source.rows(split), number - 1, None))
-    text = row["text"]
-    if len(text) > MAX_QUOTED_CHARACTERS:
-        text = f"{text[:MAX_QUOTED_CHARACTERS]}..."
+    text = _shortened(row["text"])
     paths = source.describe().get("paths")
     if not paths:  # it is made up, or of the hub
         return f" ({text!r})"
@@ -480,7 +481,8 @@ def _check_aligned(source: Source, split: Split, labels: list[np.ndarray], num_w
     for number, (row, count) in enumerate(zip(labels, num_words, strict=True), 1):
         if len(row) != count:
             row_words = f"{split} row {number}{_quoted(source, split, number)}"
+            single = ", or use task=sentiment, which reads one label a row" if len(row) == 1 else ""
             raise UserError(
                 f"{source.place(split, number) or 'data'}: {row_words} has {len(row)} labels for {count} words; "
-                "give each word one, with white space between"
+                f"give each word one, with white space between{single}"
             )

@@ -22,7 +22,7 @@ from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
 from seqtrain.tasks.baselines.words import majority_of_words, word_numbers
 from seqtrain.tasks.metrics.positions import NUM_RANGES, range_names, range_of
-from seqtrain.tasks.metrics.spans import count_spans, is_bio, span_f1, spans
+from seqtrain.tasks.metrics.spans import OUTSIDE, count_spans, is_bio, span_f1, spans
 from seqtrain.tasks.output import Output
 from seqtrain.tasks.predictors import Loaded, Predictor
 from seqtrain.tasks.tagged import TaggedExamples, answer_of_label, answers, ends_of, joined
@@ -119,6 +119,7 @@ class Tag(ExampleTask):
         if preprocessor is not None:  # else it is asked what fits, before there are labels of any data
             self.labels = answers(labels, ignore)
         self.is_bio = is_bio(self.labels)
+        self.span_types = sorted({label.partition("-")[2] for label in self.labels if label != OUTSIDE})
         self.dim = dim
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(dim, len(self.labels))
@@ -167,9 +168,10 @@ class Tag(ExampleTask):
         terms["confusion"] = (torch.bincount(cells, minlength=size * size).view(size, size), 1)
         if self.is_bio:
             # Sums over sequences: F1 is of all spans together, not a mean of sequences.
-            counts = np.zeros(3, dtype=np.int64)
+            counts = np.zeros((len(self.span_types), 3), dtype=np.int64)
             for ours, theirs in self._label_pairs(predicted, targets):
-                counts += count_spans(ours, theirs)
+                for row, kind in enumerate(self.span_types):
+                    counts[row] += count_spans(ours, theirs, kind)
             terms["spans"] = (torch.from_numpy(counts), 1)
         return terms
 
@@ -193,18 +195,22 @@ class Tag(ExampleTask):
                 total, count = totals[name]
                 metrics[name] = total / count
         if "spans" in totals:
-            metrics["span_f1"] = span_f1(*totals["spans"][0])
+            metrics["span_f1"] = span_f1(*np.asarray(totals["spans"][0]).sum(0).tolist())
         return metrics
 
     def breakdown(self, totals: Reduced) -> dict[str, dict[str, float]]:
-        """Word accuracy by how much was read up to the word: where sequences are longer than in train, by length."""
+        """Word accuracy by how much was read up to the word, and of BIO labels the F1 of each type of span."""
         if "positions" not in totals:
             return {}
         by_range = {}
         for name, (right, asked) in zip(range_names(), totals["positions"][0], strict=True):
             if asked:
                 by_range[name] = right / asked
-        return {"word accuracy by position": by_range}
+        tables = {"word accuracy by position": by_range}
+        if "spans" in totals:
+            counts = zip(self.span_types, totals["spans"][0], strict=True)
+            tables["span F1 by type"] = {kind: span_f1(*each) for kind, each in counts}
+        return tables
 
     def head_flops(self) -> float:
         return 2.0 * self.dim * len(self.labels)

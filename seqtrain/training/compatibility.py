@@ -15,6 +15,8 @@ from seqtrain.config.instantiate import make
 from seqtrain.config.options import DEFAULT_LANES, origin_words
 from seqtrain.config.targets import resolve
 from seqtrain.data.batching.plan import TBPTT
+from seqtrain.data.sources.base import Source
+from seqtrain.data.sources.tokens import TokenSource
 from seqtrain.errors import UserError, did_you_mean
 from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.tasks.base import Task
@@ -38,6 +40,7 @@ WANTED = {
 
 
 OF_STORE = "seqtrain.data.tokenizers.recipes.OfStore"
+LABELS = {"name": "one name", "names": "a name for each word", "number": "a number"}  # by kind, in words
 ANY_SIZE = 2  # tokens: a vocabulary large enough to ask a model and a task what fits
 MORE_OR_LESS = {"max": "more", "min": "less"}  # what is better, in words
 
@@ -93,12 +96,27 @@ def _listed(names: Sequence[str]) -> str:
 def _unreadable(config: DictConfig, task: Task) -> str | None:
     """Why the task cannot read the data, with the data that it can read, or None."""
     source = make_source(config)
-    if set(task.fields).issubset(source.fields):
+    if _reads(task, source):
         return None
+    if set(task.fields).issubset(source.fields) and source.label_kind is not None:
+        others = [resolve(OmegaConf.load(shipped_file("task", name))._target_) for name in shipped("task")]
+        fitting = [other.name() for other in others if "label" in other.fields and _reads(other, source)]
+        return (
+            f"task={task.name()}: reads {LABELS[task.label_kind]} as label, and {_data_words(config)} has "
+            f"{LABELS[source.label_kind]}; tasks that read this data: {_listed(fitting)}; data for this task, as "
+            f"shipped: {_listed(_readable_data(task))}"
+        )
     return (
         f"task={task.name()}: needs rows with {' and '.join(task.fields)}, and {_data_words(config)} has "
         f"{' and '.join(source.fields)}; data that does, as shipped: {_listed(_readable_data(task))}"
     )
+
+
+def _reads(task: Task | type[Task], source: Source) -> bool:
+    """Return True if rows of the source have the fields that a task reads, and labels of its kind."""
+    if "label" in task.fields and source.label_kind not in (None, task.label_kind):
+        return False
+    return set(task.fields).issubset(source.fields)
 
 
 def _data_words(config: DictConfig) -> str:
@@ -127,7 +145,7 @@ def _readable_data(task: Task) -> list[str]:
         if "_target_" not in composed.data:  # a file that others build on is no data by itself
             continue
         with contextlib.suppress(UserError):  # of one that the stand-ins for its options do not make
-            if set(task.fields).issubset(make_source(composed).fields):
+            if _reads(task, make_source(composed)):
                 names.append(name)
     return names
 
@@ -283,7 +301,7 @@ def check_stopping(config: DictConfig) -> None:
 def check_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
     """UserError for a tokenizer that cannot be made, or that a run with `init_from`, or of tokens, would not take."""
     make(config.tokenizer)
-    if make_source(config).is_tokenized:
+    if isinstance(make_source(config), TokenSource):
         # It stands in the config from here on: what a task recommends for text would not be true.
         config.tokenizer = {"_target_": OF_STORE}
         remedy = "the tokenizer is that of the token store; leave it out"

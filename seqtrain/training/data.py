@@ -9,8 +9,8 @@ from omegaconf import DictConfig
 
 from seqtrain.config.instantiate import make, source_of
 from seqtrain.config.options import Batching, origin_words
-from seqtrain.data.preprocess import LabelKind, Preprocessor, Rows, prepare_rows
-from seqtrain.data.sources.base import Source, Split
+from seqtrain.data.preprocess import Preprocessor, Rows, prepare_rows
+from seqtrain.data.sources.base import LabelKind, Source, Split
 from seqtrain.errors import UserError
 from seqtrain.tasks.base import Say, Task
 from seqtrain.training import from_data

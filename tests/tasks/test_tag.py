@@ -235,3 +235,12 @@ def test_its_runs_are_compared_and_embedded(folder: Path, seqtrain: Seqtrain) ->
         words = ("embed", f"runs/{name}", "--input", "texts.txt", "--output", f"{name}.parquet")
         answer = seqtrain(*words, cwd=folder)
         assert answer.rc == 0, answer.err
+
+
+def test_f1_by_type_counts_the_spans_of_that_type_alone() -> None:
+    task = Tag(dropout=0.0, ignore=None, dim=4, labels=("B-LOC", "B-PER", "I-PER", "O"))
+    true, predicted = torch.tensor([[1, 2, 3, 0], [0, 3, 1, 3]]), torch.tensor([[1, 3, 3, 0], [0, 3, 1, 0]])
+    totals = {name: (total.tolist(), count) for name, (total, count) in task._count(predicted, true).items()}
+    assert task.breakdown(totals)["span F1 by type"] == {"LOC": pytest.approx(4 / 5), "PER": pytest.approx(1 / 2)}
+    facts = Facts(bytes_per_token=1.0, words_per_token=None)
+    assert task.measure(totals, facts)["span_f1"] == pytest.approx(6 / 9)

@@ -242,3 +242,22 @@ def test_a_value_that_is_refused_is_not_missing_too(word: str, told: str) -> Non
         check.compose(["data=text", word])
     (line,) = refused.value.lines
     assert line.startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("task=sentiment", "data=copy"), "task=sentiment: reads one name as label, and data=copy has a name for each"),
+        (("task=sentiment", "data=conll", "data.path=none"), "tasks that read this data: tag; data for this task"),
+        (("task=regress", "data=word_order"), "tasks that read this data: sentiment; data for this task"),
+        (("task=tag", "data=sums"), "tasks that read this data: regress; data for this task"),
+    ],
+)
+def test_labels_of_another_kind_than_the_task_reads_are_refused_before_data_is_read(
+    words: tuple[str, ...], told: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        compatibility.check_pair(check.compose(words).config)
+    (line,) = caught.value.lines
+    assert told in line
+    assert len(line) <= 300

@@ -44,6 +44,7 @@ class Agreement(Generated):
     `pronoun`, and `_` for the rest. Long-distance agreement as Linzen et al. (2016) ask of a model.
     """
 
+    label_kind = "names"
     document = "a sentence"
     called = "agreement"
     rows_called = "sentences"

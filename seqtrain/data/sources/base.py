@@ -16,6 +16,7 @@ from seqtrain.errors import UserError
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 SplitBy = Literal["document", "position"]
+LabelKind = Literal["name", "names", "number"]  # of a row: one name, a name for each word, or a number
 Row = dict[str, str]
 """One example: a string for each of its source's fields."""
 
@@ -37,8 +38,7 @@ class Source(ABC):
     # Whether it sees to it that no split has what stands in one before it, so that nobody need look for leaks: made-up
     # sequences share long stretches, such as blanks, and are different questions all the same.
     is_disjoint: bool = False
-    # Whether it holds tokens, with what made them, and no text: then no tokenizer is made, and no leak looked for.
-    is_tokenized: bool = False
+    label_kind: LabelKind | None = None  # of `label`, where the source makes it; None: only its files tell
 
     @abstractmethod
     def check(self) -> None:

@@ -111,6 +111,7 @@ class Conll(Source):
 
     document = "a sentence"
     fields = ("text", "label")
+    label_kind = "names"
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from unicodedata import normalize
 
 import numpy as np
 
@@ -20,7 +21,7 @@ VALIDATION, TRAIN, TEST = 1, 0, 2  # what a row is to one fold, as the places in
 class Rows:
     """What the folds depend on: which rows have equal texts, and the label of each."""
 
-    groups: list[int]  # of each row, the first row whose text is the same but for case and white space
+    groups: list[int]  # of each row, the first row whose text is the same but for case, white space and NFC or NFD
     labels: list[str]
     hash: str  # of all texts and labels
     stratified: bool = True  # whether labels are classes; else all rows count as of one
@@ -34,8 +35,8 @@ class Rows:
         whole = hashlib.blake2b(digest_size=16)
         for number, row in enumerate(rows):
             text, label = row["text"], row["label"]
-            # Case and white space alone make no other text: a model would know the answer all the same.
-            key = hashlib.blake2b(" ".join(text.casefold().split()).encode(), digest_size=16).digest()
+            # Case, white space and NFC or NFD alone make no other text: a model would know the answer all the same.
+            key = hashlib.blake2b(" ".join(normalize("NFC", text).casefold().split()).encode(), digest_size=16).digest()
             groups.append(first.setdefault(key, number))
             labels.append(label)
             # With its length before it, or two texts would hash as their one whole does.

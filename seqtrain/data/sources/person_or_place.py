@@ -40,6 +40,7 @@ class PersonOrPlace(Generated):
     verb, so exactly half of the names are right; both of a two are in the same split.
     """
 
+    label_kind = "names"
     document = "a sentence"
     called = "person_or_place"
     rows_called = "sentences"

@@ -19,6 +19,7 @@ SIGNS = {"plus": 1, "minus": -1}
 class SpelledSums(Generated):
     """Different sums of numbers from 0 to 20; the label is the value of each, which may be below 0."""
 
+    label_kind = "number"
     document = "a sum"
     called = rows_called = "sums"
 

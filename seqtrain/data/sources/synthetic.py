@@ -34,6 +34,7 @@ class Synthetic(Source):
     """
 
     fields = ("text", "label")
+    label_kind = "names"
     document = "a sequence"
     is_disjoint = True  # see `_draw_one`
     called: str  # the source in `describe`

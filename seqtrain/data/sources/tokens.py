@@ -17,10 +17,9 @@ from seqtrain.files.atomic import expanded
 
 
 class TokenSource(Source):
-    """Documents that are tokens already."""
+    """Documents that are tokens already: no tokenizer is made, and no leak looked for."""
 
     document = "a document of the store"
-    is_tokenized = True
 
     @cached_property
     def store(self) -> TokenStore:

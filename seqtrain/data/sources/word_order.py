@@ -70,6 +70,7 @@ class WordOrder(Generated):
     Labels are `positive` and `negative`, as many of each in every split. Words are lower case, with a space between.
     """
 
+    label_kind = "name"
     document = "a sentence"
     called = "word_order"
     rows_called = "sentences"

@@ -52,10 +52,10 @@ def _begins(before: str, type_before: str, prefix: str, kind: str) -> bool:
     return before == OUTSIDE or before in ENDS or prefix in STARTS or kind != type_before
 
 
-def count_spans(predicted: Sequence[str], true: Sequence[str]) -> tuple[int, int, int]:
-    """How many spans are right (type and both ends), how many are predicted, and how many are true."""
+def count_spans(predicted: Sequence[str], true: Sequence[str], kind: str | None = None) -> tuple[int, int, int]:
+    """Count spans that are right (type and both ends), predicted, and true; `kind`: of this type alone."""
     # A span of the right type with a wrong end is as wrong as any other.
-    ours, theirs = set(spans(predicted)), set(spans(true))
+    ours, theirs = ({span for span in spans(each) if kind in (None, span.type)} for each in (predicted, true))
     return len(ours & theirs), len(ours), len(theirs)
 
 
