@@ -41,10 +41,14 @@ def resolve_auto(config: DictConfig, say: Say) -> None:
         say(f"devices {config.trainer.devices}: all GPUs of this machine")
     if config.trainer.precision == "auto":
         device = "GPU" if gpu else "CPU"
-        fast = has_bf16_units("cuda" if gpu else "cpu")
-        precision, has = ("bf16-mixed", "has") if fast else ("32-true", "has no")
+        if not has_bf16_units("cuda" if gpu else "cpu"):
+            precision, reason = "32-true", f"the {device} has no bf16 units"
+        elif config.optimizer._target_.endswith(".Muon"):
+            precision, reason = "32-true", "Muon amplifies what bf16 rounds off gradients"
+        else:
+            precision, reason = "bf16-mixed", f"the {device} has bf16 units"
         config.trainer.precision = precision
-        say(f"precision {precision}: the {device} {has} bf16 units")
+        say(f"precision {precision}: {reason}")
 
 
 def make_trainer(

@@ -52,6 +52,16 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     return made
 
 
+@pytest.mark.parametrize(("optimizer", "precision"), [("adamw", "bf16-mixed"), ("muon", "32-true")])
+def test_auto_takes_bf16_units_but_not_with_muon(
+    optimizer: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seqtrain.training.trainer.has_bf16_units", lambda device_type: True)
+    config = check.compose(["model=gpt", f"optimizer={optimizer}"]).config
+    resolve_auto(config, lambda line: None)
+    assert config.trainer.precision == precision
+
+
 def test_every_option_of_training_reaches_what_acts_on_it(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqtrain.training.callbacks.pruning.is_searched", lambda run: True)
     session = make(
