@@ -43,7 +43,7 @@ LONG = (
     f"task=next_token model=gru tbptt=carry tbptt.jitter=awd {LANES}",
     f"task=next_token model=lstm tbptt=windows {LANES}",
     f"task=next_token model=min_gru tbptt=windows tbptt.k1=4 {LANES}",
-    f"task=next_token {GPT} tbptt=whole {WINDOWS}",
+    f"task=next_token {GPT} tbptt=whole {TEXT} data.max_length=16 data.batch_size=4 data.eval_lanes=4",
     "task=next_token model=rnn data=text data.path=books/*.txt tbptt.reset=document tokenizer=byte data.test_fraction=0.1 "
     "tbptt.k2=8 data.batch_size=4 data.eval_lanes=4",
     # models and tasks

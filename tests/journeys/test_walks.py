@@ -41,7 +41,7 @@ TASKS = {
     "regress": Task("model=lstm", probe="--labels scored.csv --numbers"),
     "tag": Task("model=gru task.dropout=0"),
     "translation": Task(
-        "model=rnn_encoder_decoder model.dropout=0 tokenizer=char task.max_ratio=0.2 tokenizer=char",
+        "model=rnn_encoder_decoder model.dropout=0 task.max_ratio=0.2 tokenizer=char",
         probe="--pairs pairs.tsv",
     ),
     "forecast": Task("model=gru data.max_length=16 data.batch_size=8 task.horizon=4", probe=""),
@@ -153,13 +153,14 @@ def answers_of_texts(walk: Walk, run: str, task: Task, ids: bool) -> None:
     (walk.folder / f"{run}.txt").write_text("".join(f"{text}\n" for text in texts))
     asked = walk.json("predict", run, *texts, *task.asked)
     assert len(asked) == len(texts)
-    assert walk.json("predict", run, "--input", f"{run}.txt", *task.asked) == asked
+    numbered = [{"line": number, **answer} for number, answer in enumerate(asked, 1)]
+    assert walk.json("predict", run, "--input", f"{run}.txt", *task.asked) == numbered
     assert walk.json("predict", f"{run}-exported", *texts, *task.asked) == asked
     plain = walk.type("predict", run, *texts, *task.asked)
     assert plain == walk.type("predict", run, "--input", f"{run}.txt", *task.asked)
     for opened in (run, f"{run}-exported"):
         answers = package.load(walk.folder / opened).predict(texts, **dict(task.options))
-        assert json.loads(json.dumps(answers)) == pytest.approx(asked, rel=ROUNDING)
+        assert json.loads(json.dumps(answers)) == asked
     if ids:
         return
     walk.type("embed", run, "--input", "corpus.txt", "--output", f"{run}.parquet")
@@ -170,7 +171,16 @@ def answers_of_texts(walk: Walk, run: str, task: Task, ids: bool) -> None:
 
 def answers_of_series(walk: Walk, run: str) -> None:
     """A forecast is the same as table, as json, from Python and of the exported folder."""
-    columns = package.load(walk.folder / run).opened
-    del columns
-    asked = walk.json("predict", run, "--input", "series.csv")
-    assert asked
+    series = "series.csv" if "load" in (walk.folder / run / "series.json").read_text() else "seasonal.csv"
+    asked = walk.json("predict", run, "--input", series)
+    assert len(asked) == 4
+    assert walk.json("predict", f"{run}-exported", "--input", series) == asked
+    table = [line.split(",") for line in walk.type("predict", run, "--input", series).splitlines()]
+    assert table[0] == list(asked[0])
+    for row, answer in zip(table[1:], asked, strict=True):
+        assert row[0] == answer["time"]
+        assert [*map(float, row[1:])] == pytest.approx([*answer.values()][1:], rel=ROUNDING)
+    for opened in (run, f"{run}-exported"):
+        columns = package.load(walk.folder / opened).forecast(walk.folder / series)
+        for n, answer in enumerate(asked):
+            assert {name: values[n] for name, values in columns.items()} == answer
