@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 import seqtrain as package
 from tests.conftest import Seqtrain
-from tests.journeys.files import pairs, sentences, write_all
+from tests.journeys.files import sentences, write_all
 from tests.journeys.walk import ROUNDING, SMALL, TWO, Walk, assert_near, assert_twins, figures
 from tests.support.quick import some_long
 
@@ -19,7 +18,7 @@ LANES = "tbptt.k2=8 data.batch_size=4 data.eval_lanes=4"
 ROWS = "data.batch_tokens=96"
 TEST = "data.test_fraction=0.1"
 HUB = "data.validation_split=null data.test_split=null"
-CONLL = f"model=gru {ROWS} {TEST} data=conll"
+SIDES = "data.source_column=source data.target_column=target"
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,9 @@ class Task:
 
 TASKS = {
     "next_token": Task(f"model=gru {LANES}", ("--greedy", "--length", "6"), (("temperature", 0.0), ("length", 6))),
-    "masked_lm": Task(f"model=bert {ROWS} model.num_heads=2", texts=("row [MASK] of lamp", "[MASK] hill", "at [MASK] .")),
+    "masked_lm": Task(
+        f"model=bert {ROWS} model.num_heads=2", texts=("row [MASK] of lamp", "[MASK] hill", "at [MASK] .")
+    ),
     "bidirectional_lm": Task(f"model=elmo {ROWS}", ("--score",), (("by", "score"),)),  # type: ignore[arg-type]
     "sentiment": Task("model=lstm model.dropout=0 task.dropout=0"),
     "regress": Task("model=lstm", probe="--labels scored.csv --numbers"),
@@ -52,7 +53,7 @@ LABELLED = f"{ROWS} {TEST} data=labelled data.path="
 SERIES = "data=series data.path="
 SOURCES: dict[str, dict[str, str]] = {
     "next_token": {
-        "built in": "data=python_stdlib tokenizer=byte trainer.validate_every=9",
+        "built in": "data=agreement data.size=400",
         "txt": f"{TEXT}hf_wikitext_103_raw_v1.txt",
         "folder of txt": f"{TEXT}books",
         "glob": f"{TEXT}books/*.txt",
@@ -103,7 +104,7 @@ SOURCES: dict[str, dict[str, str]] = {
         "two txt": f"{PAIRS} data.source_path=source.txt data.target_path=target.txt",
         **{name: f"{PAIRS} data.path=pairs.{name}" for name in ("csv", "tsv", "jsonl", "parquet")},
         "headerless": f"{PAIRS} data.path=pairs-headerless.tsv",
-        "saved hub set": f"{ROWS} {TEST} data=hub data.path=pairs-saved data.source_column=source data.target_column=target {HUB}",
+        "saved hub set": f"{ROWS} {TEST} data=hub data.path=pairs-saved {SIDES} {HUB}",
     },
     "forecast": {
         "built in": "data=seasonal data.size=1 data.length=700",
@@ -119,8 +120,7 @@ QUICK = ("next_token, txt", "sentiment, headerless", "tag, CoNLL-2003", "forecas
 @pytest.fixture(scope="module")
 def walk(seqtrain: Seqtrain, tmp_path_factory: pytest.TempPathFactory) -> Walk:
     walk = Walk(seqtrain, write_all(tmp_path_factory.mktemp("walked")))
-    walk.type("prepare", *TEXT.split(), *"data.path=text.txt tokenizer=word".split(), "--store", "store")
-    (walk.folder / "asked.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    walk.type("prepare", *f"{TEXT}text.txt".split(), "tokenizer=word", "--store", "store")
     (walk.folder / "corpus.txt").write_text("".join(f"{text}\n" for text in sentences()[:40]))
     return walk
 
