@@ -17,7 +17,9 @@ Rows = list[dict[str, Any]]
 def sentences() -> list[str]:
     """Return texts of 5 to 11 words, no two alike."""
     return [
-        " ".join([f"row {n} of", *(WORDS[(n * step + n // 7) % 6] for step in range(1, 3 + n % 7)), f"at {n * n % 97}."])
+        " ".join(
+            [f"row {n} of", *(WORDS[(n * step + n // 7) % 6] for step in range(1, 3 + n % 7)), f"at {n * n % 97}."]
+        )
         for n in range(ROWS)
     ]
 
@@ -78,7 +80,14 @@ def conll_2003() -> str:
     blocks = ["-DOCSTART- -X- -X- O"]
     for n, text in enumerate(sentences()):
         names = [(word, "B-LOC" if word in WORDS else "O") for word in text.split()]
-        odd = [(f"{n % 7}.5", "O"), (f"6-{n % 5}", "O"), ("1996-08-22", "O"), ("#", "O"), ("South", "B-ORG"), ("Pole", "I-ORG")]
+        odd = [
+            (f"{n % 7}.5", "O"),
+            (f"6-{n % 5}", "O"),
+            ("1996-08-22", "O"),
+            ("#", "O"),
+            ("South", "B-ORG"),
+            ("Pole", "I-ORG"),
+        ]
         blocks.append("\n".join(f"{word} NN B-NP {label}" for word, label in names + odd))
     return "\n\n".join(blocks) + "\n"
 
@@ -101,7 +110,13 @@ def write_all(folder: Path) -> Path:
     for name in ("text.txt", "hf_wikitext_103_raw_v1.txt"):  # the second looks like a token of the hub
         (folder / name).write_text("\n".join(lines * 3) + "\n")
     (folder / "text.txt.gz").write_bytes(gzip.compress("\n".join(lines * 3).encode() + b"\n"))
-    for name, rows in (("labelled", labelled()), ("scored", scored()), ("tagged", tagged()), ("pairs", pairs()), ("series", series())):
+    for name, rows in (
+        ("labelled", labelled()),
+        ("scored", scored()),
+        ("tagged", tagged()),
+        ("pairs", pairs()),
+        ("series", series()),
+    ):
         write_tables(folder, name, rows)
     (folder / "lines.txt").write_text("".join(f"{row['label']} {row['text']}\n" for row in labelled()))
     for n, row in enumerate(labelled()):

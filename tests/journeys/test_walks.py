@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 import seqtrain as package
 from tests.conftest import Seqtrain
-from tests.journeys.files import pairs, sentences, write_all
+from tests.journeys.files import sentences, write_all
 from tests.journeys.walk import ROUNDING, SMALL, TWO, Walk, assert_near, assert_twins, figures
 from tests.support.quick import some_long
 
@@ -19,7 +18,7 @@ LANES = "tbptt.k2=8 data.batch_size=4 data.eval_lanes=4"
 ROWS = "data.batch_tokens=96"
 TEST = "data.test_fraction=0.1"
 HUB = "data.validation_split=null data.test_split=null"
-CONLL = f"model=gru {ROWS} {TEST} data=conll"
+SIDES = "data.source_column=source data.target_column=target"
 
 
 @dataclass(frozen=True)
@@ -35,13 +34,15 @@ class Task:
 
 TASKS = {
     "next_token": Task(f"model=gru {LANES}", ("--greedy", "--length", "6"), (("temperature", 0.0), ("length", 6))),
-    "masked_lm": Task(f"model=bert {ROWS} model.num_heads=2", texts=("row [MASK] of lamp", "[MASK] hill", "at [MASK] .")),
+    "masked_lm": Task(
+        f"model=bert {ROWS} model.num_heads=2", texts=("row [MASK] of lamp", "[MASK] hill", "at [MASK] .")
+    ),
     "bidirectional_lm": Task(f"model=elmo {ROWS}", ("--score",), (("by", "score"),)),  # type: ignore[arg-type]
     "sentiment": Task("model=lstm model.dropout=0 task.dropout=0"),
     "regress": Task("model=lstm", probe="--labels scored.csv --numbers"),
     "tag": Task("model=gru task.dropout=0"),
     "translation": Task(
-        "model=rnn_encoder_decoder model.dropout=0 tokenizer=char task.max_ratio=0.2 tokenizer=char",
+        "model=rnn_encoder_decoder model.dropout=0 task.max_ratio=0.2 tokenizer=char",
         probe="--pairs pairs.tsv",
     ),
     "forecast": Task("model=gru data.max_length=16 data.batch_size=8 task.horizon=4", probe=""),
@@ -52,7 +53,7 @@ LABELLED = f"{ROWS} {TEST} data=labelled data.path="
 SERIES = "data=series data.path="
 SOURCES: dict[str, dict[str, str]] = {
     "next_token": {
-        "built in": "data=python_stdlib tokenizer=byte trainer.validate_every=9",
+        "built in": "data=agreement data.size=400",
         "txt": f"{TEXT}hf_wikitext_103_raw_v1.txt",
         "folder of txt": f"{TEXT}books",
         "glob": f"{TEXT}books/*.txt",
@@ -103,7 +104,7 @@ SOURCES: dict[str, dict[str, str]] = {
         "two txt": f"{PAIRS} data.source_path=source.txt data.target_path=target.txt",
         **{name: f"{PAIRS} data.path=pairs.{name}" for name in ("csv", "tsv", "jsonl", "parquet")},
         "headerless": f"{PAIRS} data.path=pairs-headerless.tsv",
-        "saved hub set": f"{ROWS} {TEST} data=hub data.path=pairs-saved data.source_column=source data.target_column=target {HUB}",
+        "saved hub set": f"{ROWS} {TEST} data=hub data.path=pairs-saved {SIDES} {HUB}",
     },
     "forecast": {
         "built in": "data=seasonal data.size=1 data.length=700",
@@ -119,8 +120,7 @@ QUICK = ("next_token, txt", "sentiment, headerless", "tag, CoNLL-2003", "forecas
 @pytest.fixture(scope="module")
 def walk(seqtrain: Seqtrain, tmp_path_factory: pytest.TempPathFactory) -> Walk:
     walk = Walk(seqtrain, write_all(tmp_path_factory.mktemp("walked")))
-    walk.type("prepare", *TEXT.split(), *"data.path=text.txt tokenizer=word".split(), "--store", "store")
-    (walk.folder / "asked.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    walk.type("prepare", *f"{TEXT}text.txt".split(), "tokenizer=word", "--store", "store")
     (walk.folder / "corpus.txt").write_text("".join(f"{text}\n" for text in sentences()[:40]))
     return walk
 
@@ -153,13 +153,14 @@ def answers_of_texts(walk: Walk, run: str, task: Task, ids: bool) -> None:
     (walk.folder / f"{run}.txt").write_text("".join(f"{text}\n" for text in texts))
     asked = walk.json("predict", run, *texts, *task.asked)
     assert len(asked) == len(texts)
-    assert walk.json("predict", run, "--input", f"{run}.txt", *task.asked) == asked
+    numbered = [{"line": number, **answer} for number, answer in enumerate(asked, 1)]
+    assert walk.json("predict", run, "--input", f"{run}.txt", *task.asked) == numbered
     assert walk.json("predict", f"{run}-exported", *texts, *task.asked) == asked
     plain = walk.type("predict", run, *texts, *task.asked)
     assert plain == walk.type("predict", run, "--input", f"{run}.txt", *task.asked)
     for opened in (run, f"{run}-exported"):
         answers = package.load(walk.folder / opened).predict(texts, **dict(task.options))
-        assert json.loads(json.dumps(answers)) == pytest.approx(asked, rel=ROUNDING)
+        assert json.loads(json.dumps(answers)) == asked
     if ids:
         return
     walk.type("embed", run, "--input", "corpus.txt", "--output", f"{run}.parquet")
@@ -170,7 +171,16 @@ def answers_of_texts(walk: Walk, run: str, task: Task, ids: bool) -> None:
 
 def answers_of_series(walk: Walk, run: str) -> None:
     """A forecast is the same as table, as json, from Python and of the exported folder."""
-    columns = package.load(walk.folder / run).opened
-    del columns
-    asked = walk.json("predict", run, "--input", "series.csv")
-    assert asked
+    series = "series.csv" if "load" in (walk.folder / run / "series.json").read_text() else "seasonal.csv"
+    asked = walk.json("predict", run, "--input", series)
+    assert len(asked) == 4
+    assert walk.json("predict", f"{run}-exported", "--input", series) == asked
+    table = [line.split(",") for line in walk.type("predict", run, "--input", series).splitlines()]
+    assert table[0] == list(asked[0])
+    for row, answer in zip(table[1:], asked, strict=True):
+        assert row[0] == answer["time"]
+        assert [*map(float, row[1:])] == pytest.approx([*answer.values()][1:], rel=ROUNDING)
+    for opened in (run, f"{run}-exported"):
+        columns = package.load(walk.folder / opened).forecast(walk.folder / series)
+        for n, answer in enumerate(asked):
+            assert {name: values[n] for name, values in columns.items()} == answer
