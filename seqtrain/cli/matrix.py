@@ -106,7 +106,8 @@ def _options(text: str) -> list[str]:
         if line.startswith("# "):
             comments.append(line[2:])
         elif option and line.startswith("  "):  # under _recommend_: not the model's own
-            rates.append(_row(f"optimizer.{option['name']}", option["default"], "taken where you set none"))
+            rate = RECOMMENDED.fullmatch(option["default"]) or option
+            rates.append(_row(f"optimizer.{option['name']}", rate["default"], "taken where you set none"))
         elif option and not line.startswith("_"):
             default, meaning = option["default"], option["meaning"] or ""
             recommends = RECOMMENDED.fullmatch(default)

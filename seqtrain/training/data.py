@@ -45,6 +45,9 @@ def make_data(
     source.recall(described or {})
     for line in from_data.resolve_tokenizer(config, source):
         say(line)
+    if preprocessor is None:  # not again where a run is opened
+        for line in from_data.dropout_note(config):
+            say(line)
     origin = None
     if preprocessor is None and config.init_from is not None:
         origin = shared_preprocessor(config.init_from)

@@ -41,6 +41,14 @@ def open_keys(config: DictConfig) -> list[str]:
     return [key for key in KEYS if OmegaConf.select(config, key) == AUTO]
 
 
+def dropout_note(config: DictConfig) -> list[str]:
+    """Return the line that says which dropout the data recommends, where model and task take it."""
+    dropout = (config.data.get("_recommend_") or {}).get("dropout")
+    if dropout is None or not config.model.get("dropout") == config.task.get("dropout") == dropout:
+        return []
+    return [f"model.dropout {dropout:g}, task.dropout {dropout:g}: made-up data has no noise to learn by heart"]
+
+
 def resolve_tokenizer(config: DictConfig, source: Source) -> list[str]:
     """Set `tokenizer.min_count` where it is auto, before the tokenizer is made; return the line that says so."""
     # With `init_from` no tokenizer is made, whatever the config says of it.

@@ -107,7 +107,8 @@ def test_what_follows_from_the_data_depends_on_the_task() -> None:
 
     for task in ("next_token", "masked_lm", "regress"):
         assert open_keys(task) == []
-    assert open_keys("tag") == open_keys("sentiment") == list(from_data.KEYS)
+    assert open_keys("sentiment") == list(from_data.KEYS)
+    assert open_keys("tag") == ["data.batch_tokens", "trainer.max_steps", "trainer.validate_every"]
     assert open_keys("translation") == ["trainer.max_steps", "trainer.validate_every"]
 
 
@@ -116,6 +117,7 @@ def test_dropout_begins_at_0_where_the_data_is_made_up_and_nowhere_else() -> Non
         for model in ("lstm", "bert", "cnn"):
             made_up = check.compose([f"task={task}", f"model={model}"]).config
             assert made_up.model.dropout == made_up.task.dropout == 0
+            assert len(from_data.dropout_note(made_up)) == 1
             config = check.compose([f"task={task}", f"model={model}", "data=labelled", "data.path=a.tsv"]).config
             assert config.model.dropout > 0
             assert config.task.dropout > 0
