@@ -49,6 +49,7 @@ REMEDIES = {
     errno.EROFS: "the file system can only be read; name a place that can be written",
     errno.ENOSPC: "the disk is full; make room",
     errno.EDQUOT: "the quota of the disk is spent; make room",
+    errno.EFBIG: "no file may become so large here; raise the limit (ulimit -f)",
     errno.EMFILE: "too many files are open; raise the limit (ulimit -n)",
     errno.ENFILE: "too many files are open on this machine; end what is not needed",
     errno.EIO: "the disk does not answer as it should; see the system's log",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -16,9 +17,10 @@ from seqtrain.data.cache import Store
 from seqtrain.data.corpus import tokenised
 from seqtrain.data.sources.base import SPLITS, Segment, Source, Split
 from seqtrain.data.sources.text import Text
+from seqtrain.data.token_store import index as index_module
 from seqtrain.data.token_store import tokens as tokens_module
 from seqtrain.data.token_store.encode import encoded
-from seqtrain.data.token_store.index import INDEX, TokenStore, open_store, verify_files
+from seqtrain.data.token_store.index import INDEX, TokenStore, open_store, read_index, verify_files
 from seqtrain.data.token_store.prepare import Order, prepare
 from seqtrain.data.token_store.tokens import MappedTokens, Part
 from seqtrain.data.tokenizers.encoding import ByteTokenizer, segments, segments_of
@@ -226,13 +228,39 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_a_store_opens_without_reading_a_token(store: Path) -> None:
-    sizes = {path: path.stat().st_size for path in store.glob("shard-*.bin")}
-    for path, size in sizes.items():
-        path.write_bytes(b"")
-        os.truncate(path, size)
-    assert set(open_store(store).splits) == set(SPLITS)  # by their sizes; what they hold is asked for by --verify
+    for path in store.glob("shard-*.bin"):
+        path.write_bytes(b"\0" * path.stat().st_size)
+    (store / INDEX).touch()  # the newest file: what stands in the others is asked for by --verify alone
+    assert set(open_store(store).splits) == set(SPLITS)
     with pytest.raises(UserError, match="is damaged, as its hash says"):
         list(verify_files(store))
+
+
+@pytest.mark.parametrize("name", ["shard-00001.bin", "train.documents.bin"])
+def test_a_file_edited_at_its_size_and_time_is_refused_and_a_touched_one_is_read_once(
+    name: str, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, before = store / name, (store / name).stat()
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(UserError, match=f"{name}: is damaged, as its hash says"):
+        open_store(store)
+    path.write_bytes(content)
+    assert "1 files are newer than index.json" in "".join(open_store(store).remarks)
+    monkeypatch.setattr(index_module, "file_hash", lambda path: pytest.fail(f"{path} is read again"))
+    open_store(store)
+    monkeypatch.undo()
+    list(verify_files(store))
+    assert not open_store(store).remarks
+
+
+def test_a_shard_that_shrinks_while_it_is_read_is_one_line(store: Path) -> None:
+    tokens = open_store(store).splits["train"].tokens
+    assert len(tokens[:]) == len(tokens)
+    os.truncate(store / "shard-00000.bin", 8)
+    with pytest.raises(UserError, match=r"shard-00000.bin: was cut off while it was read"):
+        tokens[np.arange(50)]
 
 
 def damage_shard(store: Path) -> None:
@@ -250,6 +278,13 @@ def lose_shard(store: Path) -> None:
 def edit_index(store: Path) -> None:
     text = (store / INDEX).read_text()
     (store / INDEX).write_text(text.replace('"unknown": 0', '"unknown": 1', 1))
+
+
+def spoil_counts(store: Path) -> None:
+    whole = read_index(store)
+    del whole["hash"]
+    whole["splits"]["train"]["shards"][0]["tokens"] *= 1.0
+    index_module.write_index(store, whole)
 
 
 def cut_index(store: Path) -> None:
@@ -276,6 +311,7 @@ def flip_a_byte_of_the_tokenizer(store: Path) -> None:
         (damage_documents, "train.documents.bin: has 8 bytes"),
         (lose_shard, "shard-00002.bin: is missing"),
         (edit_index, "index.json: is damaged or was edited"),
+        (spoil_counts, "index.json: is no index of a token store"),
         (cut_index, "index.json: is no index"),
         (other_tokenizer, "tokenizer.json: is not the tokenizer of this store"),
         (lose_tokenizer, "tokenizer.json: no such tokenizer file"),
@@ -287,6 +323,8 @@ def test_a_damaged_store_is_refused_in_one_line_when_it_is_opened_or_verified(
 ) -> None:
     damage(store)
     for read in (open_store, lambda store: list(verify_files(store))):
+        if damage is spoil_counts and read is not open_store:
+            continue  # its files are as they were written
         with pytest.raises(UserError, match=words) as caught:
             read(store)
         (line,) = caught.value.lines
@@ -317,10 +355,27 @@ def test_another_tokenizer_or_a_changed_text_is_refused_with_its_name(store: Pat
         prepared(store, source, RECIPES["bpe"])
 
 
+@pytest.mark.parametrize(
+    "name", ["shard-00001.bin", "unfinished/shard-00001.bin.json", "unfinished/shard-00001.bin.documents"]
+)
+def test_a_file_spoiled_before_prepare_goes_on_is_written_again(name: str, tmp_path: Path) -> None:
+    order = order_of(text_source(tmp_path), RECIPES["char"], shard_tokens=200)
+    prepare(tmp_path / "whole", order, lambda line: None)
+    assert killed_at(12, True, tmp_path / "killed", order)
+    path = tmp_path / "killed" / name
+    path.write_bytes(b"?" * path.stat().st_size)
+    prepare(tmp_path / "killed", order, lambda line: None)
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+
+
 def test_the_command_refuses_in_one_line(tmp_path: Path, seqtrain: Seqtrain) -> None:
     corpus(tmp_path, lines=20)
     data = ("prepare", "data=text", "data.path=corpus.txt", "data.split_by=position")
     assert seqtrain(*data, "tokenizer=char", "--store", "a", cwd=tmp_path).rc == 0
+    (tmp_path / "linked").mkdir()
+    for name in ("source.json", "tokenizer.json"):
+        shutil.copy(tmp_path / "a" / name, tmp_path / "linked")
+    (tmp_path / "linked/unfinished").symlink_to(tmp_path / "a")
     for words, expected in (
         ((*data, "tokenizer=byte", "--store", "a"), "was begun with tokenizer._target_="),
         ((*data, "data.test_fraction=0.2", "tokenizer=char", "--store", "a"), "was begun with data.test_fraction=0.0"),
@@ -328,6 +383,7 @@ def test_the_command_refuses_in_one_line(tmp_path: Path, seqtrain: Seqtrain) -> 
         ((*data, "data.batch_size=4", "--store", "b"), "data.batch_size=4: says how a training reads"),
         (("prepare", "--store", "b"), "says of no text"),
         (("prepare", "data=seasonal", "--store", "b"), "holds no documents of text"),
+        ((*data, "tokenizer=char", "--store", "linked"), "linked/unfinished: is no folder of this store"),
         ((*data, "tokenizer=none", "--store", "b"), "tokenizer=none: makes no tokens"),
     ):
         answer = seqtrain(*words, cwd=tmp_path)

@@ -172,9 +172,9 @@ def whole_tokens(path: Path, dtype: str, *, offset: int = 0, count: int | None =
 
 
 def _state(files: Sequence[Path]) -> str:
-    """What tells whether files are still the same, without reading them."""
+    """What tells whether files are still the same, without reading them; the time of a change cannot be set back."""
     stats = [(str(file.resolve()), file.stat()) for file in files]
-    return json.dumps([(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats])
+    return json.dumps([(name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in stats])
 
 
 def _documents(tokens: TokenArray, end_of_text: int | None) -> Int[np.ndarray, " offsets"]:

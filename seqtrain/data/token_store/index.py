@@ -7,13 +7,19 @@ a shard alone: neither times nor paths stand in it, nor how many processes wrote
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
+from seqtrain.data.cache import cached_json
 from seqtrain.data.corpus import DTYPES, Corpus
 from seqtrain.data.sources.base import SPLITS, Split
 from seqtrain.data.token_store.tokens import MappedTokens, Part, mapped_offsets
@@ -26,6 +32,7 @@ INDEX, TOKENIZER = "index.json", "tokenizer.json"
 FORMAT = 1
 MAX_INDEX_BYTES = 1 << 27  # some 500,000 shards
 COUNTS = ("tokens", "documents", "bytes", "words", "unknown")  # of a split
+MAX_CHECKED = 1 << 22  # documents whose order every start checks, in some milliseconds
 
 
 @dataclass(frozen=True)
@@ -62,24 +69,32 @@ def write_index(folder: Path, content: Mapping[str, Any]) -> None:
 
 
 def open_store(folder: Path) -> TokenStore:
-    """The store in a folder, verified by its index and by the sizes of its files; no token is read.
+    """Open the store in a folder, verified by its index and by the sizes and times of its files.
+
+    A file that changed after the index is read once and compared with its hash; the cache remembers the result until
+    the file changes again. Of all others no token is read.
 
     Args:
         folder: What `seqtrain prepare --store` wrote.
 
     Raises:
-        UserError: It is no store, is not finished, or a file is missing, of another size or of another store.
+        UserError: It is no store, is not finished, or a file is missing, of another size or content.
     """
     content = read_index(folder)
+    since = (folder / INDEX).stat().st_ctime_ns
+    compared = 0
     try:
         tokenizer = _tokenizer(folder, content)
         splits = {}
         for split in SPLITS:
             if split in content["splits"]:
+                for file in (*content["splits"][split]["shards"], content["splits"][split]["documents_file"]):
+                    compared += _check_unchanged(folder, file, since)
                 splits[split] = _open_split(folder, split, content, tokenizer)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{folder / INDEX}: is no index of a token store ({error!r})") from None
-    return TokenStore(folder, tokenizer, content["hash"], splits)
+    remark = f"{folder}: {compared} files are newer than {INDEX}, as after a copy: each was compared with its hash"
+    return TokenStore(folder, tokenizer, content["hash"], splits, (remark,) if compared else ())
 
 
 def read_index(folder: Path) -> dict[str, Any]:
@@ -103,9 +118,12 @@ def read_index(folder: Path) -> dict[str, Any]:
 
 
 def verify_files(folder: Path) -> Iterator[str]:
-    """Reads every file that belongs to a store; gives the names of those that are as they were written.
+    """Read every file that belongs to a store; yield the names of those that are as they were written.
 
-    Raises UserError for the first that is not.
+    Afterwards the index is the newest file, so that no start reads the others again.
+
+    Raises:
+        UserError: A file is not as it was written.
     """
     content = read_index(folder)
     _tokenizer(folder, content)
@@ -113,11 +131,10 @@ def verify_files(folder: Path) -> Iterator[str]:
     for split in content["splits"].values():
         for entry in (*split["shards"], split["documents_file"]):
             _check_file(folder, entry)
-            if file_hash(folder / entry["file"]) != entry["sha256"]:
-                raise UserError(
-                    f"{folder / entry['file']}: is damaged, as its hash says; remove the folder and prepare it again"
-                )
+            _check_hash(folder / entry["file"], file_hash(folder / entry["file"]), entry)
             yield entry["file"]
+    with contextlib.suppress(OSError):  # a store that can only be read
+        os.utime(folder / INDEX)
 
 
 def _tokenizer(folder: Path, content: Mapping[str, Any]) -> Tokenizer:
@@ -135,39 +152,59 @@ def _open_split(folder: Path, split: Split, content: Mapping[str, Any], tokenize
         raise ValueError(f"dtype {dtype}")
     parts = []
     for shard in entry["shards"]:
-        _check_file(folder, shard)
-        parts.append(Part(folder / shard["file"], dtype, 0, shard["tokens"]))
+        parts.append(Part(folder / shard["file"], dtype, 0, index(shard["tokens"])))
     if [part.count * int(dtype[-1]) for part in parts] != [shard["bytes"] for shard in entry["shards"]]:
         raise ValueError("a shard's bytes are not those of its tokens")
     tokens = MappedTokens(parts, tokenizer.vocab_size)
-    _check_file(folder, entry["documents_file"])
     documents = mapped_offsets(folder / entry["documents_file"]["file"])
-    counts = {name: int(entry[name]) for name in COUNTS}
-    # Its ends alone: to look whether all of them rise would read them all.
+    counts = {name: index(entry[name]) for name in COUNTS}
     ends = [0, counts["tokens"], counts["documents"] + 1]
     if [int(documents[0]), int(documents[-1]), len(documents)] != ends or len(tokens) != counts["tokens"]:
         raise ValueError(f"the documents of {split} do not fit its tokens")
+    if len(documents) <= MAX_CHECKED and (np.diff(documents) <= 0).any():
+        raise ValueError(f"the documents of {split} do not rise")
     # Two splits of one store are two texts; the tokenizer decides what the same bytes mean.
     identity = json.dumps([entry, content["tokenizer"]["hash"]], sort_keys=True)
     hash = hashlib.sha256(identity.encode()).hexdigest()[:32]
     return Corpus(tokens, documents, counts["bytes"], counts["words"], counts["unknown"], hash)
 
 
-def _check_file(folder: Path, entry: Mapping[str, Any]) -> None:
-    """UserError where a file that the index names is missing, or has another size."""
+def _check_unchanged(folder: Path, entry: Mapping[str, Any], since: int) -> bool:
+    """Compare a file with its hash, once, if it changed after `since`; return True if it did.
+
+    Raises:
+        UserError: It is missing, or of another size or content.
+    """
+    path, stat = folder / entry["file"], _check_file(folder, entry)
+    if stat.st_ctime_ns <= since:  # the change of time cannot be set back, as that of modification can
+        return False
+    key = (str(path.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+    _check_hash(path, cached_json(f"sha256 {key}", lambda: file_hash(path)), entry)
+    return True
+
+
+def _check_hash(path: Path, found: str, entry: Mapping[str, Any]) -> None:
+    if found != entry["sha256"]:
+        raise UserError(f"{path}: is damaged, as its hash says; remove the folder and prepare it again")
+
+
+def _check_file(folder: Path, entry: Mapping[str, Any]) -> os.stat_result:
+    """Return size and times of a file that the index names; raise UserError if it is missing or of another size."""
     name = cast(str, entry["file"])
     if Path(name).name != name:  # an index from elsewhere may name any file
         raise ValueError(f"file {name}")
     path = folder / name
     try:
         with open_checked(path) as file:
-            size = file.seek(0, 2)
+            stat = os.fstat(file.fileno())
     except FileNotFoundError:
         raise Unavailable(f"{path}: is missing; copy the whole store, or prepare it again") from None
-    if size != entry["bytes"]:
+    if stat.st_size != entry["bytes"]:
         raise UserError(
-            f"{path}: has {size:,} bytes, and {entry['bytes']:,} were written; it is cut off, or of another store"
+            f"{path}: has {stat.st_size:,} bytes, and {entry['bytes']:,} were written; it is cut off, or of another "
+            "store"
         )
+    return stat
 
 
 def _content_hash(content: Mapping[str, Any]) -> str:

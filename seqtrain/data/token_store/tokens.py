@@ -156,7 +156,10 @@ class MappedTokens(TokenArray):
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             array = np.frombuffer(content, dtype=part.dtype, count=part.count, offset=part.offset)
             self._maps[number] = content, array
-        return self._maps[number][1]
+        content, array = self._maps[number]
+        if content.size() < len(content):  # to touch what is gone would end the process by SIGBUS
+            raise UserError(f"{self.parts[number].path}: was cut off while it was read; put the whole file back")
+        return array
 
     def _touch(self, number: int, num_bytes: int) -> None:
         """Counts what reading from a part maps at most; lets all maps go where that has grown too much."""

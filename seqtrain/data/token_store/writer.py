@@ -39,6 +39,7 @@ class Shard:
     number: int
     tokens: int = 0
     sha256: str = ""
+    documents_sha256: str = ""  # of the file in `unfinished/` with where its documents end
     segments: int = 0  # of the split's text that end in this shard or before it
     taken: int = 0  # tokens of the next segment that stand in this shard
     documents: int = 0  # that end in this shard
@@ -64,6 +65,8 @@ class Writer:
 
     def __post_init__(self) -> None:
         self.dtype = np.dtype(dtype_of(self.tokenizer.vocab_size))
+        if self.work.is_symlink() or (exists(self.work) and not self.work.is_dir()):
+            raise UserError(f"{self.work}: is no folder of this store; remove it")
         self.work.mkdir(exist_ok=True)
         for folder in (self.folder, self.work):
             remove_temporary(folder)
@@ -112,12 +115,13 @@ class Writer:
         shards: list[Shard] = []
         for number in itertools.count(first):
             path = self.work / f"{shard_name(number)}.json"
-            if not exists(path):
+            # A shard whose record or file is gone, or has changed since, is written again.
+            try:
+                shard = Shard(**load_json(path, MAX_RECORD_BYTES))
+                hashes = file_hash(self.folder / shard.file), file_hash(path.with_suffix(".documents"))
+            except (OSError, ValueError, TypeError, RecursionError, UserError):
                 return shards
-            shard = Shard(**load_json(path, MAX_RECORD_BYTES))
-            size = (self.folder / shard.file).stat().st_size if exists(self.folder / shard.file) else 0
-            # One whose file is gone, or was cut off since, is written again.
-            if shard.split != split or size != shard.tokens * self.dtype.itemsize:
+            if shard.split != split or hashes != (shard.sha256, shard.documents_sha256):
                 return shards
             shards.append(shard)
         raise AssertionError("numbers do not end")
@@ -164,8 +168,10 @@ class Writer:
         shard.segments, shard.taken = stream.segments, stream.taken
         shard.sha256 = digest.hexdigest()
         shard.documents = sum(map(len, ends))
+        content = np.concatenate(ends).astype("<i8").tobytes()
+        shard.documents_sha256 = hashlib.sha256(content).hexdigest()
         with atomic(self.work / f"{shard.file}.documents") as file:
-            file.write(np.concatenate(ends).astype("<i8").tobytes())
+            file.write(content)
         # Last of all: from here on the shard is done.
         write_text(self.work / f"{shard.file}.json", plain_json(asdict(shard)))
 
