@@ -106,8 +106,9 @@ def orthogonal(
 ) -> Float[Tensor, "*N A B"]:
     """About the nearest matrices with orthogonal rows or columns, by Newton and Schulz's iteration.
 
-    It is computed in float32, where torch takes bf16: the iteration multiplies small singular values by up to 500, and
-    what bf16 rounds off large ones (2^-9) with them. So the same weights come out with and without bf16 units.
+    A CPU computes it in float32, where torch takes bf16: the iteration multiplies small singular values by up to 500,
+    and what bf16 rounds off large ones (2^-9) with them. So CPUs with and without bf16 units give the same weights. A
+    GPU takes bf16 as torch does, since float32 would be several times slower there.
 
     Args:
         matrices: One, or several, each of which is scaled to a norm of 1 first, so that the iteration converges.
@@ -116,12 +117,13 @@ def orthogonal(
         eps: The least norm to divide by.
     """
     tall = matrices.shape[-2] > matrices.shape[-1]
-    x = matrices.float()
+    precision = torch.bfloat16 if matrices.device.type == "cuda" else torch.float32
+    x = matrices.to(precision)
     if tall:
         x = x.mT
     x = x / torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=eps)
-    # Squares of singular values keep half of the digits: float32 has enough for that (1e-4 at the end).
-    oblong = x.shape[-1] >= 2 * x.shape[-2]
+    # Squares of singular values keep half of the digits: float32 has enough for that (1e-4 at the end), bf16 has not.
+    oblong = x.shape[-1] >= 2 * x.shape[-2] and precision == torch.float32
     x = _by_squares(x, coefficients, steps) if oblong else _by_matrices(x, coefficients, steps)
     return x.mT if tall else x
 
