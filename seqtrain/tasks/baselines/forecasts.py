@@ -115,13 +115,13 @@ def baselines(
     if "yearday" in calendar(train):
         forecasters["harmonics"] = yearly_harmonics(train, reading)
     found = {name: measured(forecaster, windows, reading, naive) for name, forecaster in forecasters.items()}
-    models = fitted_autoregressions(train, reading, windows.history, windows.targets.horizon, season, say)
+    models, fill = fitted_autoregressions(train, reading, windows.history, windows.targets.horizon, season, say)
     for name, model in models.items():
 
         def linear(
             values: Float[np.ndarray, "N K C"], ahead: Int[np.ndarray, "N H"], model: Autoregression = model
         ) -> Float[np.ndarray, "N H C"]:
-            return model.predict(filled(values)[:, -model.order :])
+            return model.predict(fill(values)[:, -model.order :])
 
         found[name] = measured(linear, windows, reading, naive)
     return found
@@ -153,15 +153,16 @@ def always_mean(values: Float[np.ndarray, "N K C"], ahead: Int[np.ndarray, "N H"
 
 def fitted_autoregressions(
     train: SeriesSplit, reading: Reading, history: int, horizon: int, season: int, say: Callable[[str], None]
-) -> dict[str, Autoregression]:
+) -> tuple[dict[str, Autoregression], Callable[[np.ndarray], np.ndarray]]:
     """Linear autoregressions, each one for all channels: of all values that a model reads, and of fewer.
 
-    `ar_shorter` is given where an order below `history` forecasts the end of train better.
+    `ar_shorter` is given where an order below `history` forecasts the end of train better. Beside them: what fills in
+    the missing values of a window.
     """
     orders = _orders(history, season, train.num_rows, horizon)
     if not orders:
         say("ar is left out: train is too large for it")
-        return {}
+        return {}, filled
     for is_filled in (False, True):
         try:
             found = _fitted(train, reading, history, horizon, orders, is_filled=is_filled)
@@ -169,15 +170,13 @@ def fitted_autoregressions(
             left_out = fault.lines[0]
             continue
         if is_filled:
-            say(
-                f"ar: no {history + horizon} values of train stand in a row; where one is missing it reads the last one"
-            )
+            say(f"ar: no {history + horizon} values of train stand in a row; the mean is put where one is missing")
         if "ar_shorter" in found:
             order = found["ar_shorter"].order
             say(f"ar_shorter: of the last {order} values, the order that forecasts the end of train best")
-        return found
+        return found, np.nan_to_num if is_filled else filled
     say(f"ar is left out: {left_out}")
-    return {}
+    return {}, filled
 
 
 def _fitted(
@@ -212,11 +211,11 @@ class ScaledBlocks:
     reading: Reading
     begin: Int[np.ndarray, " S"]
     end: Int[np.ndarray, " S"]
-    is_filled: bool = False  # the last value stands where one is missing; before the first one 0, the mean of train
+    is_filled: bool = False  # the mean of train, which is 0, stands where a value is missing
 
     def __iter__(self) -> Iterator[Block]:
         for number, (begin, end) in enumerate(zip(self.begin, self.end, strict=True)):
             for first in range(begin, end, BLOCK_ROWS):
                 rows = np.arange(first, min(first + BLOCK_ROWS, end))
                 values = self.reading.scaled(rows, np.full(len(rows), number))
-                yield number, np.nan_to_num(filled(values[None])[0]) if self.is_filled else values
+                yield number, np.nan_to_num(values) if self.is_filled else values
