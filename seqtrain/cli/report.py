@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from seqtrain.training.session import Session
 
 MAX_SAMPLE_BYTES = 1 << 20
+MAX_COVERAGE_GAP = 0.05
 
 
 def before_training(session: Session, cost: Cost) -> dict[str, Any]:
@@ -104,6 +105,9 @@ def lines(run: Run) -> list[str]:
     if known:
         out.append("beside it, on the same text:")
     out += [*baseline_lines(summary, known), *verdict(summary, best["validation"], known)]
+    gap = best["validation"].get("coverage80_gap", 0.0)
+    if gap > MAX_COVERAGE_GAP:
+        out.append(f"the interval of 80 % holds {gap:.0%} of the values more or fewer: it is not to be relied on")
     out += [*leaks.notes(summary), *_unknown_line(summary), *_clipped_line(summary), *_sample_lines(run)]
     out += [f"{name} is {signature}" for name, signature in (summary.signatures or {}).items()]
     trusted = [word for package in summary.trust for word in ("--trust", package)]

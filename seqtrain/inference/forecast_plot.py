@@ -45,8 +45,6 @@ def draw_fans(fans: Sequence[Fan], path: Path, *, unit: str = "") -> list[str]:
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"{path.name}: expected a name that ends in .png or .svg")
     drawn = fans[:MAX_FANS]
-    for fan in drawn:
-        _check(fan)
     columns = min(len(drawn), PER_ROW)
     rows = math.ceil(len(drawn) / columns)
     size = (8.0, 3.6) if len(drawn) == 1 else (4.2 * columns, 2.6 * rows + 0.3)
@@ -72,7 +70,6 @@ def draw_small_fan(fan: Fan, path: Path) -> None:
     """
     from matplotlib.figure import Figure
 
-    _check(fan)
     # Margins as numbers: finding them by layout takes five times as long as all the rest.
     figure = Figure(figsize=(4.2, 2.3), dpi=100)
     figure.subplots_adjust(left=0.13, right=0.985, top=0.9, bottom=0.11)
@@ -129,19 +126,3 @@ def _left_out(fans: Sequence[Fan], drawn: Sequence[Fan]) -> list[str]:
     if unseen > 0:
         words.append(f"the first {unseen:,} values of the history")
     return words
-
-
-def _check(fan: Fan) -> None:
-    """Raises ValueError unless all that stands at the same times is as long as they are."""
-    horizon = len(fan.times)
-    lengths = {"median": len(fan.median)}
-    if fan.truth is not None:
-        lengths["truth"] = len(fan.truth)
-    for share, (low, high) in fan.bands.items():
-        lengths[f"low end of {share:.0%}"] = len(low)
-        lengths[f"high end of {share:.0%}"] = len(high)
-    for name, length in lengths.items():
-        if length != horizon or not horizon:
-            raise ValueError(f"{name}: {length} values for {horizon} times")
-    if len(fan.history) != len(fan.history_times):
-        raise ValueError(f"history: {len(fan.history)} values for {len(fan.history_times)} times")

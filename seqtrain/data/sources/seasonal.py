@@ -9,7 +9,6 @@ import numpy as np
 
 from seqtrain.data.sources.series import SeriesSource
 from seqtrain.data.values.series import Clock, Series
-from seqtrain.errors import UserError
 
 HOUR = 3600  # seconds
 START = 1704067200  # the first hour of 2024
@@ -37,17 +36,6 @@ class Seasonal(SeriesSource):
     noise: float = 0.3
     missing_share: float = 0.05
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.size < 1 or self.length < 10:
-            raise UserError(
-                f"data.size={self.size} and data.length={self.length}: expected 1 series or more, of 10 hours or more"
-            )
-        if not 0 <= self.missing_share < 0.9:
-            raise UserError(f"data.missing_share={self.missing_share}: expected a share from 0, below 0.9")
-        if self.noise < 0:
-            raise UserError(f"data.noise={self.noise}: expected a deviation, 0 or more")
 
     def check(self) -> None:
         for split in ("train", "validation"):

@@ -59,8 +59,6 @@ class SeriesSource(Source):
         for feature in () if self.time_features == "auto" else self.time_features or ():
             if feature not in PERIODS:
                 raise UserError(f"data.time_features: {feature}: expected some of {', '.join(PERIODS)}")
-        if self.season is not None and self.season < 1:
-            raise UserError(f"data.season={self.season}: expected a number of steps, 1 or more")
 
     @abstractmethod
     def read(self) -> Series:
@@ -150,8 +148,8 @@ class TableSeries(SeriesSource):
 
     def describe(self) -> dict[str, Any]:
         found = self._layout
-        named = {"columns": found.values, "known_columns": found.known, "time_column": found.time, "id": found.id}
-        return {"source": "series", "paths": [self.path], "series": len(self.series.names), **_plain(named)}
+        named = {"columns": list(found.values), "known_columns": list(found.known), "time_column": found.time}
+        return {"source": "series", "paths": [self.path], "series": len(self.series.names), **named, "id": found.id}
 
     def read(self) -> Series:
         table = self._layout
@@ -177,8 +175,3 @@ class SeriesFile(TableSeries):
     @cached_property
     def _layout(self) -> Layout:
         return self._layout_of(Path(self.path), self.format)
-
-
-def _plain(value: dict[str, Any]) -> dict[str, Any]:
-    """Tuples as lists, as JSON has them."""
-    return {name: list(each) if isinstance(each, tuple) else each for name, each in value.items()}

@@ -76,7 +76,8 @@ class Scaling:
     @property
     def words(self) -> str:
         """What each column was taken for, in words."""
-        parts = [] if self.clock is None else [f"time {self.clock.column or ''} ({self.clock.form or 'whole numbers'})"]
+        clock = self.clock
+        parts = [f"time {clock.column or 'made up'} ({clock.form or 'whole numbers'})"] if clock else ["no time"]
         for name, columns in (
             ("values", self.columns),
             ("known ahead", self.known_columns),
@@ -163,9 +164,8 @@ def fit(
     # A known column that is the same in all of train is read as 0: there is nothing to be learnt of it.
     std[std == 0] = 1.0
     # Not of train alone: the clock is known ahead, and gives nothing away.
-    seconds = step_of(series)
     if features == "auto":
-        features = _calendar(train, seconds)
+        features = calendar(train)
     found_season = season or find_season(train)
     return Scaling(
         columns=series.columns,
@@ -176,7 +176,7 @@ def fit(
         apart=series.column_of is not None or len(series.columns) == 1,
         features=tuple(features or ()),
         season=found_season,
-        step_seconds=seconds,
+        step_seconds=step_of(series),
         naive=_naive_errors(train, std, found_season),
         clock=series.clock,
     )
@@ -235,12 +235,12 @@ def step_of(series: Series) -> int | None:
     return int(np.median(np.diff(series.times[begin : min(end, begin + MEDIAN_ROWS)])))
 
 
-def _calendar(train: SeriesSplit, step: int | None) -> tuple[TimeFeature, ...]:
-    """Features of time whose cycle has four rows or more, and is in train twice or more."""
-    times = train.series.times
+def calendar(train: SeriesSplit) -> tuple[TimeFeature, ...]:
+    """Features of time whose cycle has four rows or more, and is in train of each series twice or more."""
+    times, step = train.series.times, step_of(train.series)
     if times is None or step is None or not train.series.has_dates:
         return ()
-    span = max(times[end - 1] - times[begin] for begin, end in zip(train.begin, train.end, strict=True))
+    span = min(times[end - 1] - times[begin] for begin, end in zip(train.begin, train.end, strict=True))
     found = (name for name, seconds in PERIODS.items() if 4 * step <= seconds and 2 * seconds <= span)
     return cast("tuple[TimeFeature, ...]", tuple(found))
 
@@ -252,18 +252,14 @@ def find_season(train: SeriesSplit) -> int:
         return 1
     found = []
     for begin, end in list(zip(train.begin, train.end, strict=True))[:MAX_CHANNELS]:
-        for column in np.asarray(train.series.values[begin:end][-MEDIAN_ROWS:]).T[:MAX_CHANNELS]:
-            time = np.arange(len(column)) - (len(column) - 1) / 2
-            seen = ~np.isnan(column)
+        for column in np.asarray(train.series.values[begin:end][-MEDIAN_ROWS:]).T[: MAX_CHANNELS - len(found)]:
+            time, seen = np.arange(len(column)), ~np.isnan(column)
             # Around its line, as a trend is like itself at every distance; a missing value lies on the line.
-            slope, level = np.polyfit(time[seen], column[seen], 1) if seen.sum() > 2 else (0.0, 0.0)
-            rest = np.where(seen, column - slope * time - level, 0.0)
-            power = np.abs(np.fft.rfft(rest, 2 * len(rest))) ** 2
+            line = np.polyfit(time[seen], column[seen], 1) if seen.sum() > 2 else np.zeros(2)
+            power = np.abs(np.fft.rfft(np.where(seen, column - np.polyval(line, time), 0.0), 2 * len(time))) ** 2
             products = np.fft.irfft(power)[: most + 1]
             if products[0] > 0:
-                found.append(products / products[0] * len(rest) / (len(rest) - np.arange(most + 1)))
-        if len(found) >= MAX_CHANNELS:
-            break
+                found.append(products / products[0] * len(time) / (len(time) - np.arange(most + 1)))
     if not found:
         return 1
     mean = np.mean(found, 0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from jaxtyping import Int
@@ -69,9 +69,9 @@ def _parsed(table: Layout, column: pa.Array) -> tuple[Int[np.ndarray, " n"], Clo
 
     form = table.time_format
     if form is None:
-        # The longest one: some programs write midnight as a day.
-        longest = column[int(np.argmax(pc.call_function("utf8_length", [column]).to_numpy(zero_copy_only=False)))]
-        clock = Clock.of(table.time, longest.as_py())
+        # The last one of the longest: some programs write midnight as a day, and summer has another zone than winter.
+        lengths = pc.call_function("utf8_length", [column]).to_numpy(zero_copy_only=False)
+        clock = Clock.of(table.time, column[len(lengths) - 1 - int(np.argmax(lengths[::-1]))].as_py())
         for zone in (None, "UTC"):
             try:
                 return _seconds(column.cast(pa.timestamp("ns", zone))), clock
@@ -79,15 +79,14 @@ def _parsed(table: Layout, column: pa.Array) -> tuple[Int[np.ndarray, " n"], Clo
                 continue
     elif not _are_read_here(form):
         try:
-            return _seconds(pc.call_function("strptime", [column], pc.StrptimeOptions(form, "s"))), Clock(
-                table.time, form
-            )
+            parsed = pc.call_function("strptime", [column], pc.StrptimeOptions(form, "s"))
+            return _seconds(parsed), Clock(table.time, form)
         except pa.ArrowInvalid:  # Python tells which
             pass
     seconds, offset, zones = [], None, set()
     for text in column.to_pylist():
         try:
-            when = _when(text, form)
+            when = datetime.fromisoformat(text) if form is None else datetime.strptime(text, form)
         except ValueError:
             wanted = form or "2026-01-31 13:00:00"
             raise UserError(
@@ -106,12 +105,3 @@ def _parsed(table: Layout, column: pa.Array) -> tuple[Int[np.ndarray, " n"], Clo
             "alike"
         )
     return np.array(seconds, dtype=np.int64), clock if form is None else Clock(table.time, form, offset)
-
-
-def _when(text: Any, time_format: str | None) -> datetime:
-    if time_format is not None:
-        return datetime.strptime(text, time_format)
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return datetime.combine(date.fromisoformat(text), datetime.min.time())

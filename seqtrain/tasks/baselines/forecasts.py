@@ -1,4 +1,4 @@
-"""What stands beside a forecast: the last value, the last season, a straight line, and a linear autoregression."""
+"""What stands beside a forecast: last value, last season, line, waves of a year, and a linear autoregression."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from seqtrain.data.batching.values import Windows
-from seqtrain.data.values.reading import Reading
+from seqtrain.data.values.reading import Reading, place_in_cycle
+from seqtrain.data.values.scaling import PERIODS, calendar
 from seqtrain.data.values.series import SeriesSplit
 from seqtrain.errors import UserError
 from seqtrain.tasks.baselines.autoregression import Autoregression, choose_order
@@ -21,7 +22,11 @@ MAX_OPERATIONS = 2e12  # of all fits of autoregressions: about a minute
 MAX_VALUES = 1 << 20  # of windows at a time: 8 MiB in float64
 BLOCK_ROWS = 1 << 16  # of a series at a time
 
-Forecaster = Callable[[Float[np.ndarray, "N K C"], int], Float[np.ndarray, "N H C"]]
+WAVES = 3  # of a year, each with a sine and a cosine
+FITTED_ROWS = 1 << 16  # of a series, spread over train, by which waves are fitted
+
+# From the values that a model reads, and the rows that are predicted.
+Forecaster = Callable[[Float[np.ndarray, "N K C"], Int[np.ndarray, "N H"]], Float[np.ndarray, "N H C"]]
 
 
 class Errors:
@@ -77,7 +82,7 @@ def measured(
         read = rows[:, None] + np.arange(-history, 0)
         values = reading.scaled(read, np.broadcast_to(series[:, None], read.shape))
         # A window of which nothing was seen is forecast by the mean of train.
-        found = np.nan_to_num(forecaster(values, horizon), nan=0.0)
+        found = np.nan_to_num(forecaster(values, rows[:, None] + np.arange(horizon)), nan=0.0)
         errors.add(found, windows.targets.of(rows[:, None])[:, 0].astype(np.float64), series)
     return errors.metrics
 
@@ -103,51 +108,89 @@ def baselines(
     if reading.series.asked_after is not None:
         # No value is read, so that the others would say the mean, too, by names that promise more.
         return {"mean": measured(always_mean, windows, reading, naive)}
-    found = {"last_value": measured(last_value, windows, reading, naive)}
+    forecasters: dict[str, Forecaster] = {"last_value": lambda values, ahead: last_value(values, ahead.shape[1])}
     if 1 < season <= windows.history:
-
-        def of_last_season(values: Float[np.ndarray, "N K C"], horizon: int) -> Float[np.ndarray, "N H C"]:
-            return seasonal_naive(values, horizon, period=season)
-
-        found["seasonal_naive"] = measured(of_last_season, windows, reading, naive)
-    found["drift"] = measured(drift, windows, reading, naive)
-    for name, model in fitted_autoregressions(train, reading, windows.history, windows.targets.horizon, season, say):
+        forecasters["seasonal_naive"] = lambda values, ahead: seasonal_naive(values, ahead.shape[1], period=season)
+    forecasters["drift"] = lambda values, ahead: drift(values, ahead.shape[1])
+    if "yearday" in calendar(train):
+        forecasters["harmonics"] = yearly_harmonics(train, reading)
+    found = {name: measured(forecaster, windows, reading, naive) for name, forecaster in forecasters.items()}
+    models, fill = fitted_autoregressions(train, reading, windows.history, windows.targets.horizon, season, say)
+    for name, model in models.items():
 
         def linear(
-            values: Float[np.ndarray, "N K C"], horizon: int, model: Autoregression = model
+            values: Float[np.ndarray, "N K C"], ahead: Int[np.ndarray, "N H"], model: Autoregression = model
         ) -> Float[np.ndarray, "N H C"]:
-            return model.predict(filled(values)[:, -model.order :])
+            return model.predict(fill(values)[:, -model.order :])
 
         found[name] = measured(linear, windows, reading, naive)
     return found
 
 
-def always_mean(values: Float[np.ndarray, "N K C"], horizon: int) -> Float[np.ndarray, "N H C"]:
+def yearly_harmonics(train: SeriesSplit, reading: Reading) -> Forecaster:
+    """The place in the year alone: a mean and WAVES waves for each channel of each series, by least squares."""
+    times = train.series.times
+    assert times is not None
+
+    def waves(rows: Int[np.ndarray, "*n"]) -> Float[np.ndarray, "*n P"]:
+        places = [place_in_cycle(times[rows], PERIODS["yearday"] / (1 + wave)) for wave in range(WAVES)]
+        return np.concatenate([np.ones((*rows.shape, 1)), *places], -1)
+
+    weights = np.zeros((len(train.begin), 1 + 2 * WAVES, train.series.values.shape[1]))
+    for number, (begin, end) in enumerate(zip(train.begin, train.end, strict=True)):
+        rows = np.arange(begin, end, (end - begin) // FITTED_ROWS + 1)
+        values, read = reading.scaled(rows, np.full(len(rows), number)), waves(rows)
+        for channel, column in enumerate(values.T):
+            seen = ~np.isnan(column)
+            weights[number, :, channel] = np.linalg.lstsq(read[seen], column[seen], rcond=None)[0]
+    return lambda values, ahead: waves(ahead) @ weights[reading.series_of(ahead[:, 0])]
+
+
+def always_mean(values: Float[np.ndarray, "N K C"], ahead: Int[np.ndarray, "N H"]) -> Float[np.ndarray, "N H C"]:
     """The mean of train, which is 0 as values are scaled."""
-    return np.zeros((len(values), horizon, values.shape[2]))
+    return np.zeros((*ahead.shape, values.shape[2]))
 
 
 def fitted_autoregressions(
     train: SeriesSplit, reading: Reading, history: int, horizon: int, season: int, say: Callable[[str], None]
-) -> Iterator[tuple[str, Autoregression]]:
+) -> tuple[dict[str, Autoregression], Callable[[np.ndarray], np.ndarray]]:
     """Linear autoregressions, each one for all channels: of all values that a model reads, and of fewer.
 
-    `ar_shorter` is given where an order below `history` forecasts the end of train better.
+    `ar_shorter` is given where an order below `history` forecasts the end of train better. Beside them: what fills in
+    the missing values of a window.
     """
-    whole = ScaledBlocks(reading, train.begin, train.end)
     orders = _orders(history, season, train.num_rows, horizon)
     if not orders:
         say("ar is left out: train is too large for it")
-        return
-    try:
-        fitted, held_out = _blocks(train, reading, history)
-        order = choose_order(fitted, held_out, orders, horizon, context=max(orders)).model.order
-        yield "ar", Autoregression.fit(whole, max(orders), horizon)
-        if order < max(orders):
+        return {}, filled
+    for is_filled in (False, True):
+        try:
+            found = _fitted(train, reading, history, horizon, orders, is_filled=is_filled)
+        except UserError as fault:
+            left_out = fault.lines[0]
+            continue
+        if is_filled:
+            say(f"ar: no {history + horizon} values of train stand in a row; the mean is put where one is missing")
+        if "ar_shorter" in found:
+            order = found["ar_shorter"].order
             say(f"ar_shorter: of the last {order} values, the order that forecasts the end of train best")
-            yield "ar_shorter", Autoregression.fit(whole, order, horizon)
-    except UserError as fault:
-        say(f"ar is left out: {fault.lines[0]}")
+        return found, np.nan_to_num if is_filled else filled
+    say(f"ar is left out: {left_out}")
+    return {}, filled
+
+
+def _fitted(
+    train: SeriesSplit, reading: Reading, history: int, horizon: int, orders: list[int], *, is_filled: bool
+) -> dict[str, Autoregression]:
+    edge = train.end - ((train.end - train.begin) * HELD_OUT).astype(np.int64)
+    fitted = ScaledBlocks(reading, train.begin, edge, is_filled)
+    held_out = ScaledBlocks(reading, np.maximum(edge - history, train.begin), train.end, is_filled)
+    order = choose_order(fitted, held_out, orders, horizon, context=max(orders)).model.order
+    whole = ScaledBlocks(reading, train.begin, train.end, is_filled)
+    found = {"ar": Autoregression.fit(whole, max(orders), horizon)}
+    if order < max(orders):
+        found["ar_shorter"] = Autoregression.fit(whole, order, horizon)
+    return found
 
 
 def _orders(history: int, season: int, num_rows: int, horizon: int) -> list[int]:
@@ -168,16 +211,11 @@ class ScaledBlocks:
     reading: Reading
     begin: Int[np.ndarray, " S"]
     end: Int[np.ndarray, " S"]
+    is_filled: bool = False  # the mean of train, which is 0, stands where a value is missing
 
     def __iter__(self) -> Iterator[Block]:
         for number, (begin, end) in enumerate(zip(self.begin, self.end, strict=True)):
             for first in range(begin, end, BLOCK_ROWS):
                 rows = np.arange(first, min(first + BLOCK_ROWS, end))
-                yield number, self.reading.scaled(rows, np.full(len(rows), number))
-
-
-def _blocks(train: SeriesSplit, reading: Reading, history: int) -> tuple[ScaledBlocks, ScaledBlocks]:
-    """The beginning of train, and its end with `history` rows before it."""
-    edge = train.end - ((train.end - train.begin) * HELD_OUT).astype(np.int64)
-    fitted = ScaledBlocks(reading, train.begin, edge)
-    return fitted, ScaledBlocks(reading, np.maximum(edge - history, train.begin), train.end)
+                values = self.reading.scaled(rows, np.full(len(rows), number))
+                yield number, np.nan_to_num(values) if self.is_filled else values

@@ -198,7 +198,6 @@ def test_hours_and_days_stand_at_their_place_in_the_day_and_the_week(tmp_path):
         ({"rows": [60, 1]}, "expected three numbers of rows"),
         ({"rows": [70, 1, 1]}, "series s1 has 61 rows; ask for fewer"),
         ({"time_features": ["minute"]}, "expected some of hour, weekday, yearday"),
-        ({"season": 0}, "data.season=0"),
         ({"validation_fraction": 0.6, "test_fraction": 0.6}, "fraction"),
     ],
 )

@@ -1,0 +1,71 @@
+"""Laws of what stands beside a forecast: a season that is found, waves of a year, and series with holes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seqtrain.data.values.scaling import find_season
+from seqtrain.data.values.series import Series, SeriesSplit
+from seqtrain.tasks.forecast import Forecast
+from tests.support.series import prepared, table
+
+DAYS = 1825
+
+
+def daily(*, holes: float = 0.0) -> str:
+    """Five years of days with a cycle of a year and noise, as a user has them."""
+    generator = np.random.default_rng(0)
+    dates = np.datetime64("2015-01-01") + np.arange(DAYS)
+    values = 10 + 5 * np.sin(2 * np.pi * np.arange(DAYS) / 365.2425) + generator.normal(size=DAYS)
+    cells = np.where(generator.random(DAYS) < holes, "", values.round(3).astype(str))
+    return "Date,Temp\n" + "".join(f"{date},{cell}\n" for date, cell in zip(dates, cells, strict=True))
+
+
+def baselines(folder: Path, content: str) -> tuple[dict[str, dict[str, float]], list[str]]:
+    """Those of validation, 16 days ahead of 64, and what is said."""
+    preprocessor, rows = prepared(table(folder, content))
+    task = Forecast(
+        horizon=16, distribution="point", relative=True, patch=1, dim=2, max_length=64, preprocessor=preprocessor
+    )
+    said: list[str] = []
+    return task.baselines(rows["train"], rows["validation"], preprocessor, said.append), said
+
+
+def test_waves_of_a_year_leave_the_noise_of_a_yearly_cycle(tmp_path: Path) -> None:
+    found, _ = baselines(tmp_path, daily())
+    assert found["harmonics"]["mse_original"] == pytest.approx(1.0, rel=0.1)
+    assert found["harmonics"]["mse"] < found["ar"]["mse"] < found["last_value"]["mse"]
+
+
+def test_an_autoregression_stays_beside_series_with_holes_and_says_how(tmp_path: Path) -> None:
+    found, said = baselines(tmp_path, daily(holes=0.3))
+    assert found["ar"]["mse"] < 0.3  # the mean of train has about 1
+    assert any("no 80 values of train stand in a row; the mean is put" in line for line in said)
+
+
+@pytest.mark.parametrize("season", [7, 12, 24, 365])
+@pytest.mark.parametrize("slope", [0.0, 0.01])
+def test_a_season_is_found_beside_a_trend_noise_and_missing_values(season: int, slope: float) -> None:
+    generator = np.random.default_rng(season)
+    time = np.arange(4 * season + 200)
+    values = np.sin(2 * np.pi * time / season) + slope * time + 0.3 * generator.normal(size=len(time))
+    values[generator.random(len(time)) < 0.1] = np.nan
+    assert abs(find_season(split(values)) - season) <= season // 25
+
+
+def test_no_season_is_found_in_noise_and_in_what_noise_leaves_behind() -> None:
+    generator = np.random.default_rng(1)
+    for kept in (0.0, 0.6, 0.9):
+        values = [0.0]
+        for draw in generator.normal(size=1500):
+            values.append(kept * values[-1] + draw)
+        assert find_season(split(np.array(values))) == 1
+
+
+def split(values: np.ndarray) -> SeriesSplit:
+    offsets = np.array([0, len(values)])
+    series = Series(values[:, None], np.zeros((len(values), 0)), None, offsets, ("",), ("a",))
+    return SeriesSplit(series, offsets[:1], offsets[1:])
