@@ -99,17 +99,20 @@ def _shown(entries: Sequence[Entry], settings: Sequence[Settings], by: Sequence[
     keys = _differing(settings, by)
     typed: dict[str, set[str]] = defaultdict(set)
     for entry in entries:
-        typed[entry.model] |= {word.lstrip("+~").partition("=")[0] for word in map(str, entry.summary.command)}
+        for word in map(str, entry.summary.command):
+            typed[entry.model].add(word.lstrip("+~").partition("=")[0])
     shown = []
     for entry, own in zip(entries, settings, strict=True):
         # Conditions and extensions are in no config, so they follow from no other option.
-        asked = [key for key in keys if key not in entry.settings or _is_typed(key, typed[entry.model])]
-        shown.append([key for key in (*by, *asked) if key in own])
+        shown.append(list(filter(own.__contains__, by)))
+        for key in keys:
+            if key in own and (key not in entry.settings or _is_typed(key, typed[entry.model])):
+                shown[-1].append(key)
     for key in keys:
         alike: dict[str, list[int]] = defaultdict(list)
         for place, entry in enumerate(entries):
-            label = [(name, repr(settings[place][name])) for name in shown[place]]
-            alike[repr((entry.model, label))].append(place)
+            label = [entry.model, *shown[place], *map(settings[place].get, shown[place])]
+            alike[repr(label)].append(place)
         for places in alike.values():
             if len({repr(settings[place].get(key, UNSET)) for place in places}) > 1:
                 for place in places:

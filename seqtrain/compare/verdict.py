@@ -146,8 +146,9 @@ def _sentences(
     lines = []
     if reference is several[0] and len(others) > 1:
         ranking = _ranking(reference, others, comparisons, any(variant.left_out for variant in ranked))
-        ratios = ", ".join(_ratios(reference, others, x))
-        lines.append(f"{ranking}; it has {ratios} of the others" if ratios else ranking)
+        if ratios := ", ".join(_ratios(reference, others, x)):
+            ranking += f"; it has {ratios} of the others"
+        lines.append(ranking)
     for other in others:
         comparison = comparisons.get(id(other))
         if comparison is None:
@@ -276,9 +277,10 @@ def _cost_clause(one: Variant, other: Variant, x: Axis | None, limit: float | No
     """Return how far both were trained, then costs of the first as multiples of the second's where they differ."""
     words = []
     if x is not None and limit is not None:
-        # A variant's last validation before the limit may lie well before it.
-        early = [variant for variant in (one, other) if variant.costs[x] < (1 - NEAR) * limit]
-        places = [quantity(limit), *(f"{variant.name} at {quantity(variant.costs[x])}" for variant in early)]
+        places = [quantity(limit)]
+        for variant in (one, other):
+            if variant.costs[x] < (1 - NEAR) * limit:  # its last validation before the limit lies well before it
+                places.append(f"{variant.name} at {quantity(variant.costs[x])}")
         words.append(f"at equal {COSTS[x]} ({'; '.join(places)})")
     else:
         lengths = []
@@ -288,10 +290,12 @@ def _cost_clause(one: Variant, other: Variant, x: Axis | None, limit: float | No
                 lengths.append(f"{quantity(costs[0])} and {quantity(costs[1])} {axis}")
             elif costs and axis == "tokens":  # also where it is equal: how far both were trained
                 lengths.append(f"{quantity(costs[0])} tokens each")
-        words += [f"after {', '.join(lengths)}"] if lengths else []
-    ratios = ", ".join(_ratios(one, [other], x))
-    if ratios:  # without a winner the sentence has no subject
-        words.append(f"with {ratios}" if is_won else f"with {ratios} for {one.name}")
+        if lengths:
+            words.append(f"after {', '.join(lengths)}")
+    if ratios := ", ".join(_ratios(one, [other], x)):
+        words.append(f"with {ratios}")
+        if not is_won:  # then the sentence has no subject
+            words[-1] += f" for {one.name}"
     return ", ".join(words) or "at equal cost"
 
 
@@ -300,8 +304,12 @@ def _ratios(one: Variant, others: Sequence[Variant], x: Axis | None) -> list[str
     words = []
     for name, cost_of in MULTIPLES.items():
         own, known = cost_of(one), list(filter(None, map(cost_of, others)))
-        if own and any(abs(own - cost) > UNLIKE * max(own, cost) for cost in known) and name != COSTS.get(x or "steps"):
-            ends = dict.fromkeys(quantity(float(f"{own / cost:.2g}")) for cost in (max(known), min(known)))
+        if not own or not known or name == COSTS.get(x or "steps"):
+            continue
+        ratios = own / max(known), own / min(known)
+        if min(ratios) < 1 - UNLIKE or max(ratios) > 1 / (1 - UNLIKE):
+            low, high = map("{:.2g}".format, ratios)
+            ends = dict.fromkeys((quantity(float(low)), quantity(float(high))))
             words.append(f"{' to '.join(ends)} times the {name}")
     return words
 
