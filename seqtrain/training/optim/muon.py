@@ -107,7 +107,7 @@ def orthogonal(
     """About the nearest matrices with orthogonal rows or columns, by Newton and Schulz's iteration.
 
     It is computed in float32, where torch takes bf16: the iteration multiplies small singular values by up to 500, and
-    what bf16 rounds off large ones (2^-9) with them. So the same weights come out with and without bf16 units.
+    what bf16 rounds off large ones (2^-9) with them. So no number depends on whether a machine has bf16 units.
 
     Args:
         matrices: One, or several, each of which is scaled to a norm of 1 first, so that the iteration converges.
