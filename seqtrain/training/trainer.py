@@ -44,7 +44,7 @@ def resolve_auto(config: DictConfig, say: Say) -> None:
         if not has_bf16_units("cuda" if gpu else "cpu"):
             precision, reason = "32-true", f"the {device} has no bf16 units"
         elif config.optimizer._target_.endswith(".Muon") and not gpu:  # there float32 is several times slower
-            precision, reason = "32-true", "Muon amplifies what bf16 rounds off gradients"
+            precision, reason = "32-true", "with Muon bf16 learned less (docs/benchmarks.md)"
         else:
             precision, reason = "bf16-mixed", f"the {device} has bf16 units"
         config.trainer.precision = precision
