@@ -29,7 +29,7 @@ def preset(name: str, path: Path) -> SeriesFile:
 def test_splits_are_of_12_4_and_4_months_and_a_season_is_a_day(name: str, rows_an_hour: int, tmp_path: Path) -> None:
     source = preset(name, tmp_path / "absent.csv")
     month = MONTH * rows_an_hour
-    assert source.split_rows == (12 * month, 4 * month, 4 * month)
+    assert source.rows == [12 * month, 4 * month, 4 * month]
     assert source.season == 24 * rows_an_hour
 
 
