@@ -118,6 +118,10 @@ def write_all(folder: Path) -> Path:
         ("series", series()),
     ):
         write_tables(folder, name, rows)
+    hours = np.datetime_as_string(np.datetime64("2024-01-01T00:00:00") + np.arange(48) * 3600)
+    write(
+        folder / "seasonal.csv", [{"date": day.replace("T", " "), "value": 9.0 + n % 24} for n, day in enumerate(hours)]
+    )
     (folder / "lines.txt").write_text("".join(f"{row['label']} {row['text']}\n" for row in labelled()))
     for n, row in enumerate(labelled()):
         (folder / "books").mkdir(exist_ok=True)
