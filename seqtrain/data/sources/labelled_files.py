@@ -10,14 +10,13 @@ from typing import Any, Literal, NamedTuple, cast
 from seqtrain.data.sources.base import Row, Split
 from seqtrain.data.sources.class_folders import counted, labelled_texts
 from seqtrain.data.sources.columns import Column, require, row_of
-from seqtrain.data.sources.files import TextFile, check_delimiter, check_is_text, find
+from seqtrain.data.sources.files import TextFile, check_delimiter, check_is_text, find, first_row, split_table
 from seqtrain.data.sources.guess import (
     FASTTEXT,
     Asked,
     first_keys,
     keyed_reading,
     loose_reading,
-    read_table,
     table_reading,
 )
 from seqtrain.data.sources.packed import Packed, packing_of, unpacked_name
@@ -106,7 +105,7 @@ class LabelledFile(NamedTuple):
     def _table(self) -> Iterator[Row]:
         kind = self.reading.kind
         with self.reading.packed.open_text(self.path, newline="") as lines:
-            rows: Any = read_table(lines, kind, self.reading.quoted)
+            rows: Any = split_table(lines, kind, self.reading.quoted)
             try:
                 yield from self._table_rows(rows)
             except csv.Error as error:
@@ -246,7 +245,7 @@ class LabelledFiles(SplitFiles):
         if kind != "csv" and kind != "tsv":  # a folder's files have been taken before
             return loose_reading(path, packed, self.asked, known, sure=kind == "lines")
         # One field alone: another delimiter, or lines under the name of a table.
-        first = _first_row(path, kind, packed)
+        first = first_row(path, kind, packed)
         if len(first) == 1 and not self.asked.by_name:
             names = Column("", "text", "text"), Column("", "label", "label")
             check_delimiter(TextFile(path, kind, names), first)
@@ -272,15 +271,6 @@ class LabelledFiles(SplitFiles):
                 named += f" and {len(paths) - MAX_LISTED} files more"
             lines.append(f"read {named} as {words}")
         return lines
-
-
-def _first_row(path: Path, kind: Kind, packed: Packed) -> list[str]:
-    check_is_text(path, packed)
-    with readable(path, packed), packed.open_text(path, newline="") as lines:
-        try:
-            return next(filter(None, read_table(lines, kind, kind == "csv")), [])
-        except csv.Error as error:
-            raise UserError(f"{path}: not {kind} ({error})") from None
 
 
 def _parquet_names(path: Path) -> list[str]:
