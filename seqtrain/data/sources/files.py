@@ -51,6 +51,7 @@ class TextFile(NamedTuple):
     columns: Sequence[Column]  # at least one; a txt file has exactly one, without a name
     packed: Packed = PLAIN
     header: bool = True  # of csv and tsv; without one the names of columns are their numbers, from 1
+    quoted: bool = False  # of tsv: whether `"` surrounds values, as it always may in csv
 
     def rows(self, limit: int | None = None) -> Iterator[Row]:
         """The file's rows; with `limit`, a txt file gives about its first `limit` bytes only.
@@ -230,7 +231,7 @@ def _read_jsonl(file: TextFile, limit: int | None) -> Iterator[Row]:
 
 def _read_table(file: TextFile, limit: int | None) -> Iterator[Row]:
     with file.packed.open_text(file.path, newline="") as lines:
-        rows = split_table(lines, file.format, file.format == "csv")
+        rows = split_table(lines, file.format, file.quoted or file.format == "csv")
         try:
             yield from _rows(file, rows)
         except csv.Error as error:
@@ -238,21 +239,22 @@ def _read_table(file: TextFile, limit: int | None) -> Iterator[Row]:
 
 
 def _rows(file: TextFile, rows: Any) -> Iterator[Row]:
-    header, rows_left = next(rows, None), rows
+    rows_left = filter(None, rows)  # without blank lines
+    header = next(rows_left, None)
     if header is None:
         raise UserError(f"{file.path}: is empty; give a file with a header and rows, or leave it out")
     if not file.header:
-        rows_left, header = itertools.chain([header], rows), list(map(str, range(1, len(header) + 1)))
+        rows_left, header = itertools.chain([header], rows_left), list(map(str, range(1, len(header) + 1)))
     check_delimiter(file, header)
     require(str(file.path), file.columns, header)
     indices = [header.index(column.name) for column in file.columns]
     empty = True
     of = "in the header" if file.header else "in the first"
     for row in rows_left:
-        if not row:  # a blank line
-            continue
         if len(row) != len(header):
             raise UserError(f"{file.path}:{rows.line_num}: {len(row)} fields in this row, {len(header)} {of}")
+        if len(row) > 1 and row == header:  # of files that were joined: it would be trained on
+            raise UserError(f"{file.path}:{rows.line_num}: the header stands here once more; remove this line")
         empty = False
         # Where the row ends: a quoted text may go over several lines.
         yield row_of(f"{file.path}:{rows.line_num}", file.columns, map(row.__getitem__, indices))

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from seqtrain.data.sources.base import SPLITS, Cut, Row, Source, Split, idle_cut, no_text
-from seqtrain.data.sources.columns import Column, columns_of
+from seqtrain.data.sources.columns import columns_of
 from seqtrain.data.sources.files import TextFile, find, first_row, lines
-from seqtrain.data.sources.packed import Encoding, Packed, packing_of
+from seqtrain.data.sources.packed import Encoding
 from seqtrain.data.sources.split_files import SplitFiles, key_of
-from seqtrain.data.sources.unreadable import absent, readable, sniff
+from seqtrain.data.sources.unreadable import absent, packed_as, sniff
 from seqtrain.errors import UserError, merged
 from seqtrain.files.atomic import expanded
 
@@ -24,16 +24,8 @@ Sides = tuple[str | None, str | None]  # the paths of source and target
 class PairFiles(SplitFiles):
     """Tables of pairs, of which csv and tsv need no header."""
 
-    def __init__(
-        self,
-        paths: dict[Split, str | None],
-        format: Literal["auto", "jsonl", "csv", "tsv", "parquet"],
-        columns: list[Column],
-        encoding: Encoding,
-        is_numbered: bool,
-    ) -> None:
-        super().__init__(paths, format, columns)
-        self._encoding, self._is_numbered = encoding, is_numbered
+    encoding: Encoding = "utf-8"
+    is_numbered = False  # whether columns are called by numbers, so that there is no header
 
     def notes(self) -> list[str]:
         """Return a line for each file that is read without a header."""
@@ -49,17 +41,16 @@ class PairFiles(SplitFiles):
 
     def _as_found(self, file: TextFile) -> TextFile:
         """Return how a file is read: packed or not, tabs in a txt, and with a header or without one."""
-        with readable(file.path):
-            file = file._replace(packed=Packed(packing_of(file.path), self._encoding))
+        file = file._replace(packed=packed_as(file.path, self.encoding))
         if file.format in ("jsonl", "parquet"):
             return file
         kind = "csv" if file.format == "csv" else "tsv"
         first = first_row(file.path, kind, file.packed)
         if file.format == "txt" and len(first) < 2:
             return file
-        file = file._replace(format=kind, header=not self._is_numbered)
+        file = file._replace(format=kind, header=not self.is_numbered)
         names = [column.name for column in file.columns]
-        if self._is_numbered or names != ["source", "target"] or len(first) < 2 or {*names} & {*first}:
+        if self.is_numbered or names != ["source", "target"] or len(first) < 2 or {*names} & {*first}:
             return file
         # Two single words may be names, or a pair such as `Go` and `Geh`.
         if len(first) == 2 and not all(re.fullmatch(r"[\w-]+", cell) for cell in first):
@@ -115,9 +106,9 @@ class Parallel(Source):
         }
         _check_ways(tables, sides)
         columns = columns_of("", None, str(source_column), str(target_column))
-        is_numbered = isinstance(source_column, int) and isinstance(target_column, int)
-        self._tables = PairFiles(tables, format, columns, encoding, is_numbered)
-        self._encoding = encoding
+        self._tables = PairFiles(tables, format, columns)
+        self._tables.encoding = encoding
+        self._tables.is_numbered = isinstance(source_column, int) and isinstance(target_column, int)
         self._sides: dict[Split, tuple[str, str]] = {}
         for split, (source, target) in sides.items():
             if source and target:
@@ -183,9 +174,8 @@ class Parallel(Source):
         files = self._files(split)
         faults = []
         for file in files:
-            if kind := sniff(
-                file, self._packed(file)
-            ):  # first: the number of lines of what is no text would only mislead
+            # First: the number of lines of what is no text would only mislead.
+            if kind := sniff(file, packed_as(file, self._tables.encoding)):
                 faults.append(f"{file}: {kind}")
         if faults:
             raise UserError(*faults)
@@ -207,11 +197,7 @@ class Parallel(Source):
         return count
 
     def _lines(self, file: Path) -> Iterator[str]:
-        return lines(file, self._packed(file))
-
-    def _packed(self, file: Path) -> Packed:
-        with readable(file):
-            return Packed(packing_of(file), self._encoding)
+        return lines(file, packed_as(file, self._tables.encoding))
 
     def _files(self, split: Split) -> tuple[Path, Path]:
         source, target = self._sides[split]
