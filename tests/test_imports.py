@@ -90,6 +90,7 @@ TASKS_KNOW = (
     "data.batching.",
     "data.values.",
     "data.preprocess",
+    "data.sources.base",  # LabelKind
     "data.tokenizers.encoding",
     "data.tokenizers.word_ends",
     "data.corpus",

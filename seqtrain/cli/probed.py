@@ -69,8 +69,8 @@ def _source(options: argparse.Namespace, way: str, path: str) -> Source:
         if way == "pairs":
             return Parallel(
                 path=path,
-                source_column=options.source_column,
-                target_column=options.target_column,
+                source_column=_place(options.source_column),
+                target_column=_place(options.target_column),
                 validation_fraction=0.0,
             )
         source = Labelled(

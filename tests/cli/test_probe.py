@@ -155,7 +155,9 @@ def test_a_file_of_another_kind_is_refused(runs: dict[str, Path], call: Any, tmp
     file = table(tmp_path / "labelled.tsv", ROWS)
     rc, _, err = call(runs["gru"], "--pairs", file)
     assert rc == 2
-    assert f"--source-column=source: {file} has columns text, label" in err
+    assert f"{file}: no columns source and target" in err
+    assert "type --source-column=1 --target-column=2" in err
+    assert call(runs["gru"], "--pairs", file, "--source-column=1", "--target-column=2")[0] == 0
 
 
 def test_pairs_are_ranked_both_ways_beside_untrained_tfidf_and_chance(

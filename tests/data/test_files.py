@@ -83,6 +83,13 @@ def test_validation_and_test_files_stand_for_themselves(tmp_path):
     assert source.describe()["files"] == {"train": 1, "validation": 1, "test": 1}
 
 
+def test_files_of_a_folder_are_read_in_natural_order(tmp_path: Path) -> None:
+    names = ["a-2.txt", "a-02x.txt", "a-10.txt", "b/1.txt"]
+    for name in names:
+        put(tmp_path / name, name)
+    assert [file.path for file in find("data.path", str(tmp_path), "auto", [])] == [tmp_path / name for name in names]
+
+
 def test_of_what_stands_at_the_root_of_the_system_nothing_is_meant() -> None:
     for near in Path("/").iterdir():
         assert absent(Path(f"/{near.name}x"), "file or folder") == "no such file or folder"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from unicodedata import normalize
 
 import pytest
 
@@ -57,6 +58,17 @@ def test_equal_texts_stand_in_one_split_of_one_fold(tmp_path: Path) -> None:
     source = Labelled(path=str(path), folds=FOLDS, fold=0)
     source.check()
     assert "texts that stand there more than once (1 in 6 rows) are kept in one fold each" in source.notes()[-1]
+
+
+def test_nfc_and_nfd_of_one_text_stand_in_one_fold(tmp_path: Path) -> None:
+    texts = [f"café {n}" for n in range(40)]
+    forms = [normalize(form, text) for text in texts for form in ("NFC", "NFD")]
+    (tmp_path / "a.tsv").write_text(
+        "text\tlabel\n" + "".join(f"{text}\t{n % 4 // 2}\n" for n, text in enumerate(forms))
+    )
+    tested = [text for text, _ in split(tmp_path / "a.tsv", 0)]
+    assert 0 < len(tested) < len(forms)
+    assert len(tested) == 2 * len({normalize("NFC", text) for text in tested})
 
 
 def test_the_seed_of_folds_deals_them_anew_and_nothing_else_does(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seqtrain.data.sources.hub_series import HubSeries
-from seqtrain.data.sources.series import SeriesFile
+from seqtrain.data.sources.series import TableSeries
 from seqtrain.errors import UserError
 from tests.support.series import csv, hours, prepared, table
 
@@ -64,6 +64,17 @@ def test_a_data_set_gives_the_series_that_its_file_would_give(
     assert described["columns"] == list(source.series.columns)
 
 
+def test_files_that_are_read_in_another_order_than_their_numbers_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name in ("train-2.csv", "train-10.csv"):
+        (folder / name).write_text("a\n" + "1\n2\n3\n" * 20)
+    with pytest.raises(UserError, match=r"train-10\.csv is read before train-2\.csv"):
+        HubSeries(path=str(folder)).check()
+    (folder / "train-2.csv").rename(folder / "train-02.csv")
+    HubSeries(path=str(folder)).check()
+
+
 def test_many_series_are_told_apart_by_a_column_and_another_split_by_its_name(tmp_path: Path) -> None:
     content = {"station": ["x"] * 30 + ["y"] * 30, "date": hours(30) * 2, "a": [float(n * n) for n in range(60)]}
     data = datasets.Dataset.from_dict(content)
@@ -115,4 +126,4 @@ def test_a_file_and_a_hub_out_of_reach_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the hub cannot be reached") as caught:
         HubSeries(path="owner/weather").check()
     assert len(caught.value.lines) == 1
-    assert isinstance(HubSeries(path="owner/weather"), SeriesFile)
+    assert isinstance(HubSeries(path="owner/weather"), TableSeries)

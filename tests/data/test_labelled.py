@@ -94,7 +94,7 @@ FAULTS = {
     "cut off gz": ("a.tsv.gz", gzip.compress(table().encode())[:-12], {}, "damaged or cut off"),
     "no such column": ("a.tsv", table("text", "label"), {"label_column": "lable"}, "did you mean label"),
     "beyond the columns": ("a.tsv", table(), {"label_column": 3}, r"data\.label_column=3: .* has 2 columns"),
-    "splits": ("train/good/a.txt", "x", {}, "its folders train are splits"),
+    "splits": ("train/good/a.txt", "x", {}, r"are splits, not labels; type data\.path=\S*/train$"),
     "one class": ("good/a.txt", "x", {}, r"a folder of texts for each label, of which there must be two \(1 found\)"),
 }
 

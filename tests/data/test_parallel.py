@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -44,6 +45,39 @@ def test_rows_that_hold_both_sides_are_pairs(tmp_path):
     columns = {"source_column": "en", "target_column": "de", "validation_fraction": 0.0}
     assert pairs_of(Parallel(path=put(tmp_path / "a.jsonl", rows), **columns)) == PAIRS
     assert pairs_of(Parallel(path=put(tmp_path / "a.tsv", "de\ten\nx\ty\n"), **columns)) == [("y", "x")]
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.txt", "a.tsv.gz"])
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_table_without_a_header_loses_no_pair_whatever_packs_it(tmp_path, name, encoding):
+    pairs = [("two men walk", "zwei Männer gehen"), ("a dog", "ein Hund"), ("Go", "Geh")]
+    delimiter = "," if "csv" in name else "\t"
+    content = "".join(f"{one}{delimiter}{other}\n" for one, other in pairs).encode(encoding)
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    source = Parallel(path=str(tmp_path / name), encoding=encoding, validation_fraction=0.0)
+    assert pairs_of(source) == pairs
+    note = f"read {tmp_path / name} without a header: source in column 1, target in column 2"
+    assert source.notes() == [note]
+
+
+def test_what_may_be_names_or_a_pair_is_refused_and_columns_are_named_by_numbers(tmp_path):
+    for row in ("Go\tGeh", "en\tde", "Go.\tGeh.\tCC-BY 2.0"):
+        path = put(tmp_path / "a.tsv", f"{row}\n")
+        with pytest.raises(UserError, match=r"type data\.source_column=1 data\.target_column=2") as caught:
+            Parallel(path=path, validation_fraction=0.0).check()
+        assert len(str(caught.value)) < 300
+        source = Parallel(path=path, source_column=2, target_column=1, validation_fraction=0.0)
+        assert pairs_of(source) == [tuple(row.split("\t")[1::-1])]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_line_files_are_read_packed_and_in_the_encoding_that_is_named(tmp_path, encoding):
+    for side, text in (("en", "a\u0130b\nc\n"), ("de", "ä\nö\n")):
+        text = text.replace("\u0130", "" if encoding == "latin-1" else "\u010a")  # holds the byte of a line feed
+        (tmp_path / side).write_bytes(gzip.compress(text.encode(encoding)))
+    paths = {"source_path": str(tmp_path / "en"), "target_path": str(tmp_path / "de")}
+    source = Parallel(**paths, encoding=encoding, validation_fraction=0.0)
+    assert [target for _, target in pairs_of(source)] == ["ä", "ö"]
 
 
 def test_a_split_has_files_of_its_own_or_is_cut_off_by_row(tmp_path):

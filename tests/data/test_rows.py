@@ -82,6 +82,7 @@ def test_rows_are_cut_as_documents_are():
 
 FAULTS = {
     "null label": ("a.jsonl", '{"text": "x", "label": null}\n', r"a\.jsonl:1: label is null; .* give it a label"),
+    "nan as a label": ("a.csv", "text,label\nx,1\ny,nan\n", r"a\.csv:3: label is nan, a missing value; remove the row"),
     "empty label": ("a.csv", "text,label\nx,1\ny,\n", r"a\.csv:3: label is empty; remove the row or give it a label"),
     "no label": ("a.csv", "text,labels\nx,1\n", r"data\.label_column=label: .* did you mean labels\?"),
     "a label once": ("a.jsonl", '{"text": "x", "label": 1}\n{"text": "x"}', r"data\.label_column=label: .*a\.jsonl:2 "),

@@ -213,7 +213,7 @@ FAULTS: dict[str, dict[tuple[str, ...], Words]] = {
         ("data.target_path=nothing",): ("data.target_path=nothing: is a folder; give a file",),
         ("data.target_path=tagret.txt",): ("data.target_path=tagret.txt: no such file; did you mean target.txt?",),
         ("data.target_path=utf16.txt",): ("utf16.txt: is UTF-16", "iconv"),
-        ("data.target_path=latin.txt",): ("latin.txt: not UTF-8 at byte 3", "iconv"),
+        ("data.target_path=latin.txt",): ("latin.txt: not UTF-8 at byte 3", "data.encoding=latin-1"),
         ("data.target_path=blank.txt",): ("the train target split holds no text; give it some",),
         ("data.source_path=one.txt", "data.target_path=other.txt"): ("1 row cannot be split", "give more"),
         ("data.path=pairs.tsv",): ("data.path and data.source_path: give rows", "not both"),

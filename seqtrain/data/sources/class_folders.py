@@ -9,7 +9,11 @@ from pathlib import Path
 from seqtrain.errors import UserError
 
 # Names of folders that hold no class: splits of the whole, and texts that nobody has labelled.
-SPLIT_NAMES = ("train", "training", "test", "dev", "valid", "validation", "val")
+SPLIT_NAMES = {
+    **dict.fromkeys(("train", "training"), "data.path"),
+    **dict.fromkeys(("dev", "valid", "validation", "val"), "data.validation_path"),
+    "test": "data.test_path",
+}
 UNLABELLED = ("unsup", "unlabeled", "unlabelled")
 MAX_NAMED = 8  # labels in a line
 
@@ -41,8 +45,8 @@ def labelled_texts(key: str, home: Path, paths: Sequence[Path]) -> tuple[list[tu
     splits = sorted(label for label in labels if label.lower() in SPLIT_NAMES)
     if splits:
         raise UserError(
-            f"{key}={home}: its folders {', '.join(splits)} are splits, not labels; give each with its own option, as "
-            f"data.path={home / splits[-1]} and data.test_path or data.validation_path"
+            f"{key}={home}: its folders {', '.join(splits)} are splits, not labels; type "
+            + " ".join(f"{SPLIT_NAMES[name.lower()]}={home / name}" for name in reversed(splits))
         )
     if len(labels) < 2:
         raise UserError(

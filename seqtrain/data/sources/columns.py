@@ -77,6 +77,8 @@ def value_of(place: str, column: Column, value: Any) -> str:
     if column.is_number:
         _check_number(place, column, value)
         return str(value)  # of a float, as many digits as give back the same one
+    if column.is_label and value in ("nan", "NaN"):  # pandas: str() of a missing value
+        raise UserError(f"{place}: {column.name} is {value}, a missing value; remove the row or give it another label")
     if column.is_label and isinstance(value, int):  # a boolean is one, too
         return str(value)
     if not isinstance(value, str):

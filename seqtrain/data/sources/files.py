@@ -12,15 +12,16 @@ import glob
 import itertools
 import json
 import mmap
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from seqtrain.data.sources.base import Row, Segment
 from seqtrain.data.sources.columns import Column, check_kind, require, row_of
-from seqtrain.data.sources.packed import PLAIN, Packed
+from seqtrain.data.sources.packed import PLAIN, Packed, unpacked_name
 from seqtrain.data.sources.unreadable import absent, readable, sniff
 from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import expanded
@@ -49,6 +50,8 @@ class TextFile(NamedTuple):
     format: Format
     columns: Sequence[Column]  # at least one; a txt file has exactly one, without a name
     packed: Packed = PLAIN
+    header: bool = True  # of csv and tsv; without one the names of columns are their numbers, from 1
+    quoted: bool = False  # of tsv: whether `"` surrounds values, as it always may in csv
 
     def rows(self, limit: int | None = None) -> Iterator[Row]:
         """The file's rows; with `limit`, a txt file gives about its first `limit` bytes only.
@@ -56,9 +59,9 @@ class TextFile(NamedTuple):
         Raises UserError for what cannot be read, when it is reached.
         """
         if self.format != "parquet":
-            check_is_text(self.path)
+            check_is_text(self.path, self.packed)
         empty = True
-        with readable(self.path):
+        with readable(self.path, _chosen(self.packed)):
             for row in READERS[self.format](self, limit):
                 empty = False
                 yield row
@@ -76,30 +79,20 @@ class TextFile(NamedTuple):
             yield from _txt_blocks(self)
 
 
-def lines(path: Path) -> Iterator[str]:
+def lines(path: Path, packed: Packed = PLAIN) -> Iterator[str]:
     """The lines of a text file without their ends: only a line feed, or carriage return and line feed, ends one.
 
     Raises UserError for what cannot be read, when it is reached.
     """
-    check_is_text(path)
-    with readable(path), open(path, "rb") as file:
-        # As bytes: text is also broken at signs such as U+2028, and the two sides would no longer fit.
-        for number, line in enumerate(file):
-            text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
-            if number == 0:
-                text = text.removeprefix("\ufeff")
-            yield text
+    check_is_text(path, packed)
+    with readable(path, _chosen(packed)), packed.open_text(path, newline="\n") as file:
+        for line in file:
+            yield line.removesuffix("\n").removesuffix("\r")
 
 
-def count_lines(path: Path) -> int:
-    """How many `lines` a file has."""
-    count = 0
-    last = b"\n"
-    with readable(path), open(path, "rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            count += block.count(b"\n")
-            last = block[-1:]
-    return count + (last != b"\n")  # a last line without an end is a line
+def _chosen(packed: Packed) -> Packed | None:
+    """Return None for the default, which stands for a source without the option `data.encoding`."""
+    return None if packed is PLAIN else packed
 
 
 def check_is_text(path: Path, packed: Packed = PLAIN) -> None:
@@ -109,7 +102,7 @@ def check_is_text(path: Path, packed: Packed = PLAIN) -> None:
 
 
 def find(key: str, path: str, format: Format | Literal["auto"], columns: Sequence[Column]) -> list[TextFile]:
-    """The files behind a path, a glob or a folder, ordered by path; `key` is the option that names them.
+    """The files behind a path, a glob or a folder, in natural order; `key` is the option that names them.
 
     Of a folder: every file below it with a known extension (with any, where `format` is given), hidden ones left out.
     """
@@ -127,7 +120,13 @@ def find(key: str, path: str, format: Format | Literal["auto"], columns: Sequenc
         for file in paths:
             if not stays_within(file, home):
                 raise UserError(f"{key}={path}: {file} is {LINK}, or give that file itself")
-    return [TextFile(file, _format_of(key, file, format), columns) for file in sorted(paths, key=Path.as_posix)]
+    return [TextFile(file, _format_of(key, file, format), columns) for file in sorted(paths, key=natural_order)]
+
+
+def natural_order(path: Path) -> tuple[list[Any], str]:
+    """Return a sort key by which file-2 stands before file-10."""
+    parts = re.split(r"(\d+)", path.as_posix())
+    return [int(part) if place % 2 else part for place, part in enumerate(parts)], path.as_posix()
 
 
 def _paths(key: str, path: str, where: Path, format: Format | Literal["auto"]) -> list[Path]:
@@ -164,12 +163,13 @@ def _is_wanted(path: Path, format: str) -> bool:
 def _format_of(key: str, path: Path, format: Format | Literal["auto"]) -> Format:
     if format != "auto":
         return format
-    if path.suffix.lower() not in EXTENSIONS:
+    suffix = unpacked_name(path).suffix.lower()
+    if suffix not in EXTENSIONS:
         raise UserError(
             f"{key}={path}: unknown extension {path.suffix or '(none)'}; set data.format to txt, jsonl, csv, tsv or "
             f"parquet, or use one of {', '.join(EXTENSIONS)}"
         )
-    return EXTENSIONS[path.suffix.lower()]
+    return EXTENSIONS[suffix]
 
 
 def _read_txt(file: TextFile, limit: int | None) -> Iterator[Row]:
@@ -230,12 +230,8 @@ def _read_jsonl(file: TextFile, limit: int | None) -> Iterator[Row]:
 
 
 def _read_table(file: TextFile, limit: int | None) -> Iterator[Row]:
-    csv.field_size_limit(sys.maxsize)  # the default refuses long documents
-    with open(file.path, encoding="utf-8-sig", newline="") as lines:
-        if file.format == "csv":
-            rows = csv.reader(lines, strict=True)  # or it would guess what a stray quote means
-        else:
-            rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    with file.packed.open_text(file.path, newline="") as lines:
+        rows = split_table(lines, file.format, file.quoted or file.format == "csv")
         try:
             yield from _rows(file, rows)
         except csv.Error as error:
@@ -243,23 +239,46 @@ def _read_table(file: TextFile, limit: int | None) -> Iterator[Row]:
 
 
 def _rows(file: TextFile, rows: Any) -> Iterator[Row]:
-    header = next(rows, None)
+    rows_left = filter(None, rows)  # without blank lines
+    header = next(rows_left, None)
     if header is None:
         raise UserError(f"{file.path}: is empty; give a file with a header and rows, or leave it out")
+    if not file.header:
+        rows_left, header = itertools.chain([header], rows_left), list(map(str, range(1, len(header) + 1)))
     check_delimiter(file, header)
     require(str(file.path), file.columns, header)
     indices = [header.index(column.name) for column in file.columns]
     empty = True
-    for row in rows:
-        if not row:  # a blank line
-            continue
+    of = "in the header" if file.header else "in the first"
+    for row in rows_left:
         if len(row) != len(header):
-            raise UserError(f"{file.path}:{rows.line_num}: {len(row)} fields in this row, {len(header)} in the header")
+            raise UserError(f"{file.path}:{rows.line_num}: {len(row)} fields in this row, {len(header)} {of}")
+        if len(row) > 1 and row == header:  # of files that were joined: it would be trained on
+            raise UserError(f"{file.path}:{rows.line_num}: the header stands here once more; remove this line")
         empty = False
         # Where the row ends: a quoted text may go over several lines.
         yield row_of(f"{file.path}:{rows.line_num}", file.columns, map(row.__getitem__, indices))
     if empty:
         raise UserError(f"{file.path}: has a header but no rows; give a file with rows, or leave it out")
+
+
+def split_table(lines: Iterable[str], kind: str, quoted: bool) -> Any:
+    """Split a csv or tsv into rows; strict, because a lenient reader guesses what a stray quote means."""
+    csv.field_size_limit(sys.maxsize)  # the default refuses long documents
+    delimiter = "," if kind == "csv" else "\t"
+    if quoted:
+        return csv.reader(lines, delimiter=delimiter, strict=True)
+    return csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
+
+
+def first_row(path: Path, kind: str, packed: Packed) -> list[str]:
+    """Return the first row of a csv or tsv that is not blank."""
+    check_is_text(path, packed)
+    with readable(path, packed), packed.open_text(path, newline="") as lines:
+        try:
+            return next(filter(None, split_table(lines, kind, kind == "csv")), [])
+        except csv.Error as error:
+            raise UserError(f"{path}: not {kind} ({error})") from None
 
 
 def check_delimiter(file: TextFile, header: list[str]) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from seqtrain.data.sources.files import check_is_text
+from seqtrain.data.sources.files import check_is_text, split_table
 from seqtrain.data.sources.packed import Packed
 from seqtrain.data.sources.profile import Profile, is_number, label_places, profiles, text_places
 from seqtrain.data.sources.reading import Kind, Place, Reading
@@ -261,29 +259,20 @@ def _parsed(path: Path, text: str, kind: Kind, quoted: bool, is_whole: bool) -> 
     """The rows of a sample."""
     rows: list[list[str]] = []
     try:
-        rows.extend(read_table(io.StringIO(text, newline=""), kind, quoted))
+        rows.extend(split_table(io.StringIO(text, newline=""), kind, quoted))
     except csv.Error as error:
         if is_whole or not rows:  # the end of a sample may lie within quotes
             raise UserError(f"{path}: not {kind} ({error})") from None
     return rows
 
 
-def read_table(lines: Iterable[str], kind: str, quoted: bool) -> Any:
-    """What splits a csv or a tsv into rows; strict, or it would guess what a stray quote means."""
-    csv.field_size_limit(sys.maxsize)  # the default refuses long documents
-    delimiter = "," if kind == "csv" else "\t"
-    if quoted:
-        return csv.reader(lines, delimiter=delimiter, strict=True)
-    return csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
-
-
 def _is_quoted(text: str) -> bool:
     """Whether values of a tsv stand in quotes, as in csv: a quote may as well be part of a sentence."""
     if '"' not in text:
         return False
-    plain = [row for row in read_table(io.StringIO(text, newline=""), "tsv", False) if row]
+    plain = [row for row in split_table(io.StringIO(text, newline=""), "tsv", False) if row]
     try:
-        quoted = [row for row in read_table(io.StringIO(text, newline=""), "tsv", True) if row]
+        quoted = [row for row in split_table(io.StringIO(text, newline=""), "tsv", True) if row]
     except csv.Error:
         return False
     # Where both readings agree, quotes stand within sentences only.

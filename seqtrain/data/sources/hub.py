@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from seqtrain.data.sources.base import Cut, Row, Segment, Source, Split, SplitBy, idle_cut, no_text
 from seqtrain.data.sources.columns import Column, as_numbers, columns_of, missing, value_of
+from seqtrain.data.sources.files import natural_order
 from seqtrain.data.sources.hub_files import check_below, check_metadata, errors_in_one_line
 from seqtrain.data.sources.online import reachable, wants_offline
 from seqtrain.data.sources.text import row_cut
@@ -146,6 +147,17 @@ class Hub(Source):
         """A split as `datasets` holds it; UserError where there is none of that name."""
         self._check_split(split, list(self._data))
         return self._data[str(self.splits[split])]
+
+    def check_order(self) -> None:
+        """Raise UserError where files of train are read in another order than that of the numbers in their names."""
+        files = {} if self._is_saved_copy else self._builder.config.data_files or {}
+        own = {str(split): map(Path, paths) for split, paths in files.items()}.get(str(self.splits["train"]), ())
+        for one, other in pairwise(own):
+            if natural_order(one) > natural_order(other):
+                raise UserError(
+                    f"data.path={self.path}: {one.name} is read before {other.name}, in the order of letters; rename "
+                    "these files with leading zeros, or join them"
+                )
 
     def _texts(self, split: Split) -> Iterator[str]:
         texts = (row["text"] for row in self._read(split))

@@ -73,6 +73,7 @@ class HubSeries(TableSeries):
     def _table(self) -> Path:
         """The split as one file of the cache."""
         try:
+            self._hub.check_order()
             data = self._hub.dataset("train")
         except UserError as fault:
             # The split that is trained on there is the one that is read here.

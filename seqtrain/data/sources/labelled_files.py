@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 from seqtrain.data.sources.base import Row, Split
 from seqtrain.data.sources.class_folders import counted, labelled_texts
-from seqtrain.data.sources.columns import Column, require, row_of
-from seqtrain.data.sources.files import TextFile, check_delimiter, check_is_text, find
+from seqtrain.data.sources.columns import Column, row_of
+from seqtrain.data.sources.files import TextFile, check_delimiter, check_is_text, find, first_row
 from seqtrain.data.sources.guess import (
     FASTTEXT,
     Asked,
     first_keys,
     keyed_reading,
     loose_reading,
-    read_table,
     table_reading,
 )
-from seqtrain.data.sources.packed import Packed, packing_of, unpacked_name
+from seqtrain.data.sources.packed import Packed, unpacked_name
 from seqtrain.data.sources.reading import Kind, Reading
 from seqtrain.data.sources.split_files import SplitFiles, key_of
-from seqtrain.data.sources.unreadable import readable
+from seqtrain.data.sources.unreadable import packed_as, readable
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import expanded
 
@@ -59,20 +57,20 @@ class LabelledFile(NamedTuple):
     def rows(self, limit: int | None = None) -> Iterator[Row]:
         """The file's rows; raises UserError for what cannot be read, when it is reached."""
         reading = self.reading
-        if reading.kind in ("jsonl", "parquet"):
+        if reading.kind != "folders" and reading.kind != "lines":
             columns = self.columns
             if columns[0].name == columns[1].name:
                 raise UserError(f"data.label_column={columns[1].name}: is data.column too; name two columns")
-            yield from TextFile(self.path, reading.kind, columns, reading.packed).rows(limit)
+            yield from TextFile(self.path, reading.kind, columns, reading.packed, reading.header, reading.quoted).rows(
+                limit
+            )
             return
         check_is_text(self.path, reading.packed)
         with readable(self.path, reading.packed):
             if self.label is not None:
                 yield self._whole(self.label)
-            elif reading.kind == "lines":
-                yield from self._lines()
             else:
-                yield from self._table()
+                yield from self._lines()
 
     def _whole(self, label: str) -> Row:
         with self.reading.packed.open_text(self.path, newline="") as file:
@@ -102,42 +100,6 @@ class LabelledFile(NamedTuple):
                         f"{place}: several labels in a line; seqtrain takes one: keep it, or split the line"
                     )
                 yield row_of(place, self.columns, [text, label.removeprefix(FASTTEXT)])
-
-    def _table(self) -> Iterator[Row]:
-        kind = self.reading.kind
-        with self.reading.packed.open_text(self.path, newline="") as lines:
-            rows: Any = read_table(lines, kind, self.reading.quoted)
-            try:
-                yield from self._table_rows(rows)
-            except csv.Error as error:
-                raise UserError(f"{self.path}:{rows.line_num}: not {kind} ({error})") from None
-
-    def _table_rows(self, rows: Any) -> Iterator[Row]:
-        header, columns, width, empty = None, self.columns, 0, True
-        places = [0, 0]
-        for row in rows:
-            if not row:  # a blank line
-                continue
-            place = f"{self.path}:{rows.line_num}"
-            if not width:
-                width = len(row)
-                if self.reading.header:
-                    header = row
-                    require(str(self.path), columns, header)
-                    places = [header.index(column.name) for column in columns]
-                    continue
-                places = [int(self.reading.text) - 1, int(self.reading.label) - 1]
-                require(str(self.path), columns, list(map(str, range(1, width + 1))))
-            # A row that is too short or too long mostly has a quote or a delimiter inside its text.
-            if len(row) != width:
-                of = "in the header" if header else "in the first"
-                raise UserError(f"{place}: {len(row)} fields in this row, {width} {of}")
-            if row == header:  # of files that were joined: it would be trained on
-                raise UserError(f"{place}: the header stands here once more; remove this line")
-            empty = False
-            yield row_of(place, columns, [row[each] for each in places])
-        if empty and header:
-            raise UserError(f"{self.path}: has a header but no rows; give a file with rows, or leave it out")
 
 
 class LabelledFiles(SplitFiles):
@@ -223,17 +185,14 @@ class LabelledFiles(SplitFiles):
         self.read_as[str(home)] = reading
         found = []
         for path, label in texts:
-            with readable(path):
-                packing = packing_of(path)
             # File by file, as people compress some texts of a folder and not others.
-            own = Reading("folders", packed=Packed(packing, self._encoding))
+            own = Reading("folders", packed=packed_as(path, self._encoding))
             found.append(LabelledFile(path, own, self.asked.is_number, label))
         return found
 
     def _reading(self, split: Split, path: Path) -> Reading:
         """How a file is read that no run has on record."""
-        with readable(path):
-            packed = Packed(packing_of(path), self._encoding)
+        packed = packed_as(path, self._encoding)
         kind: Kind | None = cast("Kind | None", None if self._kind == "auto" else self._kind)
         if kind is None and unpacked_name(path).suffix.lower() in EXTENSIONS:
             kind = EXTENSIONS[unpacked_name(path).suffix.lower()]
@@ -246,7 +205,7 @@ class LabelledFiles(SplitFiles):
         if kind != "csv" and kind != "tsv":  # a folder's files have been taken before
             return loose_reading(path, packed, self.asked, known, sure=kind == "lines")
         # One field alone: another delimiter, or lines under the name of a table.
-        first = _first_row(path, kind, packed)
+        first = first_row(path, kind, packed)
         if len(first) == 1 and not self.asked.by_name:
             names = Column("", "text", "text"), Column("", "label", "label")
             check_delimiter(TextFile(path, kind, names), first)
@@ -272,15 +231,6 @@ class LabelledFiles(SplitFiles):
                 named += f" and {len(paths) - MAX_LISTED} files more"
             lines.append(f"read {named} as {words}")
         return lines
-
-
-def _first_row(path: Path, kind: Kind, packed: Packed) -> list[str]:
-    check_is_text(path, packed)
-    with readable(path, packed), packed.open_text(path, newline="") as lines:
-        try:
-            return next(filter(None, read_table(lines, kind, kind == "csv")), [])
-        except csv.Error as error:
-            raise UserError(f"{path}: not {kind} ({error})") from None
 
 
 def _parquet_names(path: Path) -> list[str]:

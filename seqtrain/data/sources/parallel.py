@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain
@@ -10,13 +11,56 @@ from typing import Any, Literal
 
 from seqtrain.data.sources.base import SPLITS, Cut, Row, Source, Split, idle_cut, no_text
 from seqtrain.data.sources.columns import columns_of
-from seqtrain.data.sources.files import count_lines, lines
+from seqtrain.data.sources.files import TextFile, find, first_row, lines
+from seqtrain.data.sources.packed import Encoding
 from seqtrain.data.sources.split_files import SplitFiles, key_of
-from seqtrain.data.sources.unreadable import absent, sniff
+from seqtrain.data.sources.unreadable import absent, packed_as, sniff
 from seqtrain.errors import UserError, merged
 from seqtrain.files.atomic import expanded
 
 Sides = tuple[str | None, str | None]  # the paths of source and target
+
+
+class PairFiles(SplitFiles):
+    """Tables of pairs, of which csv and tsv need no header."""
+
+    encoding: Encoding = "utf-8"
+    is_numbered = False  # whether columns are called by numbers, so that there is no header
+
+    def notes(self) -> list[str]:
+        """Return a line for each file that is read without a header."""
+        found = []
+        for file in chain.from_iterable(map(self._files, self.paths)):
+            if not file.header:
+                source, target = (column.name for column in file.columns)
+                found.append(f"read {file.path} without a header: source in column {source}, target in column {target}")
+        return found
+
+    def _files(self, split: Split) -> list[TextFile]:
+        return [self._as_found(file) for file in find(key_of(split), self.paths[split], self.format, self.columns)]
+
+    def _as_found(self, file: TextFile) -> TextFile:
+        """Return how a file is read: packed or not, tabs in a txt, and with a header or without one."""
+        file = file._replace(packed=packed_as(file.path, self.encoding))
+        if file.format in ("jsonl", "parquet"):
+            return file
+        kind = "csv" if file.format == "csv" else "tsv"
+        first = first_row(file.path, kind, file.packed)
+        if file.format == "txt" and len(first) < 2:
+            return file
+        file = file._replace(format=kind, header=not self.is_numbered)
+        names = [column.name for column in file.columns]
+        if self.is_numbered or names != ["source", "target"] or len(first) < 2 or {*names} & {*first}:
+            return file
+        # Two single words may be names, or a pair such as `Go` and `Geh`.
+        if len(first) == 2 and not all(re.fullmatch(r"[\w-]+", cell) for cell in first):
+            columns = [column._replace(name=str(place)) for place, column in enumerate(file.columns, 1)]
+            return file._replace(columns=columns, header=False)
+        shown = ", ".join(f"{cell[:20]!r}" for cell in first[:4])
+        raise UserError(
+            f"{file.path}: no columns source and target in its first row ({shown}); if that is a pair, type "
+            "data.source_column=1 data.target_column=2 (numbers of columns), if names, type these instead of 1 and 2"
+        )
 
 
 class Parallel(Source):
@@ -41,13 +85,15 @@ class Parallel(Source):
         test_source_path: str | None = None,
         test_target_path: str | None = None,
         format: Literal["auto", "jsonl", "csv", "tsv", "parquet"] = "auto",
-        source_column: str = "source",
-        target_column: str = "target",
+        encoding: Encoding = "utf-8",
+        source_column: str | int = "source",
+        target_column: str | int = "target",
         validation_fraction: float = 0.1,
         test_fraction: float = 0.0,
     ) -> None:
         """Either `path` and its like (with `format` and columns), or `source_path` with `target_path` and their like.
 
+        Columns are names, or, of csv and tsv without a header, numbers from 1.
         Fractions are of pairs and count where no path is given. Raises UserError for both ways at once, and for
         neither.
         """
@@ -59,7 +105,10 @@ class Parallel(Source):
             "test": (test_source_path, test_target_path),
         }
         _check_ways(tables, sides)
-        self._tables = SplitFiles(tables, format, columns_of("", None, source_column, target_column))
+        columns = columns_of("", None, str(source_column), str(target_column))
+        self._tables = PairFiles(tables, format, columns)
+        self._tables.encoding = encoding
+        self._tables.is_numbered = isinstance(source_column, int) and isinstance(target_column, int)
         self._sides: dict[Split, tuple[str, str]] = {}
         for split, (source, target) in sides.items():
             if source and target:
@@ -108,13 +157,16 @@ class Parallel(Source):
         idle = idle_cut({split: key_of(split, "source_") for split in self._sides})
         return idle | dict.fromkeys(("format", "source_column", "target_column"), "line files have no columns")
 
+    def notes(self) -> list[str]:
+        return self._tables.notes()
+
     def _read(self, split: Split) -> Iterator[Row]:
         return self._tables.rows(split) if self._tables.paths else self._pairs(split)
 
     def _pairs(self, split: Split) -> Iterator[Row]:
         self._count(split)  # also where nobody called `check`: `zip` would complain at the end only, and not in words
         source, target = self._files(split)
-        for one, other in zip(lines(source), lines(target), strict=True):
+        for one, other in zip(self._lines(source), self._lines(target), strict=True):
             yield {"source": one, "target": other}
 
     def _count(self, split: Split) -> int:
@@ -122,11 +174,12 @@ class Parallel(Source):
         files = self._files(split)
         faults = []
         for file in files:
-            if kind := sniff(file):  # first: the number of lines of what is no text would only mislead
+            # First: the number of lines of what is no text would only mislead.
+            if kind := sniff(file, packed_as(file, self._tables.encoding)):
                 faults.append(f"{file}: {kind}")
         if faults:
             raise UserError(*faults)
-        count, other = map(count_lines, files)
+        count, other = (sum(1 for _ in self._lines(file)) for file in files)
         source, target = self._sides[split]
         source_key, target_key = key_of(split, "source_"), key_of(split, "target_")
         if count != other:
@@ -142,6 +195,9 @@ class Parallel(Source):
         if count == 0:  # of both sides then
             raise UserError(f"{source}: is empty; give a file with a sentence a line, or leave it out")
         return count
+
+    def _lines(self, file: Path) -> Iterator[str]:
+        return lines(file, packed_as(file, self._tables.encoding))
 
     def _files(self, split: Split) -> tuple[Path, Path]:
         source, target = self._sides[split]

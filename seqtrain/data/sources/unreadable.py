@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from seqtrain.data.sources.packed import DAMAGED, PLAIN, Packed
+from seqtrain.data.sources.packed import DAMAGED, PLAIN, Packed, packing_of
 from seqtrain.errors import Unavailable, UserError, did_you_mean
 
 SIGNATURES = {
@@ -61,6 +61,12 @@ def _is_utf8(head: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def packed_as(path: Path, encoding: str) -> Packed:
+    """Return how the bytes of a file become text: packed as its first bytes show, in the encoding that is asked for."""
+    with readable(path):
+        return Packed(packing_of(path), encoding)
 
 
 @contextmanager
