@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,10 @@ import pytest
 import yaml
 
 import seqtrain as package
-from seqtrain.cli.main import COMMANDS
+from seqtrain.cli.main import COMMANDS, main
 from seqtrain.data.sources.text import Text
 from seqtrain.runs.directory import Run
+from seqtrain.training.shipped import shipped, shipped_file
 from tests.conftest import Answer, Seqtrain
 from tests.support.quick import some_long
 from tests.support.tiny import OPTIONS, corpus, difference
@@ -66,6 +68,18 @@ def test_the_help_of_every_command_shows_an_example_and_imports_nothing_heavy() 
     assert answer.stdout.splitlines()[-1] == "[]"
     for command in COMMANDS:
         assert f"example:\n  seqtrain {command}" in answer.stdout
+
+
+def test_the_help_of_train_says_what_every_choice_of_every_group_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    groups = re.split(r"^  (\w+)=$", capsys.readouterr().out, flags=re.MULTILINE)
+    said = {
+        group: re.findall(r"^    (\w+) +\w.* .*\w", text, re.M)
+        for group, text in zip(groups[1::2], groups[2::2], strict=True)
+    }
+    folders = {path.name for path in shipped_file("", "train").parent.iterdir() if path.is_dir()}
+    assert said == {group: shipped(group) for group in folders - {"hydra", "__pycache__"}}
 
 
 def test_help_names_every_command(seqtrain: Seqtrain, tmp_path: Path) -> None:
