@@ -45,7 +45,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--dry-run", action="store_true", help="compose, check, read the data, print the cost, stop")
     parser.add_config_dir()
     if "--help" in argv or "-h" in argv:
-        parser.epilog = "\n".join(["groups, with the choices that come with seqtrain:", *_choices(), "", parser.epilog])
+        choices = "\n".join(_choices())
+        parser.epilog = f"groups, with the choices that come with seqtrain:\n{choices}\n\n{parser.epilog}"
     if for_hydra:
         known, rest = parser.parse_known_args(argv)
         overrides = list(rest)
