@@ -42,7 +42,11 @@ def main(argv: list[str]) -> int:
     if not for_hydra:  # it sorts flags and overrides itself
         parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
         parser.add_argument(*SWEEP_FLAGS, action="store_true", help="train every combination of the values given")
-    parser.add_argument("--dry-run", action="store_true", help="compose, check, read the data, print the cost, stop")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="compose, check, read the data, print the cost and about how many seconds it takes, stop",
+    )
     parser.add_config_dir()
     if "--help" in argv or "-h" in argv:
         choices = "\n".join(_choices())

@@ -89,6 +89,28 @@ def test_help_names_every_command(seqtrain: Seqtrain, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_a_dry_run_tells_seconds_by_the_newest_run_of_its_shape_or_by_steps_tried(
+    tmp_path: Path, seqtrain: Seqtrain
+) -> None:
+    folder = corpus(tmp_path)
+
+    def asked(*overrides: str) -> dict[str, Any]:
+        return only_json(seqtrain(*TRAIN, "--dry-run", "--json", *overrides, cwd=folder))
+
+    first = asked()
+    assert first["speed_of"] == "4 steps that were tried"
+    assert first["seconds"] > 0
+    assert not (folder / "outputs").exists()
+    for name in ("older", "newer"):
+        assert seqtrain(*TRAIN, f"run_dir=outputs/{name}", cwd=folder).rc == 0
+    alike = asked("optimizer.lr=0.5", "trainer.max_steps=60")
+    assert alike["speed_of"] == "run outputs/newer"
+    assert alike["seconds"] == alike["tokens"] / Run(folder / "outputs/newer").summary.tokens_per_second
+    for other in ("data.batch_size=2", "trainer.threads=2", "model.dim=32"):
+        assert asked(other)["speed_of"] == "4 steps that were tried", other
+
+
+@pytest.mark.long
 def test_json_is_one_object_on_standard_output_and_nothing_else(folder: Path, seqtrain: Seqtrain) -> None:
     trained = only_json(seqtrain(*TRAIN, "run_dir=json", "--json", cwd=folder))
     assert trained == Run(folder / "json").summary.to_plain()
