@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import reprlib
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -41,6 +43,7 @@ def load(run: str | Path, *, trust: Sequence[str] = (), checkpoint: Literal["bes
     """
     from seqtrain.inference.opened import open_run
 
+    check_words("run", run)
     check_list("trust", trust)
     if checkpoint not in CHECKPOINTS:  # any other word would be taken for one of them
         raise UserError(f"checkpoint={checkpoint!r}: expected {' or '.join(map(repr, CHECKPOINTS))}")
@@ -63,6 +66,7 @@ def train(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str 
         UserError: for what the caller can mend, another training in this process among it.
         KeyboardInterrupt: where it was interrupted.
     """
+    check_words("override", *overrides)
     check_list("trust", trust)
     check_list("config_dirs", config_dirs)
     with alone(), trusting(trust):
@@ -89,6 +93,7 @@ def sweep(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str 
             begin.
         KeyboardInterrupt: where it was interrupted.
     """
+    check_words("override", *overrides)
     check_list("trust", trust)
     check_list("config_dirs", config_dirs)
     with alone(), trusting(trust):
@@ -124,6 +129,7 @@ def compare(
     """
     from seqtrain.compare import compared
 
+    check_words("path", *paths)
     check_list("across", across)
     check_list("by", by)
     check_list("where", where)
@@ -166,6 +172,15 @@ def check_list(name: str, value: Sequence[str | Path]) -> None:
         raise UserError(f"{name}={str(value)!r}: expected a list; write {name}=[{str(value)!r}]")
     if not isinstance(value, Sequence) or not all(isinstance(item, str | Path) for item in value):
         raise UserError(f"{name}={value!r}: expected a list of texts; leave it out for none")
+
+
+def check_words(name: str, *values: object) -> None:
+    """Raise UserError for an argument that is neither a text nor a path."""
+    for value in values:
+        if not isinstance(value, str | os.PathLike):
+            raise UserError(
+                f"{name}={reprlib.repr(value)}: expected a text or a path; several are arguments of their own"
+            )
 
 
 def _train(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Trained:

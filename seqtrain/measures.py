@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from seqtrain.api import alone, check_list, interruptible
+from seqtrain.api import alone, check_list, check_words, interruptible
 from seqtrain.config.trust import trusting
 from seqtrain.errors import UserError
 
@@ -183,6 +183,8 @@ def _measured(
     config_dirs: Sequence[str | Path] = (),
 ) -> dict[str, Any]:
     """The record of a command with these words and flags; of flags that are None the command knows the default."""
+    if out is not None:
+        check_words("out", out)
     check_list("trust", trust)
     check_list("config_dirs", config_dirs)
     # Through the parser of the command, so that ranges and refusals are the same ones.
@@ -205,6 +207,7 @@ def _measured(
 
 def _words(words: Sequence[str | Path]) -> list[str]:
     """Words that are no flags: UserError for one that is."""
+    check_words("argument", *words)
     texts = [str(word) for word in words]
     for text in texts:
         if text.startswith("-"):

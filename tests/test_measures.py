@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,5 +91,14 @@ def test_mistakes_are_user_errors() -> None:
         seqtrain.memory("nowhere")
     with pytest.raises(UserError, match="one run is measured at a time"):
         seqtrain.gradients("nowhere", "tbptt.k2=3")
+    calls: list[Callable[[], object]] = [
+        lambda: seqtrain.train(3),  # type: ignore[arg-type]
+        lambda: seqtrain.load(None),  # type: ignore[arg-type]
+        lambda: seqtrain.compare(["a"]),  # type: ignore[arg-type]
+        lambda: seqtrain.profile(out=3),  # type: ignore[arg-type]
+    ]
+    for call in calls:
+        with pytest.raises(UserError, match="expected a text or a path"):
+            call()
     with pytest.raises(UserError, match="trust='abc': expected a list"):
         seqtrain.memory("nowhere", trust="abc")

@@ -15,6 +15,7 @@ from seqtrain.cli.embed import POOL_HELP, POOLS, columns, groups, origin, readab
 from seqtrain.cli.lines import from_arguments, from_file, open_file, open_lines
 from seqtrain.config.ranges import ANSWER_RANGES
 from seqtrain.errors import UserError
+from seqtrain.terminal import printable
 
 if TYPE_CHECKING:
     import pyarrow
@@ -52,7 +53,7 @@ def main(argv: list[str]) -> int:
         if options.json:
             print(json.dumps({"score": score, **row}, ensure_ascii=False))
         else:
-            print(f"{score:7.4f}  {row['text']}")
+            print(f"{score:7.4f}  {printable(row['text'])}")
     return 2 if bad else 0
 
 

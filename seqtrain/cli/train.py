@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqtrain.cli import folds, sweep
 from seqtrain.cli.arguments import Parser, finish
 from seqtrain.cli.start import Request, dry_run, print_cost, start
+from seqtrain.config.groups import ENTRIES, GLOBAL, GROUPS
 from seqtrain.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,6 +26,7 @@ SWEEP_FLAGS = ("--multirun", "-m")
 
 # Ways of Hydra's to look at a configuration: they train nothing.
 HYDRA_FLAGS = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc")
+HELP_WIDTH = 120  # characters of a line of --help that says what a choice is
 
 
 def main(argv: list[str]) -> int:
@@ -36,8 +42,15 @@ def main(argv: list[str]) -> int:
     if not for_hydra:  # it sorts flags and overrides itself
         parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
         parser.add_argument(*SWEEP_FLAGS, action="store_true", help="train every combination of the values given")
-    parser.add_argument("--dry-run", action="store_true", help="compose, check, read the data, print the cost, stop")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="compose, check, read the data, print the cost and about how many seconds it takes, stop",
+    )
     parser.add_config_dir()
+    if "--help" in argv or "-h" in argv:
+        choices = "\n".join(_choices())
+        parser.epilog = f"groups, with the choices that come with seqtrain:\n{choices}\n\n{parser.epilog}"
     if for_hydra:
         known, rest = parser.parse_known_args(argv)
         overrides = list(rest)
@@ -54,6 +67,19 @@ def main(argv: list[str]) -> int:
     if known.multirun or folds.asks_for_all(overrides):
         return sweep.start(request, as_json=known.json)
     return _one(request, known.json)
+
+
+def _choices() -> Iterator[str]:
+    """Yield every group with its choices, and the first words of the comment on top of the file of each."""
+    from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf/ is mapped in by pyproject.toml
+
+    for group in (*GROUPS, "trainer", *ENTRIES, *GLOBAL, "sweep"):
+        yield f"  {group}="
+        for path in sorted(Path(conf.__path__[0], group).glob("*.yaml")):
+            lines = path.read_text("utf-8").removeprefix("# @package _global_\n").splitlines()
+            comment = itertools.takewhile(lambda line: line.startswith("# "), lines)
+            words = textwrap.shorten(" ".join(line[2:] for line in comment), HELP_WIDTH - 25, placeholder=" ...")
+            yield f"    {path.stem:20} {words}"
 
 
 def _one(request: Request, as_json: bool) -> int:

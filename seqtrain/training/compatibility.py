@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -26,7 +25,7 @@ from seqtrain.training.effects import EARLY_STOPPING
 from seqtrain.training.memory import check_model
 from seqtrain.training.meta import on_meta
 from seqtrain.training.model_and_task import make_model, make_task, task_class
-from seqtrain.training.shipped import compose_data, models, shipped, shipped_file, tasks, with_model
+from seqtrain.training.shipped import Cell, compose_data, models, shipped, shipped_file, tasks, with_model
 from seqtrain.training.transfer import freeze
 
 WANTED = {
@@ -322,15 +321,6 @@ def tasks_of(model: str) -> list[str]:
         if _reason(with_model(config, model)) is None:
             names.append(task)
     return names
-
-
-class Cell(NamedTuple):
-    """One pair of model and task, and one cut of time."""
-
-    model: str
-    task: str
-    tbptt: str
-    reason: str | None  # why it is refused
 
 
 def cells() -> Iterator[Cell]:

@@ -35,6 +35,8 @@ class Cost:
     flops: float | None
     memory_bytes: int
     padding: float  # fraction of the positions that hold no target
+    tokens_per_second: float | None = None
+    speed_of: str | None = None  # what the speed was measured on
 
     def lines(self) -> list[str]:
         """For a person."""
@@ -49,6 +51,9 @@ class Cost:
                 f"steps           {self.steps:,} of {self.tokens_per_step:,} tokens: {self.epochs:.2f} epochs",
                 f"tokens in all   {self.tokens:,}: {self.flops:.3g} FLOPs",
             ]
+        if self.seconds is not None:
+            speed = f"{self.tokens_per_second:,.0f} tokens/s of {self.speed_of}"
+            length.append(f"seconds         about {self.seconds:,.0f}, without validations: {speed}")
         return [
             f"parameters      {self.parameters['total']:,} ({sizes})",
             f"FLOPs a token   {self.flops_per_token:,.0f} (training: forward and backward)",
@@ -58,9 +63,14 @@ class Cost:
             f"padding         {self.padding:.2%}",
         ]
 
+    @property
+    def seconds(self) -> float | None:
+        """Seconds of training, without validations; None where tokens or speed are not known."""
+        return self.tokens / self.tokens_per_second if self.tokens and self.tokens_per_second else None
+
     def record(self) -> dict[str, object]:
         """For the summary and `--json`."""
-        return asdict(self)
+        return {**asdict(self), "seconds": self.seconds}
 
 
 @dataclass(frozen=True)

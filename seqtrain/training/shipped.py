@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 from omegaconf import DictConfig, OmegaConf
 
 from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf/ is mapped in by pyproject.toml
+
+
+class Cell(NamedTuple):
+    """One pair of model and task, and one cut of time."""
+
+    model: str
+    task: str
+    tbptt: str
+    reason: str | None  # why it is refused
 
 
 def shipped(group: str) -> list[str]:
@@ -19,6 +29,15 @@ def shipped(group: str) -> list[str]:
 def shipped_file(group: str, name: str) -> Path:
     """The file of an option of a group."""
     return Path(conf.__path__[0], group, f"{name}.yaml")
+
+
+def sources_hash() -> str:
+    """Return the hash of seqtrain's code and of the files of conf/: what is cached of them is theirs alone."""
+    digest = hashlib.blake2b(digest_size=16)
+    for root, files in ((Path(__file__).parents[1], "**/*.py"), (Path(conf.__path__[0]), "**/*.yaml")):
+        for path in sorted(root.glob(files)):
+            digest.update(f"{path.relative_to(root)} ".encode() + hashlib.blake2b(path.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def compose_data(name: str) -> DictConfig:

@@ -71,6 +71,9 @@ def test_embed_and_search(
     order = cosines.argsort(descending=True).tolist()
     assert [found["text"] for found in best] == [TEXTS[place] for place in order]
     assert [found["score"] for found in best] == pytest.approx(cosines[order].tolist(), abs=1e-5)
+    lines.write_text("\x1b[31mred\n", encoding="utf-8")
+    assert main.main(["search", str(run), TEXTS[0], "--corpus", str(lines), *options]) == 0
+    assert capsys.readouterr().out.endswith("  \\u001b[31mred\n")
 
 
 @pytest.mark.parametrize(("which", "step"), [("best", BEST_STEP), ("last", STEP)])

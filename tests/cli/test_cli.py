@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,10 @@ import pytest
 import yaml
 
 import seqtrain as package
-from seqtrain.cli.main import COMMANDS
+from seqtrain.cli.main import COMMANDS, main
 from seqtrain.data.sources.text import Text
 from seqtrain.runs.directory import Run
+from seqtrain.training.shipped import shipped, shipped_file
 from tests.conftest import Answer, Seqtrain
 from tests.support.quick import some_long
 from tests.support.tiny import OPTIONS, corpus, difference
@@ -68,10 +70,44 @@ def test_the_help_of_every_command_shows_an_example_and_imports_nothing_heavy() 
         assert f"example:\n  seqtrain {command}" in answer.stdout
 
 
+def test_the_help_of_train_says_what_every_choice_of_every_group_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    groups = re.split(r"^  (\w+)=$", capsys.readouterr().out, flags=re.MULTILINE)
+    said = {
+        group: re.findall(r"^    (\w+) +\w.* .*\w", text, re.M)
+        for group, text in zip(groups[1::2], groups[2::2], strict=True)
+    }
+    folders = {path.name for path in shipped_file("", "train").parent.iterdir() if path.is_dir()}
+    assert said == {group: shipped(group) for group in folders - {"hydra", "__pycache__"}}
+
+
 def test_help_names_every_command(seqtrain: Seqtrain, tmp_path: Path) -> None:
     answers = [seqtrain(*args, cwd=tmp_path) for args in ((), ("--help",), ("help",))]
     assert all(answer.rc == 0 and all(command in answer.out for command in COMMANDS) for answer in answers)
     assert seqtrain("--version", cwd=tmp_path).out.startswith("seqtrain ")
+
+
+@pytest.mark.long
+def test_a_dry_run_tells_seconds_by_the_newest_run_of_its_shape_or_by_steps_tried(
+    tmp_path: Path, seqtrain: Seqtrain
+) -> None:
+    folder = corpus(tmp_path)
+
+    def asked(*overrides: str) -> dict[str, Any]:
+        return only_json(seqtrain(*TRAIN, "--dry-run", "--json", *overrides, cwd=folder))
+
+    first = asked()
+    assert first["speed_of"] == "4 steps that were tried"
+    assert first["seconds"] > 0
+    assert not (folder / "outputs").exists()
+    for name in ("older", "newer"):
+        assert seqtrain(*TRAIN, f"run_dir=outputs/{name}", cwd=folder).rc == 0
+    alike = asked("optimizer.lr=0.5", "trainer.max_steps=60")
+    assert alike["speed_of"] == "run outputs/newer"
+    assert alike["seconds"] == alike["tokens"] / Run(folder / "outputs/newer").summary.tokens_per_second
+    for other in ("data.batch_size=2", "trainer.threads=2", "model.dim=32"):
+        assert asked(other)["speed_of"] == "4 steps that were tried", other
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # mapped in by pyproject.toml
-from seqtrain.cli.matrix import models, table, write_page
+from seqtrain.cli.matrix import main, models, table, write_page
 from seqtrain.cli.start import Request, check_all
 from seqtrain.cli.written_config import config_text
 from seqtrain.config import check
@@ -236,6 +236,19 @@ def test_the_command_prints_the_matrix(cells: list[compatibility.Cell], seqtrain
     assert answer.rc == 0, answer.err
     assert [compatibility.Cell(**json.loads(line)) for line in answer.out.splitlines()] == cells
     assert seqtrain("matrix", cwd=tmp_path).out.splitlines() == table(cells)
+
+
+def test_the_matrix_is_made_anew_only_for_other_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path))
+    found = []
+    for key, made in (("one", "rnn"), ("one", "gru"), ("another", "lstm")):
+        monkeypatch.setattr("seqtrain.training.shipped.sources_hash", lambda key=key: key)
+        monkeypatch.setattr(compatibility, "cells", lambda made=made: [compatibility.Cell(made, "tag", "whole", None)])
+        assert main(["--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out)["model"])
+    assert found == ["rnn", "rnn", "lstm"]
 
 
 def said_by(lines: list[str]) -> dict[tuple[str, str], str]:
