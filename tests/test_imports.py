@@ -47,7 +47,8 @@ MAY_IMPORT = {
     "api": "config training inference analysis cli compare",
     "measures": "api config cli",
     "experiment": "cli config distributed runs training",
-    "cli": "experiment files data distributed config conf runs models tasks training inference analysis sweeps compare api",
+    "cli": "experiment files data distributed config conf runs models tasks training inference analysis sweeps compare "
+    "api",
     "": "api measures runs",
 }
 """What each room may import of seqtrain, beside itself, errors and terminal; the last one is the package."""
