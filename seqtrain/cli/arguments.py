@@ -85,25 +85,13 @@ def bounded(allowed: Range) -> Callable[[str], float]:
     return parse
 
 
-def finish_failed(work: Callable[[], int]) -> int:
-    """The exit code that the work gives; one line and 1 where it failed in itself."""
-    try:
-        return work()
-    except RunFailed as error:
-        return _say_failed(error)
-
-
-def _say_failed(error: RunFailed) -> int:
-    say(f"error: {error}")
-    return 1
-
-
 def finish(work: Callable[[], Run], as_json: bool) -> int:
-    """Runs the work and tells how it ended, in words or as JSON; gives the exit code. Lets Interrupted pass."""
+    """Run the work and tell how it ended, in words or as JSON; return the exit code. Let Interrupted pass."""
     try:
         run = work()
     except RunFailed as error:
-        return _say_failed(error)
+        say(f"error: {error}")
+        return 1
     if not rank_info().first:  # all processes come here, and one of them is enough to tell it
         return 0
     if as_json:

@@ -7,7 +7,7 @@ from argparse import Namespace
 
 from seqtrain.analysis import demo
 from seqtrain.analysis.demo import Bench, Findings
-from seqtrain.cli.arguments import Parser, bounded, finish_failed, say
+from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.cli.kept_runs import trainer
 from seqtrain.cli.measured import Measured, written
 from seqtrain.config.ranges import Range
@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
     options = _options(argv)
     if options.name is None:
         return _list(options.json)
-    return finish_failed(lambda: _show(options).tell())
+    return _show(options).tell()
 
 
 def measured(argv: list[str]) -> Measured:

@@ -185,7 +185,8 @@ def _tell(error: Exception) -> int:
     if isinstance(error, terminal.OutputLost):
         terminal.tell(f"error: standard output {error}, so the result could not be told")
     elif isinstance(error, RunFailed):
-        terminal.tell(f"error: {error}")
+        if rank_info().first:
+            terminal.tell(f"error: {error}")
     elif (hook := _failed_hook(error)) is not None and not os.environ.get("SEQTRAIN_DEBUG"):
         terminal.tell(f"error: {hook}; SEQTRAIN_DEBUG=1 shows the traceback")
     else:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqtrain.cli.arguments import Parser, bounded, finish_failed, say
+from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.config.groups import own_options
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_intermixed_args(argv)
     if options.verify:
         return _verify(options)
-    return finish_failed(lambda: _prepare(options))
+    return _prepare(options)
 
 
 def _prepare(options: Any) -> int:

@@ -93,9 +93,11 @@ def lines(run: Run) -> list[str]:
     summary = run.summary
     metrics = summary.metrics["validation"]
     best = summary.best
+    steps = "1 step" if summary.steps == 1 else f"{summary.steps:,} steps"
+    early = " (early stopping)" if summary.ended_by == "early_stopping" else ""
     out = [
         "",
-        f"run {run.path}: {summary.status} after {summary.steps:,} steps, {summary.tokens:,} tokens, "
+        f"run {run.path}: {summary.status} after {steps}{early}, {summary.tokens:,} tokens, "
         f"{summary.seconds:.0f} s ({summary.tokens_per_second:,.0f} tokens/s), "
         f"{summary.parameters['total']:,} parameters",
         f"validation  {words(metrics, summary)}",

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from seqtrain.analysis.demo import Train
-from seqtrain.cli.arguments import Parser, bounded, finish_failed, say
+from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.cli.kept_runs import trainer
 from seqtrain.cli.measured import Measured, written
 from seqtrain.cli.scale_plan import Planned, plan, size_words
@@ -43,7 +43,7 @@ class Rung:
 
 def main(argv: list[str]) -> int:
     """The command."""
-    return finish_failed(lambda: measured(argv).tell())
+    return measured(argv).tell()
 
 
 def measured(argv: list[str]) -> Measured:

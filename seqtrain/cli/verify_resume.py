@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from seqtrain.cli.arguments import Parser, bounded, finish_failed, say
+from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.config.options import read_budget
 from seqtrain.config.ranges import SEED, Range
 from seqtrain.config.trust import trust_words
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seed", type=bounded(SEED), default=0, help="of the moments")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave both runs here: DIR/twin and DIR/killed")
     options = parser.parse_intermixed_args(argv)
-    return finish_failed(lambda: verify(options))
+    return verify(options)
 
 
 def verify(options: argparse.Namespace) -> int:

@@ -28,7 +28,9 @@ CLASSES = (
 FUNCTIONS = ("seqtrain.training.loggers.make",)
 
 # Single targets of other packages; never a whole third-party package, most of them hold a way to a shell.
-NAMES = ("pytorch_lightning.callbacks.EarlyStopping",)
+# Lightning's callbacks that watch, or stop a training; none that changes updates or weights, or writes files.
+LIGHTNING = ("DeviceStatsMonitor", "EarlyStopping", "LearningRateMonitor", "ModelSummary", "RichModelSummary")
+NAMES = tuple(f"pytorch_lightning.callbacks.{name}" for name in LIGHTNING)
 
 # What the target of a group must be: its class, or what that inherits from. Told by name, so that the heavy modules
 # that define them need not be imported to check another group.

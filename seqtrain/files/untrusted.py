@@ -137,6 +137,8 @@ def read_json(path: Path) -> Any:
 def read_export(path: Path) -> dict[str, Any]:
     """What config.json of an export says; UserError where it is damaged, or of another program or version."""
     about = read_json(path)
+    if isinstance(about, dict) and "model_type" in about and "seqtrain_export" not in about:
+        raise UserError(f"{path}: a Hugging Face model, which cannot be loaded yet; name a run or export of seqtrain")
     if not isinstance(about, dict) or about.get("seqtrain_export") != 1:
         raise UserError(f"{path}: not what this version of `seqtrain export` writes; export the run again")
     for name, kind in EXPORTED.items():

@@ -39,6 +39,8 @@ def write(run: Run, preprocessor: Preprocessor, weights: dict[str, Tensor], step
     """Writes `target`, a new folder, whole or not at all; UserError where it exists or cannot be written."""
     if target.exists() or target.is_symlink():
         raise UserError(f"--output {target} exists already; name a new folder")
+    from safetensors import SafetensorError
+
     try:
         with appearing(target) as folder:
             aliases = _write_weights(folder / WEIGHTS, weights)
@@ -48,8 +50,9 @@ def write(run: Run, preprocessor: Preprocessor, weights: dict[str, Tensor], step
             about |= {"vocabulary": _sizes(preprocessor), "config": run.config}
             about["summary"] = {name: value for name, value in run.summary.to_plain().items() if name in KEPT}
             (folder / EXPORT).write_text(plain_json(about, indent=2) + "\n", "utf-8")
-    except OSError as error:
-        raise UserError(f"--output {target}: {error.strerror}; make room, or name another folder") from None
+    except (OSError, SafetensorError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"--output {target}: {why}; make room, or name another folder") from None
 
 
 def described(folder: Path) -> dict[str, Tensor]:
@@ -139,7 +142,10 @@ def _write_weights(path: Path, weights: dict[str, Tensor]) -> dict[str, str]:
         else:
             first[place] = name
             kept[name] = tensor.clone().contiguous()  # a view would bring the whole of its storage
+    path.touch()
+    mode = path.stat().st_mode  # as the umask has it; save_file writes a file of 0600 in its place
     save_file(kept, path)
+    path.chmod(mode)
     return aliases
 
 

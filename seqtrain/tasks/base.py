@@ -24,8 +24,7 @@ from seqtrain.models.base import Capability, SequenceModel, State
 if TYPE_CHECKING:
     from seqtrain.data.batching.examples import ExampleBatch, Examples
     from seqtrain.data.batching.values import SeriesStream
-    from seqtrain.data.preprocess import Preprocessor, Rows
-    from seqtrain.data.sources.base import LabelKind
+    from seqtrain.data.preprocess import LabelKind, Preprocessor, Rows
     from seqtrain.tasks.predictors import Loaded, Predictor
 
 LossTerms = dict[str, tuple[Tensor, int]]

@@ -26,6 +26,7 @@ FORBIDDEN = [
     "torch.optim.lr_scheduler.inf",
     "pytorch_lightning.Trainer",
     "pytorch_lightning.callbacks.LambdaCallback",
+    "pytorch_lightning.callbacks.GradientAccumulationScheduler",
     "seqtrain.config.instantiate.make",
     "seqtrain.runs.directory.Run",
     "seqtrain.models.recurrent",

@@ -98,6 +98,12 @@ def test_an_export_is_safetensors_and_json_alone_and_says_what_it_is(tmp_path: P
     )
 
 
+def test_an_export_can_be_read_by_all_whom_the_umask_lets(folder: Path) -> None:
+    new = folder / "new"
+    new.touch()
+    assert {path.stat().st_mode for path in (folder / "export").iterdir()} == {new.stat().st_mode}
+
+
 def test_a_tensor_with_two_names_is_written_once(tmp_path: Path) -> None:
     path = exported(tmp_path, *TRANSLATION)
     aliases = json.loads((path / "config.json").read_text())["aliases"]
