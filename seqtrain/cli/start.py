@@ -37,15 +37,10 @@ if TYPE_CHECKING:
 TRIED = 4  # steps that tell a speed where no run does
 MAX_TRIED = 3e11  # FLOPs of a step that is tried: seconds on a processor
 # Options that decide how long a step takes, beside what is counted.
-TRAINER = ("precision", "compile", "accelerator", "devices", "num_nodes", "strategy", "threads", "accumulate")
 SHAPE = (
-    "model.",
-    "task.",
-    "tbptt.",
-    "data.batch",
-    "data.max_length",
-    "optimizer._target_",
-    *map("trainer.{}".format, TRAINER),
+    *("model.", "task.", "tbptt.", "data.batch", "data.max_length", "optimizer._target_", "trainer.precision"),
+    *("trainer.compile", "trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy"),
+    *("trainer.threads", "trainer.accumulate"),
 )
 
 
@@ -113,6 +108,8 @@ def _timed(cost: Cost, config: DictConfig, data: Data) -> Cost:
     """Return the cost with the speed of the newest finished run of this shape and machine, or of some steps tried."""
     from seqtrain.training.trainer import on_gpu
 
+    if cost.steps is None:  # the clock decides
+        return cost
     run = None if on_gpu(config) else _newest_alike(cost, config)  # no summary says which GPU a run had
     if run is not None:
         return replace(cost, tokens_per_second=run.summary.tokens_per_second, speed_of=f"run {run.path}")
@@ -147,6 +144,7 @@ def _tried_speed(config: DictConfig, data: Data) -> float:
     from omegaconf import OmegaConf
     from rich.console import Console
 
+    from seqtrain.cli import report
     from seqtrain.training.session import make_session
 
     limits = {"max_steps": TRIED, "max_epochs": None, "max_seconds": None, "log_every": 1, "validate_every": TRIED + 1}
@@ -155,7 +153,9 @@ def _tried_speed(config: DictConfig, data: Data) -> float:
     with tempfile.TemporaryDirectory() as folder, Signals() as signals:
         run = Run.create(Path(folder, "run"))
         session = make_session(few, data, run, signals, Console(quiet=True), logged_config={})
-        return session.speed()
+        session.recorder.validated = TRIED  # nothing is validated, which may take long
+        session.fit(None)
+        return report.speed(run, 0.0)
 
 
 def read_data(config: DictConfig, note: Say) -> Data:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,22 +63,9 @@ class Session:
 
     def fit(self, checkpoint: Path | None) -> None:
         """Trains from the start, or from a checkpoint that `check_checkpoint` has taken, to the end."""
-        loader = self._train_loader(0 if checkpoint is None else step_of(checkpoint))
-        validation = self.data.eval_loader("validation")
-        with as_written() if self.learner.compiled else nullcontext():
-            self.trainer.fit(self.learner, loader, validation, ckpt_path=checkpoint, weights_only=True)
-            # The last step may fall on no multiple of trainer.validate_every.
-            if self.recorder.validated != self.trainer.global_step:
-                self.trainer.validate(self.learner, validation, verbose=False)
-
-    def speed(self) -> float:
-        """Train and validate nothing; return tokens a second, the median of the records."""
-        self.trainer.fit(self.learner, self._train_loader(0), self.data.eval_loader("validation"))
-        return statistics.median(record["tokens_per_second"] for record in self.recorder.run.metrics())
-
-    def _train_loader(self, first_step: int) -> TrainLoader:
         here = ranks.rank_info()
-        return TrainLoader(
+        first_step = 0 if checkpoint is None else step_of(checkpoint)
+        loader = TrainLoader(
             self.data.batcher("train"),
             self.plan,
             accumulate=self.trainer.accumulate_grad_batches,
@@ -88,6 +74,12 @@ class Session:
             rank=here.rank,
             workers=self.data.batching.workers,
         )
+        validation = self.data.eval_loader("validation")
+        with as_written() if self.learner.compiled else nullcontext():
+            self.trainer.fit(self.learner, loader, validation, ckpt_path=checkpoint, weights_only=True)
+            # The last step may fall on no multiple of trainer.validate_every.
+            if self.recorder.validated != self.trainer.global_step:
+                self.trainer.validate(self.learner, validation, verbose=False)
 
     def check_checkpoint(self, path: Path) -> None:
         """UserError where this training could not have written the checkpoint; says what has changed around it since.
