@@ -40,7 +40,7 @@ TASKS = {
     "bidirectional_lm": Task(f"model=elmo {ROWS}", ("--score",), (("by", "score"),)),  # type: ignore[arg-type]
     "sentiment": Task("model=lstm model.dropout=0 task.dropout=0"),
     "regress": Task("model=lstm", probe="--labels scored.csv --numbers"),
-    "tag": Task("model=gru task.dropout=0"),
+    "tag": Task("model=gru model.dropout=0 task.dropout=0"),
     "translation": Task(
         "model=rnn_encoder_decoder model.dropout=0 task.max_ratio=0.2 tokenizer=char",
         probe="--pairs pairs.tsv",
