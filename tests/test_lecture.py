@@ -17,7 +17,9 @@ from tests.lecture import Section, Value, filled, looked_up, sections, values
 TEXT = lecture.PAGE.read_text("utf-8")
 KEPT = json.loads(lecture.NUMBERS.read_text("utf-8"))
 CHEAP = 20.0  # seconds of a command, when the page was made
-QUICK = [part for part in sections(TEXT) if all(KEPT["seconds"].get(line, CHEAP + 1) <= CHEAP for line in part.commands)]
+QUICK = [
+    part for part in sections(TEXT) if all(KEPT["seconds"].get(line, CHEAP + 1) <= CHEAP for line in part.commands)
+]
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 

@@ -53,12 +53,12 @@ SHIPPED = {
         "accumulate=1 grad_clip=1.0 max_steps=1500 max_epochs=None max_seconds=None validate_every=500 keep_best=1",
     ],
     "sentiment": [
-        "Sentiment pool=max dropout=0.5 class_weights=none",
-        "WordOrder batch_size=None eval_lanes=16 batch_tokens=1024 max_length=256 size=8000 "
+        "Sentiment pool=max dropout=0.0 class_weights=none",
+        "WordOrder batch_size=None eval_lanes=16 batch_tokens=auto max_length=512 size=8000 "
         "seed=0 validation_fraction=0.1 test_fraction=0.1",
-        "LSTM dim=384 num_layers=1 dropout=0.3 bidirectional=False bias=True learned_state=False forget_bias=0.0",
+        "LSTM dim=384 num_layers=1 dropout=0.0 bidirectional=False bias=True learned_state=False forget_bias=0.0",
         "Word max_size=None min_count=auto",
-        "TBPTT k2=256 k1=256 carry=False reset=never jitter=none",
+        "TBPTT k2=512 k1=512 carry=False reset=never jitter=none",
         "AdamW lr=0.006 betas=[0.9, 0.95] eps=1e-08 weight_decay=0.01 fused=True",
         "Cosine warmup=50 final=0.0",
         "accumulate=1 grad_clip=1.0 max_steps=auto max_epochs=None max_seconds=None validate_every=auto keep_best=1",
@@ -74,7 +74,7 @@ SHIPPED = {
         "TBPTT k2=128 k1=128 carry=False reset=never jitter=none",
         "AdamW lr=0.003 betas=[0.9, 0.95] eps=1e-08 weight_decay=0.01 fused=True",
         "Cosine warmup=50 final=0.0",
-        "accumulate=1 grad_clip=1.0 max_steps=1000 max_epochs=None max_seconds=None validate_every=500 keep_best=1",
+        "accumulate=1 grad_clip=1.0 max_steps=auto max_epochs=None max_seconds=None validate_every=auto keep_best=1",
     ],
 }
 

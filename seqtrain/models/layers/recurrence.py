@@ -71,5 +71,10 @@ def run_fused(
     """
     # torch keeps layers first, ours is batch first like every state; the copy costs nothing measurable.
     before = [value.transpose(0, 1).contiguous() for value in state]
-    out, after = core(x, pack_state(before))
+    if torch.is_autocast_enabled("cpu") and not torch.backends.cpu.get_cpu_capability().startswith("AVX512"):
+        # oneDNN has no bf16 recurrences for such a CPU, and fails: there they are computed in float32.
+        with torch.autocast("cpu", enabled=False):
+            out, after = core(x.to(before[0].dtype), pack_state(before))
+    else:
+        out, after = core(x, pack_state(before))
     return out, [value.transpose(0, 1) for value in unpack_state(after)]

@@ -151,9 +151,12 @@ def always_mean(values: Float[np.ndarray, "N K C"], ahead: Int[np.ndarray, "N H"
     return np.zeros((*ahead.shape, values.shape[2]))
 
 
+Fill = Callable[[Float[np.ndarray, "N M C"]], Float[np.ndarray, "N M C"]]
+
+
 def fitted_autoregressions(
     train: SeriesSplit, reading: Reading, history: int, horizon: int, season: int, say: Callable[[str], None]
-) -> tuple[dict[str, Autoregression], Callable[[np.ndarray], np.ndarray]]:
+) -> tuple[dict[str, Autoregression], Fill]:
     """Linear autoregressions, each one for all channels: of all values that a model reads, and of fewer.
 
     `ar_shorter` is given where an order below `history` forecasts the end of train better. Beside them: what fills in
