@@ -81,7 +81,13 @@ def labelled(path: Path, *words: str) -> Path:
     for name in ("train", "validation", "news", "films"):
         rows = [f"the {name} was {word} {place}\t{word}\n" for place in range(4) for word in ("bad", "good")]
         (path / f"{name}.tsv").write_text("text\tlabel\n" + "".join(rows), encoding="utf-8")
-    data = ["data=labelled", f"data.path={path}/train.tsv", f"data.validation_path={path}/validation.tsv", *words]
+    data = [
+        "data=labelled",
+        f"data.path={path}/train.tsv",
+        f"data.validation_path={path}/validation.tsv",
+        "data.batch_tokens=1024",
+        *words,
+    ]
     small = ("task=sentiment", "model=gru", "tokenizer=char", "trainer.accelerator=cpu", "trainer.precision=32-true")
     return make_run(path / "run", *small, *data, labels=("bad", "good"))
 
