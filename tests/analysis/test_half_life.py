@@ -29,5 +29,5 @@ def test_nothing_is_claimed_where_the_lstm_learnt_nothing_or_the_rnn_does_not_fa
     assert _findings(rows([1.0], [9.0], accuracy=0.5)).holds is None
     assert _findings(rows([math.nan], [math.nan])).holds is None
     verdict = _findings(rows([1.0], [math.nan])).verdict
-    assert "RNN at 1 tokens, LSTM at none measured" in verdict
+    assert "RNN at 1 tokens, LSTM at no measured distance" in verdict
     assert "LSTM none, its gradient is above half of its start at 43 tokens" in verdict

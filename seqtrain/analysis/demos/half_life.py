@@ -137,7 +137,7 @@ def _rnn_accuracy(rows: list[dict[str, str | float]]) -> float:
 
 
 def _tokens(distance: float) -> str:
-    return "at none measured" if math.isinf(distance) else f"at {distance:.0f} tokens"
+    return "at no measured distance" if math.isinf(distance) else f"at {distance:.0f} tokens"
 
 
 DEMO = Demo(
