@@ -36,7 +36,7 @@ QUICK = (
 LONG = (
     # optimizers, alone and in shards; schedules
     *(f"task=next_token model=lstm optimizer={name} {LANES}" for name in ("adam", "sgd", "muon")),
-    *(f"task=next_token {GPT} optimizer={name} {FSDP} {LANES}" for name in ("adam", "adamw", "muon")),
+    *(f"task=next_token {GPT} optimizer={name} {FSDP} {LANES}" for name in ("adam", "adamw")),
     f"task=next_token model=rnn optimizer=sgd optimizer.momentum=0.9 {FSDP} trainer.accumulate=2 {LANES}",
     f"task=next_token model=lstm optimizer=muon {DDP} {LANES}",
     *(f"task=next_token model=gru schedule={name} {LANES}" for name in ("constant", "inverse_sqrt", "plateau", "wsd")),
@@ -52,7 +52,7 @@ LONG = (
     f"task=next_token {GPT} trainer.precision=bf16-mixed {LANES}",
     f"task=next_token model=lstm trainer.precision=64-true task.direction=backward {LANES}",
     f"task=masked_lm {BERT} {WINDOWS}",
-    f"task=masked_lm {BERT} {FSDP} optimizer=muon {WINDOWS}",
+    f"task=masked_lm {BERT} {FSDP} optimizer=adamw {WINDOWS}",
     f"task=masked_lm {BERT} task.next_sentence=true model.dropout=0.1 {WINDOWS}",
     f"task=bidirectional_lm model=elmo {WINDOWS}",
     *(f"task=sentiment model={name} {LABELLED}" for name in ("cbow", "elmo", "cnn")),
