@@ -131,6 +131,8 @@ RANGES: dict[str, Range] = {
     "data.power": SHARE,
     # Of a file's columns, from 0; below 0 from the last one.
     "data.column": _count(2**16),
+    "data.source_column": _count(2**16),
+    "data.target_column": _count(2**16),
     "data.token_column": COLUMN,
     "data.label_column": COLUMN,
     "data._recommend_.max_length": _count(MAX_TOKENS, 8),
