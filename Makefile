@@ -22,7 +22,7 @@ test-long: .venv/test
 
 # A thousand SIGKILLs over every kind of run, each against its uninterrupted twin; about an hour on two cores.
 kills: .venv/test
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.kills $(KILLS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.kills $(KILLS)
 
 # A SLURM of two nodes on loopback; anybody may run it, only installing it takes root.
 test-slurm: .venv/test
@@ -55,7 +55,7 @@ test-gpu: .venv/test
 
 bench-gpu: .venv/test
 	@$(BIN)/python -m tests.gpu.card
-	$(BIN)/python -m tests.bench_gpu $(BENCH)
+	$(BIN)/python -m benchmarks.bench_gpu $(BENCH)
 
 check: .venv/dev
 	$(BIN)/ruff format --check .
@@ -68,25 +68,25 @@ format: .venv/dev
 	$(BIN)/ruff check --fix .
 
 bench: .venv/run
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m benchmarks.bench
 
 # Beside peers, in environments of their own: here nobody needs them, and what is installed slows the start.
 # One alone: make bench-peers BENCH='--peer bare_gpt'.
 ALONE := litgpt opennmt joeynmt
 bench-peers: .venv-peers/ready $(ALONE:%=.venv-peers-%/ready)
-	OMP_NUM_THREADS=1 .venv-peers/bin/python -m tests.peers $(BENCH)
+	OMP_NUM_THREADS=1 .venv-peers/bin/python -m benchmarks.peers $(BENCH)
 
-.venv-peers/ready: pyproject.toml tests/peers/requirements.txt
+.venv-peers/ready: pyproject.toml benchmarks/peers/requirements.txt
 	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install -q -e . -r tests/peers/requirements.txt
+	.venv-peers/bin/python -m pip install -q -e . -r benchmarks/peers/requirements.txt
 	touch $@
 
 # What such a peer asks for does not go together with what we ask for; it has our torch, so that the code is compared.
 # NAME-alone.txt: what says that it needs an older torch, or tools for the web, and trains without them.
-.venv-peers-%/ready: tests/peers/%.txt tests/peers/%-alone.txt
+.venv-peers-%/ready: benchmarks/peers/%.txt benchmarks/peers/%-alone.txt
 	test -x .venv-peers-$*/bin/python || $(PYTHON) -m venv .venv-peers-$*
-	.venv-peers-$*/bin/python -m pip install -q -r tests/peers/$*.txt
-	.venv-peers-$*/bin/python -m pip install -q --no-deps -r tests/peers/$*-alone.txt
+	.venv-peers-$*/bin/python -m pip install -q -r benchmarks/peers/$*.txt
+	.venv-peers-$*/bin/python -m pip install -q --no-deps -r benchmarks/peers/$*-alone.txt
 	touch $@
 
 # Runs the commands behind the figures of README.md, docs/results.md and docs/lecture.md again, and says which moved.
@@ -97,7 +97,7 @@ results: .venv/run
 
 # Runs every command of docs/lecture.md, takes over their pictures and writes their numbers; under 20 minutes on two cores.
 lecture: .venv/run
-	$(BIN)/python -m tests.lecture
+	$(BIN)/python -m benchmarks.lecture
 
 # The site in site/: opens from disk; its search needs a server: `.venv/bin/python -m http.server -d site`.
 docs: .venv/docs

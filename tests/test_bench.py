@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.bench import MARK, with_table
+from benchmarks.bench import MARK, with_table
 
 
 def test_a_new_table_leaves_the_sections_around_it() -> None:

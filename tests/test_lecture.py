@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import lecture
+from benchmarks.lecture import Section, Value, filled, looked_up, sections, values
 from seqtrain.cli.main import COMMANDS
-from tests import lecture
 from tests.conftest import Seqtrain
-from tests.lecture import Section, Value, filled, looked_up, sections, values
 
 TEXT = lecture.PAGE.read_text("utf-8")
 KEPT = json.loads(lecture.NUMBERS.read_text("utf-8"))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.power import METHODS, SPREADS, error, power
 from seqtrain.compare.comparisons import compared
 from seqtrain.compare.entries import read
 from seqtrain.compare.intervals import NOMINAL, half_widths
@@ -18,7 +19,6 @@ from seqtrain.compare.target import reaches
 from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import conclusions
 from seqtrain.errors import UserError
-from tests.power import METHODS, SPREADS, error, power
 from tests.support import fake_runs
 
 TIMES, SEEDS, EXAMPLES = 1000, 3, 300

@@ -20,7 +20,7 @@ from tests.conftest import REPOSITORY
 
 @pytest.mark.long
 @pytest.mark.skipif(torch.cuda.is_available(), reason="here is a card")
-@pytest.mark.parametrize("module", ["tests.gpu.card", "tests.bench_gpu"])
+@pytest.mark.parametrize("module", ["tests.gpu.card", "benchmarks.bench_gpu"])
 def test_without_a_card_it_is_one_line_and_exit_code_2(module: str) -> None:
     place = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run((sys.executable, "-m", module), env=place, capture_output=True, text=True, timeout=120)

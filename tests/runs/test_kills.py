@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kills.__main__ import available, campaign
-from tests.kills.campaign import Campaign
-from tests.kills.kinds import Kind
+from benchmarks.kills.__main__ import available, campaign
+from benchmarks.kills.campaign import Campaign
+from benchmarks.kills.kinds import Kind
 
 pytestmark = pytest.mark.long
 

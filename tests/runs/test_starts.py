@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.kills.hook import killed_before
 from seqtrain.config.preflight import _place
 from seqtrain.errors import UserError
 from seqtrain.files import folders
 from seqtrain.runs import directory
 from seqtrain.runs.directory import LOCK, METRICS, Run
 from seqtrain.runs.listing import is_written, list_runs
-from tests.kills.hook import killed_before
 
 CONFIG = {"seed": 1}
 

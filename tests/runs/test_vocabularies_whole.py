@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig
 
+from benchmarks.kills.hook import killed_before
 from seqtrain.cli.run_data import read_data
 from seqtrain.config import check
 from seqtrain.data.preprocess import LABELS, TARGET_TOKENIZER, TOKENIZER, Preprocessor
@@ -18,7 +19,6 @@ from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.runs.summary import Summary
 from seqtrain.training.splits import Data
-from tests.kills.hook import killed_before
 from tests.support.examples import files, options
 
 SEPARATE = (*options("translation"), "task.shared_vocab=false", "tokenizer=char")

@@ -13,6 +13,7 @@ from unittest import mock
 
 import pytest
 
+from benchmarks.kills.hook import run_forked
 from seqtrain.cli.trial import _clear
 from seqtrain.files.atomic import remove_temporary
 from seqtrain.runs.directory import CONFIG, Run
@@ -21,7 +22,6 @@ from seqtrain.sweeps.grid import Grid
 from seqtrain.sweeps.search import Search
 from seqtrain.sweeps.sweeper import SweepAttempt, Sweeper
 from seqtrain.training.callbacks.pruning import Pruning
-from tests.kills.hook import run_forked
 from tests.sweeps.test_search import config, defaults
 
 optuna = pytest.importorskip("optuna")

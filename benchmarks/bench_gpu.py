@@ -28,6 +28,7 @@ from pytorch_lightning import Callback
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks.bench import machine, recorded_session
 from seqtrain.config import check
 from seqtrain.data.batching.loader import TrainLoader
 from seqtrain.models.layers.attention import window_mask
@@ -37,7 +38,6 @@ from seqtrain.training.model_and_task import make_pair
 from seqtrain.training.session import cost_of
 from seqtrain.training.splits import Data
 from seqtrain.training.trainer import quiet_lightning
-from tests.bench import machine, recorded_session
 from tests.gpu.card import refuse_without_card
 
 PRECISIONS = {"float32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}

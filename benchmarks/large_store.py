@@ -1,4 +1,6 @@
-"""What the size of a token store costs a training: `python -m tests.large_store`, some minutes; 2 GB of disk at a time.
+"""Measure what the size of a token store costs a training: `python -m benchmarks.large_store`.
+
+It takes some minutes, and 2 GB of disk at a time.
 
 For 2e7, 1e8 and 1e9 random tokens (with fewer, xz is run as a baseline too): from the command to the first step, at the
 first start, which counts the baselines, and at the second, which has them; the most memory that is the process's own
@@ -19,9 +21,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.bench_store import SEQTRAIN, family, write_random
 from seqtrain.data.token_store.index import TOKENIZER
 from seqtrain.data.tokenizers.recipes import BPE
-from tests.bench_store import SEQTRAIN, family, write_random
 
 OPTIONS = (
     *("data=tokens", "model=lstm", "model.dim=32", "model.num_layers=1", "data.batch_size=8", "tbptt.k2=64"),

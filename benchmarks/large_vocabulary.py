@@ -1,4 +1,4 @@
-"""What a large vocabulary costs: `python -m tests.large_vocabulary`, one thread, ten minutes.
+"""What a large vocabulary costs: `python -m benchmarks.large_vocabulary`, one thread, ten minutes.
 
 First the peak memory of `seqtrain train` with 1,000 and with 50,000 words. Then the loss and its gradients alone, in
 alternation: made of all logits at once, block by block as tasks make them, and by torch's `linear_cross_entropy` in

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.bench import machine
+from benchmarks.peers import bare_gpt, bare_lstm, ours, turns
+from benchmarks.peers.cases import CASES, Case, data_of, given, loader_of
+from benchmarks.peers.training import Side, alternate
 from seqtrain.errors import RunFailed
 from seqtrain.runs.provenance import environment
-from tests.bench import machine
 from tests.conftest import REPOSITORY
-from tests.peers import bare_gpt, bare_lstm, ours, turns
-from tests.peers.cases import CASES, Case, data_of, given, loader_of
-from tests.peers.training import Side, alternate
 
 SIZES = {"dim": 16, "num_layers": 2, "num_heads": 2, "length": 8}
 SMALL = "model.dim=16 model.num_layers=2 data.batch_size=4 tbptt.k2=8 trainer.max_steps=2"

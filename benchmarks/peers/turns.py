@@ -94,7 +94,7 @@ def flat(model: nn.Module) -> Tensor:
 
 
 def from_command_line() -> Work:
-    """The work that `tests.peers.training` gives a process: FILE PRECISION, and turns on standard input."""
+    """The work that `benchmarks.peers.training` gives a process: FILE PRECISION, and turns on standard input."""
     path, precision = sys.argv[1:]
     torch.set_num_threads(1)
     torch.manual_seed(0)

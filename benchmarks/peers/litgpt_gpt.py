@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from tests.peers import turns
-from tests.peers.bare_gpt import fit
+from benchmarks.peers import turns
+from benchmarks.peers.bare_gpt import fit
 
 
 def train(work: turns.Work, *, compiled: bool) -> None:

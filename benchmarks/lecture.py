@@ -113,7 +113,7 @@ def main() -> int:
     text = PAGE.read_text("utf-8")
     seconds = Runner(folder).run(sections(text))
     if seconds is None:
-        print(f"go on: {sys.executable} -m tests.lecture --folder {folder}")
+        print(f"go on: {sys.executable} -m benchmarks.lecture --folder {folder}")
         return 1
     outputs = folder / "outputs"
     numbers = {value.key: looked_up(value, outputs) for value, _ in values(text)}

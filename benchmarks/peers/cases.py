@@ -15,6 +15,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
+from benchmarks.peers.turns import END, PADDING, SPECIALS, START
 from seqtrain.config import check
 from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.loader import TrainLoader
@@ -23,7 +24,6 @@ from seqtrain.tasks.base import Say
 from seqtrain.training.data import make_data
 from seqtrain.training.splits import Data
 from seqtrain.training.trainer import resolve_auto
-from tests.peers.turns import END, PADDING, SPECIALS, START
 
 COMMON = (
     "trainer.accelerator=cpu trainer.threads=1 trainer.validate_every=1000000 trainer.max_steps=1000000 "
@@ -38,7 +38,7 @@ class Case:
     """One peer beside us."""
 
     title: str
-    module: str  # of the peer, in tests/peers
+    module: str  # of the peer, in benchmarks/peers
     text: str  # letters, sentences or pairs
     ours: str  # overrides
     steps: int  # in a turn

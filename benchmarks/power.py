@@ -1,4 +1,4 @@
-"""Error and power of the verdict, simulated: `python -m tests.power` writes the table of docs/guarantees.md.
+"""Error and power of the verdict, simulated: `python -m benchmarks.power` writes the table of docs/guarantees.md.
 
 Error: of comparisons in which no variant is better than another, the share in which the best is said to beat one.
 Power: of the variants that are worse than the best, by 1 to 12 standard deviations evenly, the share that it is said to

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tests.peers import turns
+from benchmarks.peers import turns
 
 FOREVER = 10**9
 

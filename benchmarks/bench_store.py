@@ -1,4 +1,6 @@
-"""Token stores, measured: `python -m tests.bench_store TEXT`; `prepare` beside one core of the library, memory, starts.
+"""Measure token stores: `python -m benchmarks.bench_store TEXT`.
+
+It times `prepare` beside one core of the library, its memory, and the start of a training.
 
 The text is repeated, each line with a number of its own, up to the size that is asked for. `prepare` and a bare loop
 over the library's `encode_batch_fast` on one core alternate; ratios are taken pair by pair, of wall time, and of

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from tests.peers import turns
+from benchmarks.peers import turns
 
 
 class Ready(IterableDataset):

@@ -9,11 +9,11 @@ import warnings
 
 import torch
 
+from benchmarks.bench import machine
+from benchmarks.peers import decoding, training
+from benchmarks.peers.cases import CASES
 from seqtrain.errors import RunFailed, UserError
 from seqtrain.training.trainer import quiet_lightning
-from tests.bench import machine
-from tests.peers import decoding, training
-from tests.peers.cases import CASES
 
 GENERATE = "generate"  # decoding beside Hugging Face's generate, which is a table of its own
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tests.peers import turns
+from benchmarks.peers import turns
 
 OPTIONS = (
     "--encoder_type transformer --decoder_type transformer --position_encoding --add_qkvbias --add_ffnbias "

@@ -19,8 +19,8 @@ from typing import IO, Any
 
 import torch
 
+from benchmarks.peers.cases import CASES, Case, given
 from seqtrain.errors import RunFailed, UserError
-from tests.peers.cases import CASES, Case, given
 
 AHEAD = 4  # more batches than steps: trainers may ask for some ahead of time
 HEAD = (
@@ -44,12 +44,12 @@ class Side:
 
     @classmethod
     def start(cls, name: str, python: str, module: str, arguments: list[str], folder: Path) -> Side:
-        """Starts `python -m tests.peers.MODULE ARGUMENTS` with one thread."""
+        """Starts `python -m benchmarks.peers.MODULE ARGUMENTS` with one thread."""
         log = folder / f"{name.replace(' ', '_')}.log"
         # What is measured is one core, and nothing may be fetched.
         place = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         place["PYTHONPATH"] = str(REPOSITORY)  # a peer's environment has not installed it
-        command = [python, "-m", f"tests.peers.{module}", *arguments]
+        command = [python, "-m", f"benchmarks.peers.{module}", *arguments]
         pipe = subprocess.PIPE
         with log.open("w") as errors:
             process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, env=place, text=True)

@@ -1,4 +1,4 @@
-"""`python -m tests.kills`, `make kills`: SIGKILLs over every kind of run; a table, and what reproduces each loss."""
+"""Kill every kind of run by SIGKILL: `make kills` prints a table and the command that reproduces each loss."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from benchmarks.kills import kinds
+from benchmarks.kills.campaign import Campaign, Story, stories
+from benchmarks.kills.kinds import KINDS, Kind
 from seqtrain.distributed.fork_server import ForkServer
 from tests.conftest import HEAVY, REPOSITORY, own_modules
-from tests.kills import kinds
-from tests.kills.campaign import Campaign, Story, stories
-from tests.kills.kinds import KINDS, Kind
 
 
 @contextlib.contextmanager
@@ -30,8 +30,8 @@ def campaign(folder: Path, seed: int) -> Iterator[Campaign]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SEQTRAIN_", "WANDB_"))}
     env = {**kept, "SEQTRAIN_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
     env["PYTHONPATH"] = str(REPOSITORY)
-    modules = [*HEAVY, *own_modules(), "tests.kills.hook"]
-    with ForkServer(modules, target="tests.kills.hook:main", env=env) as server:
+    modules = [*HEAVY, *own_modules(), "benchmarks.kills.hook"]
+    with ForkServer(modules, target="benchmarks.kills.hook:main", env=env) as server:
         yield Campaign(server, folder, env | kinds.files(folder), seed)
 
 
@@ -60,7 +60,7 @@ def _row(name: str, counts: collections.Counter[str]) -> str:
 
 def main() -> int:
     """Kills, tells, and gives 1 where a run ended otherwise than its twin."""
-    parser = argparse.ArgumentParser(prog="python -m tests.kills", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kills", description=__doc__)
     parser.add_argument("--count", type=int, default=1000, help="kills in all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="kinds at a time")
@@ -84,9 +84,8 @@ def main() -> int:
             for number, story in told:
                 found[kind.name].append((number, story))
                 if story.verdict != "equal" or one:
-                    again = (
-                        f"python -m tests.kills --seed {options.seed} --kind {shlex.quote(kind.name)} --run {number}"
-                    )
+                    of_kind = f"--kind {shlex.quote(kind.name)} --run {number}"
+                    again = f"python -m benchmarks.kills --seed {options.seed} {of_kind}"
                     lines = [f"{kind.name}: {story.verdict}: {story.reason}", *story.kills, again]
                     with printing:
                         print("\n    ".join(lines), flush=True)

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.kills import hook
+from benchmarks.kills.kinds import BASE, BEGUN_FROM, KINDS, Kind, of
 from seqtrain.distributed.fork_server import Child, ForkServer
 from seqtrain.runs import resume_check
 from seqtrain.runs.checkpoint import load
 from seqtrain.runs.directory import Run
 from seqtrain.runs.listing import stands
 from seqtrain.sweeps.folder import ENDED, Sweep
-from tests.kills import hook
-from tests.kills.kinds import BASE, BEGUN_FROM, KINDS, Kind, of
 
 PATIENCE = 600.0  # seconds that a command may take
 BY_CLOCK = 0.25  # share of the kills that come at a random time instead of a file event

@@ -1,4 +1,4 @@
-"""What plans cost at any size: `python -m tests.plan_scale`, one process, 8 GB of disk, some minutes.
+"""What plans cost at any size: `python -m benchmarks.plan_scale`, one process, 8 GB of disk, some minutes.
 
 A file says where a thousand million documents end, as a token store does. Examples of it are laid out once, and a
 second process, as a resume or another rank, takes the rest from the cache. Then a stream of 10^12 tokens, carried and
@@ -151,7 +151,7 @@ def run(case: str, options: argparse.Namespace, folder: Path) -> None:
         write_documents(documents, int(options.examples))
     words = ("--case", case, "--documents", str(documents), "--tokens", str(options.tokens))
     environment = {**os.environ, "SEQTRAIN_CACHE": str(folder / "cache")}
-    subprocess.run([sys.executable, "-m", "tests.plan_scale", *words], env=environment, check=True)
+    subprocess.run([sys.executable, "-m", "benchmarks.plan_scale", *words], env=environment, check=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.peers import turns
+from benchmarks.peers import turns
 
 
 class Block(nn.Module):

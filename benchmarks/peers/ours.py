@@ -8,9 +8,9 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from benchmarks.bench import recorded_session
+from benchmarks.peers import cases, turns
 from seqtrain.training.trainer import quiet_lightning
-from tests.bench import recorded_session
-from tests.peers import cases, turns
 
 
 def train(config: DictConfig, folder: Path, report: turns.Report, commands: turns.Iterable[str]) -> None:

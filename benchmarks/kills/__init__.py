@@ -1,0 +1,1 @@
+"""The kill campaign: every kind of run under SIGKILL, against its uninterrupted twin; `python -m benchmarks.kills`."""

@@ -1,1 +1,0 @@
-"""The kill campaign: every kind of run under SIGKILL, against its uninterrupted twin; `python -m tests.kills`."""
