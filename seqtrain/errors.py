@@ -25,13 +25,15 @@ PATHS = (
 
 MIN_ALIKE = 0.6  # share of letters in common from which on a word may be another, mistyped
 MAX_LISTED = 24  # words; more of them would hide the message
+MAX_NAMED = 6  # words that a message names of a list without a bound
+MAX_LINE = 293  # characters, 300 with `error: `; the middle of a longer message, such as that of a path, is left out
 
 
 class UserError(Exception):
     """One or more things that the user can mend; each line names what, where and the remedy."""
 
     def __init__(self, *lines: str) -> None:
-        self.lines = tuple(map(printable, lines))
+        self.lines = tuple(printable(line, MAX_LINE) for line in lines)
         super().__init__("\n".join(self.lines))
 
 
@@ -69,6 +71,13 @@ class NonFinite(RunFailed):
 
 class OutOfMemory(RunFailed):
     """A batch, or the model, did not fit."""
+
+
+def first_few(words: Iterable[object], most: int = MAX_NAMED) -> str:
+    """Join the first words by commas and count the others: `a, b and 3 more`."""
+    names = list(map(str, words))
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

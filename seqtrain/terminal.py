@@ -58,11 +58,11 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def printable(text: str) -> str:
+def printable(text: str, most: int = MAX_CHARACTERS) -> str:
     """The text on one line, its control characters spelled out: a name of a stranger's must not steer a terminal."""
     line = re.sub(r"\s*[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]\s*|\t", " ", text).rstrip()
-    if len(line) > MAX_CHARACTERS:
-        line = f"{line[: MAX_CHARACTERS // 2]} ... {line[-MAX_CHARACTERS // 2 :]}"
+    if len(line) > most:
+        line = f"{line[: most // 2]} ... {line[most // 2 + 5 - most :]}"
     return spelled(line)
 
 

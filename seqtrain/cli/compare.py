@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from seqtrain.compare.pareto import COSTS
 from seqtrain.compare.selection import chosen
 from seqtrain.compare.verdict import conclusions
 from seqtrain.config.ranges import Range
-from seqtrain.errors import UserError
+from seqtrain.errors import UserError, did_you_mean
 from seqtrain.files.atomic import write_text
 from seqtrain.files.untrusted import check_output
 
@@ -67,6 +67,13 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--html", metavar="FILE", help="write a page that opens from disk")
     parser.add_argument("--latex", action="store_true", help="a table for a paper instead (booktabs), one a group")
     parser.add_argument("--markdown", action="store_true", help="the same in Markdown")
+    parser.add_argument(
+        "--columns",
+        type=_columns,
+        default=[],
+        metavar="NAME[,NAME]",
+        help=f"of --latex, --markdown, --csv: beside the metric, in this order: {', '.join(paper_table.COLUMNS)}",
+    )
     parser.add_argument("--output", metavar="FILE", help="where --latex or --markdown goes, not standard output")
     parser.add_argument(
         "--paired", action="store_true", help="two runs, example by example: says nothing of other seeds"
@@ -84,12 +91,23 @@ def main(argv: list[str]) -> int:
     return _compare(entries, hidden_by(found, chosen_ones), left_out, untested, options)
 
 
+def _columns(text: str) -> list[str]:
+    """Return the names of further columns, each once; refuse an unknown one."""
+    names = list(dict.fromkeys(text.split(",")))
+    for name in names:
+        if name not in paper_table.COLUMNS:
+            raise ArgumentTypeError(f"{name!r} is no column{did_you_mean(name, paper_table.COLUMNS)}")
+    return names
+
+
 def _check(options: Namespace) -> None:
     """UserError where two answers would go the same way, or nowhere."""
     if options.html == STDOUT:  # a browser reads no pipe
         raise UserError("--html -: a page is opened from a file; name one, such as report.html")
     if options.csv == STDOUT and options.json:
         raise UserError("--csv -: --json writes to standard output, too; give --csv a file, or leave one of them out")
+    if options.columns and not (options.latex or options.markdown or options.csv):
+        raise UserError("--columns: stand in the tables of --latex, --markdown and --csv; add one of them")
     _check_split(options)
     _check_paper(options)
     for option in ("csv", "html", "output"):  # now, not after the runs have been read
@@ -162,7 +180,10 @@ def _compare(
     absent = table.not_run(options.paths)
     missing = left_out + absent + untested
     if options.csv is not None:
-        _write_text(options.csv, records.as_csv(records.rows(results, sort=options.sort, costs=options.pareto)))
+        beside = [paper_table.COLUMNS[name] for name in options.columns]
+        _write_text(
+            options.csv, records.as_csv(records.rows(results, sort=options.sort, costs=options.pareto, beside=beside))
+        )
     if options.html is not None:
         _write_page(results, missing, options, checkpoint)
     if options.latex or options.markdown:
@@ -188,7 +209,7 @@ def _compare(
 def _write_paper(results: list[Conclusion], options: Namespace, checkpoint: Checkpoint) -> None:
     """Writes the tables for a paper."""
     draw = paper_table.latex if options.latex else paper_table.markdown
-    text = draw(paper_table.tables(results, x=options.x, checkpoint=checkpoint))
+    text = draw(paper_table.tables(results, x=options.x, checkpoint=checkpoint, columns=options.columns))
     _write_text(options.output or STDOUT, text)
 
 

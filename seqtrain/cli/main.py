@@ -174,7 +174,7 @@ def _tell(error: Exception) -> int:
     if isinstance(error, UserError):
         lines = error.lines
     elif isinstance(error, OSError):
-        lines = _system_error(error)
+        lines = UserError(*_system_error(error)).lines
     if lines:
         if rank_info().first:  # all processes of a run end with the same words
             for line in lines:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from seqtrain.cli.answer_options import as_typed, given
 from seqtrain.cli.arguments import say
-from seqtrain.errors import UserError
+from seqtrain.errors import UserError, first_few
 
 if TYPE_CHECKING:
     from seqtrain.inference.forecasts import Continued
@@ -72,4 +72,4 @@ def _check(opened: Opened, options: argparse.Namespace) -> None:
         raise UserError("--input -: series are read from a file, more than once; give its name")
     useless = [*map(as_typed, given(options)), *(["--score"] if options.score else []), *options.option]
     if useless:
-        raise UserError(f"{', '.join(useless)}: task={name} does not take it; leave it out")
+        raise UserError(f"{first_few(useless)}: task={name} does not take it; leave it out")

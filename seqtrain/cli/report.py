@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -94,7 +95,7 @@ def lines(run: Run) -> list[str]:
     metrics = summary.metrics["validation"]
     best = summary.best
     steps = "1 step" if summary.steps == 1 else f"{summary.steps:,} steps"
-    early = " (early stopping)" if summary.ended_by == "early_stopping" else ""
+    early = f" (early stopping{_stopping_words(run)})" if summary.ended_by == "early_stopping" else ""
     out = [
         "",
         f"run {run.path}: {summary.status} after {steps}{early}, {summary.tokens:,} tokens, "
@@ -118,6 +119,23 @@ def lines(run: Run) -> list[str]:
         commands.append(f"{pasted('seqtrain', 'evaluate', run.path, *trusted)} --split test")
     commands.append(f"{pasted('seqtrain', 'predict', run.path, *trusted)} {summary.example_text}")
     return [*out, f"go on: {'; '.join(commands)}"]
+
+
+def _stopping_words(run: Run) -> str:
+    """Return what early stopping went by; empty where the record does not show that its patience ran out."""
+    node = run.config["callbacks"].get("early_stopping") or {}
+    monitor, patience, least = node.get("monitor", ""), node.get("patience", 3), abs(node.get("min_delta") or 0.0)
+    sign = -1 if node.get("mode", "min") == "max" else 1
+    best, waited = math.inf, 0
+    for record in run.metrics():
+        if (value := record.get(monitor)) is not None:
+            is_better = sign * value + least < best  # as Lightning decides
+            best, waited = (sign * value, 0) if is_better else (best, waited + 1)
+    if waited < patience:  # a callback of another kind, or a value that is no number
+        return ""
+    by = f" by more than {least:g}" if least else ""
+    validations = "the last validation" if patience == 1 else f"the last {patience} validations"
+    return f": {monitor} no better than {sign * best:.4f}{by} in {validations}"
 
 
 def _unknown_line(summary: Summary) -> Iterator[str]:

@@ -9,7 +9,7 @@ from seqtrain.compare.entries import Entry, short_names
 from seqtrain.compare.filters import written
 from seqtrain.compare.settings import differing_keys
 from seqtrain.config.nodes import flat
-from seqtrain.errors import UserError, did_you_mean
+from seqtrain.errors import UserError, did_you_mean, first_few
 
 
 class Distinguished(Protocol):
@@ -161,7 +161,7 @@ def _resolved(entries: Sequence[Entry], word: str) -> str:
     if len(ending) == 1:
         return ending[0]
     if ending:
-        raise UserError(f"--by {word}: several keys end so; say which: {', '.join(ending)}")
+        raise UserError(f"--by {word}: several keys end so; say which: {first_few(ending)}")
     raise UserError(f"--by {word}: no run has {word}{did_you_mean(word, [COMMIT, LABEL, TAG, *known])}")
 
 

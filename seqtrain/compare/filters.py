@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from seqtrain.errors import UserError
+from seqtrain.errors import UserError, first_few
 
 ORDERS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -53,7 +53,7 @@ class Condition:
                 return
             told[written(value)] = None
         raise UserError(
-            f"{option}{self.text}: {self.key} is no number in any run, but {', '.join([*told][:MAX_TOLD])}; use = or !="
+            f"{option}{self.text}: {self.key} is no number in any run, but {first_few(told, MAX_TOLD)}; use = or !="
         )
 
 

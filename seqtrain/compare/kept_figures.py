@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from seqtrain.compare.entries import Entry
+from seqtrain.compare.entries import Entry, number
 from seqtrain.compare.guard import Group
 from seqtrain.errors import UserError
 from seqtrain.runs.evaluations import EVALUATIONS, Evaluation, WeightsOf
@@ -94,6 +95,18 @@ def columns(entry: Entry, metric: str) -> dict[str, Any]:
         found["test_step"] = evaluation.step
         found["test_date"] = evaluation.date
     return found | {"test_looks": entry.kept.looks()}
+
+
+def test_mean(entries: Sequence[Entry], metric: str) -> float | None:
+    """Return the mean of the runs' kept test figures; None where a run has none of its checkpoint as it is now."""
+    values = []
+    for entry in entries:
+        evaluation = entry.evaluation or entry.kept.newest(TEST, "best")
+        value = evaluation and number(evaluation.metrics.get(metric))
+        if evaluation is None or value is None or _reason(entry, evaluation, evaluation.checkpoint):
+            return None
+        values.append(value)
+    return statistics.fmean(values) if values else None
 
 
 def _reason(entry: Entry, evaluation: Evaluation | None, checkpoint: WeightsOf) -> str:

@@ -12,6 +12,7 @@ from seqtrain.compare.entries import SETTING_ORDER, Entry, short_names
 from seqtrain.compare.filters import written
 from seqtrain.compare.parents import SEVERAL
 from seqtrain.compare.settings import EXTENDED, differing_keys
+from seqtrain.errors import first_few
 
 MOST_VALUES = 4  # of one setting, in the line below the names
 HASH_DIGITS = 8
@@ -50,10 +51,7 @@ def differences_line(entries: Sequence[Entry], settings: Sequence[Settings], by:
         if all(key in names for names, own in zip(shown, settings, strict=True) if key in own):
             continue
         found = values.all(key)
-        text = ", ".join(found[:MOST_VALUES])
-        if len(found) > MOST_VALUES:
-            text += f" and {len(found) - MOST_VALUES} more"
-        words.append(f"{_plain(key, key)} ({text})")
+        words.append(f"{_plain(key, key)} ({first_few(found, MOST_VALUES)})")
     return f"other settings that differ: {', '.join(words)}" if words else ""
 
 

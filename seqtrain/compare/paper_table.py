@@ -5,16 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from seqtrain.compare.comparisons import compared
 from seqtrain.compare.entries import Axis, Checkpoint
-from seqtrain.compare.kept_figures import compared_figures
-from seqtrain.compare.quantities import decimals
+from seqtrain.compare.kept_figures import compared_figures, test_mean
+from seqtrain.compare.pareto import WORDS, Cost, cost_of
+from seqtrain.compare.quantities import decimals, quantity
 from seqtrain.compare.reach import COSTS
 from seqtrain.compare.variants import CONFIDENCE, Variant
 from seqtrain.compare.verdict import Conclusion
 from seqtrain.terminal import printable
 
+# Further columns of `--columns`, by the name of their quantity in the table of runs.
+COLUMNS: dict[str, Cost | Literal["test"]] = {
+    "params": "parameters",
+    "flops": "flops",
+    "seconds": "seconds",
+    "test": "test",
+}
 MAX_DECIMALS = 8
 SIGNIFICANT_DIGITS = 4  # of a mean without an interval
 # What LaTeX takes for a command, or draws as another character in its oldest fonts.
@@ -44,6 +53,7 @@ class Row:
     half: str  # of the interval; empty of fewer than two seeds
     seeds: int
     is_best: bool  # by the verdict, and not by its number alone
+    more: tuple[str, ...] = ()  # cells of further columns; empty where unknown
 
 
 @dataclass(frozen=True)
@@ -53,17 +63,25 @@ class PaperTable:
     head: str  # of the column of means: what was measured, its unit and direction
     rows: tuple[Row, ...]
     notes: tuple[str, ...]  # sentences
+    more: tuple[str, ...] = ()  # heads of further columns
 
 
-def tables(found: Sequence[Conclusion], *, x: Axis | None = None, checkpoint: Checkpoint = "final") -> list[PaperTable]:
+def tables(
+    found: Sequence[Conclusion],
+    *,
+    x: Axis | None = None,
+    checkpoint: Checkpoint = "final",
+    columns: Sequence[str] = (),
+) -> list[PaperTable]:
     """The groups of a comparison, a table each: figures of different groups mean different things.
 
     Args:
         found: the groups, as `verdict.conclusions` gives them.
         x: the axis at whose equal values they were concluded.
         checkpoint: of which validation the figures are.
+        columns: keys of COLUMNS that stand beside the metric, in this order.
     """
-    return [_table(number, conclusion, x, checkpoint) for number, conclusion in enumerate(found, 1)]
+    return [_table(number, conclusion, x, checkpoint, columns) for number, conclusion in enumerate(found, 1)]
 
 
 def latex(made: Sequence[PaperTable]) -> str:
@@ -76,10 +94,14 @@ def latex(made: Sequence[PaperTable]) -> str:
     for each in made:
         lines += [r"\begin{table}", r"  \centering"]
         lines.append(f"  \\caption{{{' '.join(map(_latex, each.notes))}}}")
-        lines += [r"  \begin{tabular}{lrr}", r"    \toprule"]
-        lines += [f"    variant & {_latex(each.head)} & seeds \\\\", r"    \midrule"]
+        lines += [rf"  \begin{{tabular}}{{lrr{'r' * len(each.more)}}}", r"    \toprule"]
+        lines += [
+            f"    {' & '.join(['variant', *map(_latex, (each.head, *each.more)), 'seeds'])} \\\\",
+            r"    \midrule",
+        ]
         for row in each.rows:
-            lines.append(f"    {_latex(row.name)} & {_latex_value(row)} & {row.seeds} \\\\")
+            more = [_minus(cell) or "--" for cell in row.more]
+            lines.append(f"    {' & '.join([_latex(row.name), _latex_value(row), *more, str(row.seeds)])} \\\\")
         lines += [r"    \bottomrule", r"  \end{tabular}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 
@@ -88,9 +110,11 @@ def markdown(made: Sequence[PaperTable]) -> str:
     """The tables in Markdown, what must be known of each below it."""
     blocks = []
     for each in made:
-        lines = [f"| variant | {_markdown(each.head)} | seeds |", "| --- | ---: | ---: |"]
+        heads = ["variant", *map(_markdown, (each.head, *each.more)), "seeds"]
+        lines = [f"| {' | '.join(heads)} |", f"| --- |{' ---: |' * (len(heads) - 1)}"]
         for row in each.rows:
-            lines.append(f"| {_markdown(row.name)} | {_markdown_value(row)} | {row.seeds} |")
+            more = [cell or "-" for cell in row.more]
+            lines.append(f"| {' | '.join([_markdown(row.name), _markdown_value(row), *more, str(row.seeds)])} |")
         blocks.append("\n".join([*lines, "", " ".join(map(_markdown, each.notes))]))
     return "\n\n".join(blocks) + "\n"
 
@@ -108,7 +132,9 @@ def shown_best(conclusion: Conclusion) -> Variant | None:
     return comparisons[0].reference
 
 
-def _table(number: int, conclusion: Conclusion, x: Axis | None, checkpoint: Checkpoint) -> PaperTable:
+def _table(
+    number: int, conclusion: Conclusion, x: Axis | None, checkpoint: Checkpoint, columns: Sequence[str]
+) -> PaperTable:
     group, ranked = conclusion.group, conclusion.variants
     # The same for all rows: a column of numbers is read by its digits.
     digits = _digits(ranked)
@@ -123,6 +149,7 @@ def _table(number: int, conclusion: Conclusion, x: Axis | None, checkpoint: Chec
                 half="" if half is None else f"{half:.{digits}f}",
                 seeds=len(variant.values),
                 is_best=variant is best,
+                more=tuple(_cell(variant, name, group.metric, digits) for name in columns),
             )
         )
     better = "higher" if group.mode == "max" else "lower"
@@ -139,7 +166,23 @@ def _table(number: int, conclusion: Conclusion, x: Axis | None, checkpoint: Chec
     # Their names and reasons are too long for a caption; the terminal and --json have them.
     if conclusion.remarks:
         notes.append(f"Left out: {len(conclusion.remarks)} runs or kinds of runs that do not count.")
-    return PaperTable(f"{group.unit} of {group.split} ({better} is better)", tuple(rows), tuple(map(printable, notes)))
+    words = {**WORDS, "test": f"{group.unit} of test"}
+    heads = tuple(words[COLUMNS[name]] for name in columns)
+    if "test" in columns and group.split != "test":
+        notes.append("Test: the newest figures that evaluate kept of the best checkpoints, mean over seeds.")
+    return PaperTable(
+        f"{group.unit} of {group.split} ({better} is better)", tuple(rows), tuple(map(printable, notes)), heads
+    )
+
+
+def _cell(variant: Variant, name: str, metric: str, digits: int) -> str:
+    """Return a further cell of a row; empty where a run that counts does not know its quantity."""
+    column = COLUMNS[name]
+    if column == "test":
+        mean = test_mean(variant.counted, metric)
+        return "" if mean is None else f"{mean:.{digits}f}"
+    cost = cost_of(variant, column)
+    return "" if cost is None else quantity(cost)
 
 
 def _condition(x: Axis | None, checkpoint: Checkpoint) -> str:

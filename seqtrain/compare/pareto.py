@@ -14,6 +14,7 @@ from seqtrain.compare.folds import are_folds
 from seqtrain.compare.quantities import quantity
 from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import NEAR, Conclusion
+from seqtrain.errors import first_few
 
 if TYPE_CHECKING:
     import numpy as np
@@ -234,23 +235,16 @@ def _front_lines(title: str, points: Sequence[Point], num_variants: int) -> list
         if point.rivals and len(point.variant.values) == 1:
             line += ", perhaps by chance"
         elif point.rivals:
-            line += f", perhaps by chance: no significant difference from {_listed(point.rivals)}, at no higher cost"
+            rivals = first_few(point.rivals, MOST_RIVALS)
+            line += f", perhaps by chance: no significant difference from {rivals}, at no higher cost"
         lines.append(line)
     if len(on_front) > MOST_POINTS:
         lines.append(f"  and {len(on_front) - MOST_POINTS} more: --json has all")
     if near:
-        lines.append(f"  not on it by the means, but not shown to be behind: {_listed(near)}")
+        lines.append(f"  not on it by the means, but not shown to be behind: {first_few(near, MOST_RIVALS)}")
     left_out = num_variants - len(points)
     if left_out:
         lines.append(f"  without a value or a known cost, and so not looked at: {left_out} of {num_variants} variants")
     if has_single:
         lines.append("  of variants with one seed nothing is told apart; 3 seeds would be a start")
     return lines
-
-
-def _listed(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    words = ", ".join(names[:MOST_RIVALS])
-    if len(names) > MOST_RIVALS:
-        words += f" and {len(names) - MOST_RIVALS} more"
-    return words

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from seqtrain.compare.entries import Axis, Entry
 from seqtrain.compare.guard import Group
-from seqtrain.errors import UserError
+from seqtrain.errors import UserError, first_few
 
 COSTS: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "seconds": "seconds", "flops": "FLOPs"}
 MOST_NAMED = 4  # variants in one sentence
@@ -108,9 +108,7 @@ def left_out_sentence(
         mean = _mean_at(group, runs[other], x, end)
         if mean is not None:
             values.append(f"{other} {mean:.4g}")
-    there = ", ".join(values[: MOST_NAMED + 1])
-    if len(values) > MOST_NAMED + 1:
-        there += f" and {len(values) - MOST_NAMED - 1} more"
+    there = first_few(values, MOST_NAMED + 1)
     return (
         f"left out: {name} {reach.words(limit, COSTS[x])}: whether it is better or worse than the others is not "
         f"concluded; after {end:,.6g} {COSTS[x]}: {there} {group.unit}; --against '{name}' compares all of them there"

@@ -20,11 +20,16 @@ COSTING = ("tokens", "flops", "seconds", "tokens_per_second", "parameters")
 
 
 def rows(
-    found: Sequence[Conclusion], *, sort: str | None = None, costs: Sequence[pareto.Cost] = ()
+    found: Sequence[Conclusion],
+    *,
+    sort: str | None = None,
+    costs: Sequence[pareto.Cost] = (),
+    beside: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """One row a run: its group, its status, the settings that differ between any two, metrics and costs.
 
     With `costs` also how its variant stands to the Pareto front against each of them, as of `pareto.Standing`.
+    Columns named in `beside` stand beside the metric.
     """
     settings = differing(all_entries(found))
     is_tested = any(entry.kept.looks() for entry in all_entries(found))
@@ -41,6 +46,7 @@ def rows(
             row["metric"] = metric
             for checkpoint in ("final", "best"):
                 row[checkpoint] = entry.metric(metric, "validation", checkpoint)
+            row |= dict.fromkeys(beside)
             if is_tested:
                 row |= kept_figures.columns(entry, metric)
             for name in ("steps", *COSTING):

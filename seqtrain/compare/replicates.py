@@ -11,6 +11,7 @@ from seqtrain.compare.entries import Entry, number
 from seqtrain.compare.filters import written
 from seqtrain.compare.parents import ORIGIN, has_several, without_origin
 from seqtrain.compare.settings import LAYOUT, is_extended
+from seqtrain.errors import first_few
 
 # Of a number's size: below it lies what another layout, or another order of sums, makes of the same training.
 ROUNDING = 1e-6
@@ -177,10 +178,9 @@ def _without_effect(variants: Sequence[Folded]) -> list[str]:
     for names in equal.values():
         if len(names) == 1:
             continue
-        listed = _listed(names)
-        if len(names) > MOST_EQUAL:  # of many trials a line must stay one that is read
-            listed = f"{', '.join(names[:MOST_EQUAL])} and {len(names) - MOST_EQUAL} more"
-        lines.append(f"{listed} gave the same numbers to the last digit: what differs between them changed nothing")
+        # Of many trials a line must stay one that is read.
+        words = first_few(names, MOST_EQUAL) if len(names) > MOST_EQUAL else _listed(names)
+        lines.append(f"{words} gave the same numbers to the last digit: what differs between them changed nothing")
     return lines
 
 
@@ -220,8 +220,8 @@ def _one_parent(variants: Sequence[Folded]) -> list[str]:
     if not names:
         return []
     return [
-        f"{_first_of(names)}: all seeds began with the weights of one run (init_from); what another seed of that run "
-        "would bring is in no interval"
+        f"{first_few(names, MOST_NAMED)}: all seeds began with the weights of one run (init_from); what another seed "
+        "of that run would bring is in no interval"
     ]
 
 
@@ -232,16 +232,10 @@ def _many_parents(variants: Sequence[Folded]) -> list[str]:
         if len(variant.counted) == 1 and variant.settings.get(ORIGIN) is not None:
             alike.setdefault(repr(sorted(map(repr, without_origin(variant.settings).items()))), []).append(variant.name)
     return [
-        f"{_first_of(names)} differ in init_from alone; --across init_from makes one variant of them"
+        f"{first_few(names, MOST_NAMED)} differ in init_from alone; --across init_from makes one variant of them"
         for names in alike.values()
         if len(names) > 1
     ]
-
-
-def _first_of(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    words = ", ".join(names[:MOST_NAMED])
-    return words if len(names) <= MOST_NAMED else f"{words} and {len(names) - MOST_NAMED} more"
 
 
 def unlike_codes(variants: Sequence[Folded]) -> list[str]:
@@ -256,7 +250,9 @@ def unlike_codes(variants: Sequence[Folded]) -> list[str]:
     if len(found) < 2:
         return []
     words = [f"{name} of commit {code}" for code, name in found.items()]
-    return [f"the code is not the same: {_first_of(words)}; a difference may come of it; --by commit names it"]
+    return [
+        f"the code is not the same: {first_few(words, MOST_NAMED)}; a difference may come of it; --by commit names it"
+    ]
 
 
 def _several_codes(variant: Folded) -> list[str]:

@@ -20,7 +20,7 @@ from seqtrain.compare.quantities import decimals, quantity
 from seqtrain.compare.reach import COSTS, MOST_NAMED
 from seqtrain.compare.target import target_sentences
 from seqtrain.compare.variants import Variant, variants
-from seqtrain.errors import UserError, did_you_mean
+from seqtrain.errors import UserError, did_you_mean, first_few
 
 NEAR = 0.01  # of the larger of two costs: by so much they may differ and still be called equal
 UNLIKE = 0.1  # of the larger of two costs: what differs by more stands in the first sentence
@@ -177,10 +177,7 @@ def _ranking(best: Variant, others: Sequence[Variant], comparisons: Mapping[int,
     first = "best of those that came so far" if is_of_some else "best"
     if not ties:
         return f"{first}: {best.name}, ahead of all {len(others)} others"
-    words = ", ".join(ties[:MOST_NAMED])
-    if len(ties) > MOST_NAMED:
-        words += f" and {len(ties) - MOST_NAMED} more"
-    return f"{first}: {best.name}, no significant difference from: {words}"
+    return f"{first}: {best.name}, no significant difference from: {first_few(ties, MOST_NAMED)}"
 
 
 def remarks(ranked: Sequence[Variant]) -> list[str]:
@@ -212,10 +209,7 @@ def _uncounted(variant: str, names: Sequence[str], why: str) -> list[str]:
     if not names:
         return []
     runs = "1 finished run does" if len(names) == 1 else f"{len(names)} finished runs do"
-    words = ", ".join(names[:MOST_NAMED])
-    if len(names) > MOST_NAMED:
-        words += f" and {len(names) - MOST_NAMED} more"
-    return [f"{variant}: {runs} not count: {why} ({words})"]
+    return [f"{variant}: {runs} not count: {why} ({first_few(names, MOST_NAMED)})"]
 
 
 def describe_status(status: str, reason: str) -> str:
@@ -331,7 +325,5 @@ def _checkpoint_clause(one: Variant, other: Variant, checkpoint: Checkpoint) -> 
 
 def _listed(several: Sequence[Variant], group: Group) -> str:
     """The first variants with their means, and how many more there are."""
-    words = ", ".join(f"{variant.name} {variant.mean:#.4g}" for variant in several[:MOST_NAMED])
-    if len(several) > MOST_NAMED:
-        words += f" and {len(several) - MOST_NAMED} more"
+    words = first_few((f"{variant.name} {variant.mean:#.4g}" for variant in several), MOST_NAMED)
     return f"{words} {group.unit}"

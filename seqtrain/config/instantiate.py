@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from seqtrain.config.groups import own_options
 from seqtrain.config.targets import resolve, targets, whitelist
-from seqtrain.errors import UserError
+from seqtrain.errors import UserError, first_few
 
 NAMING = ("model", "task")  # whose constructors are given what is known only at run time
 
@@ -62,5 +62,5 @@ def _check_named(path: str, target: Any, parameters: Mapping[str, inspect.Parame
     if collected and given and path in NAMING and given.keys().isdisjoint(parameters):
         raise UserError(
             f"{path}: the constructor of {target.__name__} collects its options in **{collected[0]}; name what it is "
-            f"to be given ({', '.join(given)})"
+            f"to be given ({first_few(given)})"
         )

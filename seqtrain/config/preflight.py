@@ -17,10 +17,10 @@ from seqtrain.config.signatures import class_attribute
 from seqtrain.config.targets import resolve
 from seqtrain.data.batching.plan import TBPTT
 from seqtrain.distributed.ranks import check_world
-from seqtrain.errors import Unavailable, UserError, merged
-from seqtrain.files.atomic import exists
+from seqtrain.errors import Unavailable, UserError, did_you_mean, merged
+from seqtrain.files.atomic import exists, listed
 from seqtrain.files.folders import vacant
-from seqtrain.files.untrusted import check_entries
+from seqtrain.files.untrusted import check_entries, read_export
 from seqtrain.terminal import pasted
 
 # Where torch's data workers hand batches over, on Linux.
@@ -151,16 +151,26 @@ def _place(run_dir: str | None) -> Iterator[UserError]:
 
 def _origin(init_from: str) -> Iterator[UserError]:
     """Whether there is a run to begin from."""
-    if any((Path(init_from) / name).is_file() for name in ("config.yaml", "config.json")):
+    path = Path(init_from)
+    if any((path / name).is_file() for name in ("config.yaml", "config.json")):
         try:
-            check_entries(Path(init_from))
+            check_entries(path)
+            if not (path / "config.yaml").is_file():
+                read_export(path / "config.json")
         except UserError as fault:
-            yield fault
+            yield UserError(*(f"init_from={init_from}: {line}" for line in fault.lines))
         return
+    remedy = "give the directory of a run of seqtrain"
+    inside = next((folder for folder in path.parents if (folder / "config.yaml").is_file()), None)
+    if inside is not None:
+        remedy = f"give the run itself: init_from={inside}"
+    else:
+        near = [folder.name for folder in listed(path.parent) if (folder / "config.yaml").is_file()]
+        remedy += did_you_mean(path.name, near)
     hub = ""
-    if not Path(init_from).exists() and init_from.count("/") < 2 and not init_from.startswith("."):  # as owner/name
+    if not path.exists() and init_from.count("/") < 2 and not init_from.startswith("."):  # as owner/name
         hub = " (weights of the Hugging Face hub cannot be loaded yet)"
-    yield Unavailable(f"init_from={init_from}: no run directory{hub}; give the directory of a run of seqtrain")
+    yield Unavailable(f"init_from={init_from}: no run directory{hub}; {remedy}")
 
 
 def _source(data: dict[str, Any], task: dict[str, Any]) -> Iterator[UserError]:

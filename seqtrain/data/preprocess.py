@@ -23,7 +23,7 @@ from seqtrain.data.tokenizers.recipes import Recipe, Tokenizer
 from seqtrain.data.values import scaling
 from seqtrain.data.values.scaling import Scaling
 from seqtrain.data.values.series import SeriesSplit
-from seqtrain.errors import UserError, kind_of
+from seqtrain.errors import UserError, first_few, kind_of
 from seqtrain.files.atomic import exists, write_text
 from seqtrain.files.checked import load_json
 
@@ -335,8 +335,8 @@ def prepare_series(
     assert known is not None
     if (known.columns, known.known_columns) != (source.series.columns, source.series.known_columns):
         raise UserError(
-            f"data: its columns are {', '.join((*source.series.columns, *source.series.known_columns))}, and the run "
-            f"was trained on {', '.join((*known.columns, *known.known_columns))}"
+            f"data: its columns are {first_few((*source.series.columns, *source.series.known_columns))}, and the run "
+            f"was trained on {first_few((*known.columns, *known.known_columns))}"
         )
     return preprocessor, rows
 

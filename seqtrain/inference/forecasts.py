@@ -19,7 +19,7 @@ from seqtrain.data.values.fan import Fan
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.scaling import Scaling, step_of
 from seqtrain.data.values.series import Clock, Series, in_rows
-from seqtrain.errors import UserError
+from seqtrain.errors import UserError, first_few
 
 if TYPE_CHECKING:
     from seqtrain.inference.opened import Opened
@@ -183,7 +183,7 @@ def _with_rows_ahead(series: Series, number: int, count: int) -> tuple[Series, i
             there = f"has {len(values) - origin:,} rows" if len(values) > origin else "ends with its last value"
             wanted = "a row" if count == 1 else f"the {count:,} rows of task.horizon"
             raise UserError(
-                f"{', '.join(series.known_columns)}: known ahead, and the file {there}; add {wanted} for the time "
+                f"{first_few(series.known_columns)}: known ahead, and the file {there}; add {wanted} for the time "
                 "ahead, with no values"
             )
     else:

@@ -121,6 +121,8 @@ def _saved(run: Run, checkpoint: str) -> tuple[Path, Any]:
     if checkpoint != "best" or not exists(file):
         file = newest_valid(folder, lambda line: None, run=run.identity)
     if file is None:
+        if run.summary.status == "finished":  # a resume would find nothing to do
+            raise Unavailable(f"run {run.path} has lost its checkpoints; put {folder} back, or name another run")
         again = pasted("seqtrain", "resume", run.path)
         raise Unavailable(f"run {run.path} has no checkpoint yet: `{again}` trains it")
     saved = load(file)

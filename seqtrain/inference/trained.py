@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqtrain.config.ranges import ANSWER_RANGES, check_answer_options, check_own_options
-from seqtrain.errors import UserError
+from seqtrain.errors import UserError, first_few
 from seqtrain.terminal import tell
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Trained:
         predictor = self.opened.predictor(by)
         unknown = [name for name in options if name not in predictor.takes]
         if unknown:
-            known = ", ".join(predictor.takes) or "no options"
+            known = first_few(predictor.takes) or "no options"
             raise UserError(
                 *(f"{name}: task={self.task.name()} does not take it here; it takes {known}" for name in unknown)
             )

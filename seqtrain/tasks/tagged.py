@@ -13,7 +13,7 @@ from seqtrain.data.batching.examples import ExampleBatch, TextExamples
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.word_ends import word_ends
-from seqtrain.errors import UserError
+from seqtrain.errors import UserError, first_few
 from seqtrain.tasks.metrics.spans import is_bio, malformed
 
 NO_LABEL = "_"  # what CoNLL-U writes where nothing is given; not an error where no word has it
@@ -93,9 +93,7 @@ def answers(labels: Sequence[str], ignore: str | None) -> tuple[str, ...]:
     if ignore is None or (ignore == NO_LABEL and ignore not in labels):
         return tuple(labels)
     if ignore not in labels:
-        raise UserError(
-            f"task.ignore={ignore}: no word of train has this label ({', '.join(labels[:10])}); leave it out"
-        )
+        raise UserError(f"task.ignore={ignore}: no word of train has this label ({first_few(labels)}); leave it out")
     left = tuple(label for label in labels if label != ignore)
     if len(left) < 2:
         raise UserError(f"task.ignore={ignore}: leaves {len(left)} label(s); there is nothing to tell apart")

@@ -16,7 +16,7 @@ from seqtrain.config.targets import resolve
 from seqtrain.data.batching.plan import TBPTT
 from seqtrain.data.sources.base import Source
 from seqtrain.data.sources.tokens import TokenSource
-from seqtrain.errors import UserError, did_you_mean
+from seqtrain.errors import UserError, did_you_mean, first_few
 from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.tasks.base import Task
 from seqtrain.training.compiled import check_compiled
@@ -72,7 +72,7 @@ def check_pair(config: DictConfig) -> None:
     freeze(model, config.freeze)
     if not any(weight.requires_grad for weight in (*model.parameters(), *task.parameters())):
         raise UserError(
-            f"freeze=[{','.join(config.freeze)}]: leaves nothing to train; freeze less, or give the head weights of "
+            f"freeze=[{first_few(config.freeze)}]: leaves nothing to train; freeze less, or give the head weights of "
             "its own"
         )
     if config.trainer.compile == "blocks":

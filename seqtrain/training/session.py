@@ -315,6 +315,15 @@ def load_initial_weights(config: DictConfig, session: Session, say: Say, *, pare
         )
     learner = session.learner
     weights, same = origin.weights(learner.model), origin.is_of(learner.task)
-    with torch.no_grad():
-        copy_matching(learner.model, learner.task, weights, same_task=same, say=say, whose=origin.each)
+    try:
+        with torch.no_grad():
+            copy_matching(learner.model, learner.task, weights, same_task=same, say=say, whose=origin.each)
+    except UserError:
+        theirs, ours = origin.runs[0].model.name(), learner.model.name()
+        if theirs == ours:
+            raise
+        raise UserError(
+            f"init_from={origin.words}: that run is of model={theirs}, whose weights do not fit model={ours}; set "
+            f"model={theirs}, or begin with a run of model={ours}"
+        ) from None
     return {"parent": origin.hash, "lineage": origin.lineage}

@@ -135,7 +135,10 @@ OF_RUNS: dict[tuple[str, ...], tuple[str, ...]] = {
         "set model.dim=8",
     ),
     ("train", *TASKS["masked_lm"], "model.num_layers=4", "init_from=masked_lm"): ("has only 15 of this model's",),
-    ("train", *TASKS["sentiment"], "init_from=masked_lm"): ("no weight of this model's; use the same model",),
+    ("train", *TASKS["sentiment"], "init_from=masked_lm"): (
+        "that run is of model=bert",
+        "begin with a run of model=gru",
+    ),
     ("train", *TASKS["masked_lm"], "tokenizer=char", "init_from=masked_lm"): ("tokenizer=char", "leave it out"),
 }
 

@@ -36,6 +36,37 @@ def test_a_training_was_ended_by_its_clock_or_its_steps_or_else_early(met: bool 
     assert report.ended_by(session) == said
 
 
+@pytest.mark.parametrize(
+    ("node", "values", "said"),
+    [
+        ({"patience": 2}, (3.0, 2.5, 2.6, 2.5), ": validation/loss no better than 2.5000 in the last 2 validations"),
+        (
+            {"patience": 1, "mode": "max"},
+            (0.5, 0.75, 0.7),
+            ": validation/loss no better than 0.7500 in the last validation",
+        ),
+        (
+            {"patience": 2, "min_delta": 0.5},
+            (3.0, 2.8, 2.6),
+            ": validation/loss no better than 3.0000 by more than 0.5 in the last 2 validations",
+        ),
+        ({"patience": 3}, (3.0, 2.5, 2.6), ""),  # a threshold, or a callback of another kind
+        (None, (3.0, 3.0, 3.0, 3.0), ""),
+    ],
+)
+def test_an_early_stop_says_what_it_went_by(
+    tmp_path: Path, node: dict[str, Any] | None, values: tuple[float, ...], said: str
+) -> None:
+    stopped = Run.create(tmp_path / "run")
+    node = node and {"monitor": "validation/loss", "mode": "min"} | node
+    stopped.write_config({"callbacks": {"early_stopping": node}})
+    for value in values:
+        stopped.append({"train/loss": 1.0})
+        stopped.append({"validation/loss": value})
+    assert report._stopping_words(stopped) == said
+    stopped.close()
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """A run that was validated twice and paused once."""

@@ -14,7 +14,7 @@ import pytest
 from seqtrain import terminal
 from seqtrain.cli import main
 from seqtrain.cli.lines import Line
-from seqtrain.errors import UserError
+from seqtrain.errors import MAX_LINE, UserError, first_few
 
 STEERING = "\x1b[2J\x9b1m\x07\x08\r\x00\u202e\u2066\u200b\ufeff\x7f\udcff\U000e0041"
 
@@ -196,3 +196,18 @@ def test_a_file_is_never_opened_in_the_place_of_a_closed_stream(tmp_path: Path) 
     closed = ["bash", "-c", '"$@" <&- >&- 2>&-', "bash", sys.executable, "-c", program, str(tmp_path / "file")]
     subprocess.run(closed, check=True)
     assert int((tmp_path / "file").read_text()) > 2
+
+
+def test_no_message_is_longer_than_300_characters_and_both_its_ends_are_kept() -> None:
+    words = "x" * 1000
+    (line,) = UserError(f"data.path={words}: no such file; give another one").lines
+    assert len(f"error: {line}") == 300
+    assert line.startswith("data.path=xxx")
+    assert line.endswith("no such file; give another one")
+    assert UserError("x" * MAX_LINE).lines == ("x" * MAX_LINE,)
+
+
+def test_a_list_in_a_message_names_its_first_words_and_counts_the_others() -> None:
+    assert first_few(["a", "b"]) == "a, b"
+    assert first_few(range(1200), 3) == "0, 1, 2 and 1,197 more"
+    assert first_few([]) == ""

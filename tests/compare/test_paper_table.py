@@ -161,3 +161,52 @@ def test_a_table_of_test_figures_says_what_spoils_them(tmp_path: Path, capsys: p
     assert "bits per byte of test (best checkpoint), mean over seeds." in text
     assert "Test was looked at 2 times in each run" in text
     assert "1 run was left out for want of test figures." in text
+
+
+@pytest.mark.parametrize("names", ["seconds", "test,params", "params,flops,seconds,test"])
+def test_columns_stand_beside_the_metric_in_the_order_given(
+    tmp_path: Path, names: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = fake_runs.sweep(tmp_path / "s", CLEAR)
+    for number in range(5):  # of six: one seed of gpt has no test figure
+        fake_runs.evaluated(sweep / f"{number:03d}", 2.0 + number)
+    asked = names.split(",")
+    heads = {"params": "parameters", "flops": "FLOPs", "seconds": "seconds", "test": "bits per byte of test"}
+    lstm = {"params": "2.56k", "flops": "6M", "seconds": "10", "test": "3.000"}
+    printed = []
+    for option in ("--markdown", "--latex"):
+        assert main(["compare", str(sweep), option, "--columns", names]) == 0
+        printed.append([re.split(r" [|&] ", line.strip(" |\\\n")) for line in capsys.readouterr().out.splitlines()])
+    for lines, unknown in zip(printed, ("-", "--"), strict=True):
+        by_name = {line[0]: line for line in lines}
+        assert by_name["variant"][2:] == [*map(heads.get, asked), "seeds"]
+        assert by_name["lstm"][2:] == [*map(lstm.get, asked), "3"]
+        assert by_name["gpt"][2:] == [*map((lstm | {"test": unknown}).get, asked), "3"]
+    assert main(["compare", str(sweep), "--csv", "-", "--columns", names]) == 0
+    columns = capsys.readouterr().out.splitlines()[0].split(",")
+    start = columns.index("best") + 1
+    assert columns[start : start + len(asked)] == [name.replace("params", "parameters") for name in asked]
+
+
+def test_a_test_column_leaves_out_figures_of_a_run_that_went_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_runs.evaluated(fake_runs.run(tmp_path / "a"), 2.0, step=25)
+    assert main(["compare", str(tmp_path), "--markdown", "--columns", "test"]) == 0
+    assert "| - | 1 |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--latex", "--columns", "params,flop"), "'flop' is no column; did you mean flops?"),
+        (("--latex", "--columns", "test,"), "'' is no column; known: flops, params, seconds, test"),
+        (("--columns", "params"), "--columns: stand in the tables of --latex"),
+    ],
+)
+def test_columns_that_nothing_can_show_are_refused_in_one_line(
+    tmp_path: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", str(fake_runs.run(tmp_path / "a")), *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line

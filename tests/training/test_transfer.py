@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -247,6 +248,9 @@ def folder(seqtrain: Seqtrain, tmp_path_factory: pytest.TempPathFactory) -> Path
     for task, options in ORIGINS.items():
         answer = seqtrain("train", *options, *TINY, f"run_dir={task}", cwd=folder)
         assert answer.rc == 0, answer.err
+    shutil.copytree(folder / "next_token", folder / "lost", ignore=shutil.ignore_patterns("checkpoints"))
+    (folder / "foreign").mkdir()
+    (folder / "foreign" / "config.json").write_text('{"model_type": "bert"}')
     return folder
 
 
@@ -293,14 +297,35 @@ REFUSED = {
     "hub": (("init_from=google/bert_uncased",), ("init_from=google/bert_uncased", "hub cannot be loaded yet")),
     "nowhere": (("init_from=./nowhere",), ("init_from=./nowhere: no run directory;",)),
     "not a run": (("init_from=.",), ("init_from=.: no run directory;",)),
-    "another model": (("init_from=masked_lm", "model=lstm"), ("init_from: ", "use the same model")),
+    "a word like a run's": (("init_from=next_tokn",), ("no run directory", "did you mean next_token?")),
+    "a file": (
+        ("init_from=labelled.tsv",),
+        ("init_from=labelled.tsv: no run directory", "give the directory of a run"),
+    ),
+    "a folder of a run": (
+        ("init_from=masked_lm/checkpoints",),
+        (
+            "no run directory",
+            "init_from=masked_lm",
+        ),
+    ),
+    "a file of a run": (("init_from=masked_lm/checkpoints/best.ckpt",), ("give the run itself: init_from=masked_lm",)),
+    "Hugging Face": (("init_from=foreign",), ("init_from=foreign: ", "a Hugging Face model", "name a run or export")),
+    "lost checkpoints": (("init_from=lost", "model=lstm"), ("run lost has lost", "put lost/checkpoints back")),
+    "another model": (
+        ("init_from=masked_lm", "model=lstm"),
+        ("init_from=masked_lm: that run is of model=bert", "set model=bert, or begin with a run of model=lstm"),
+    ),
+    "another width": (("init_from=next_token", "model=lstm", "model.dim=16"), ("set model.dim=8",)),
     "no such part": (("model=lstm", "freeze=[nonsense]"), ("freeze=nonsense", "known: embed, layer")),
     "no decay": (("layer_decay=0",), ("layer_decay=0", "from 0.001 to 1")),
     "too much decay": (("layer_decay=1.5",), ("layer_decay=1.5", "from 0.001 to 1")),
 }
 
 
-@pytest.mark.parametrize("name", some_long(REFUSED, ["nowhere", "another model", "no such part"]))
+@pytest.mark.parametrize(
+    "name", some_long(REFUSED, ["a file of a run", "lost checkpoints", "another model", "no such part"])
+)
 def test_a_beginning_that_cannot_be_is_refused_in_one_line_and_leaves_nothing(
     name: str, folder: Path, seqtrain: Seqtrain
 ) -> None:

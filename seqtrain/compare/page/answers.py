@@ -16,6 +16,7 @@ from seqtrain.compare.page.rows import Endings, mean_cost
 from seqtrain.compare.quantities import quantity
 from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import Conclusion
+from seqtrain.errors import first_few
 
 MOST_NAMED = 4  # variants, settings or values in one line
 BETTER: dict[Mode, str] = {"min": "less", "max": "more"}
@@ -172,7 +173,7 @@ def _sure(
             ties.append(variant)
     others = len(several) - 1
     if ties:
-        named = _listed(list(map(attrgetter("name"), ties)))
+        named = first_few(map(attrgetter("name"), ties), MOST_NAMED)
         words = f"no: {reference.name} has no significant difference from {named}"
         if len(ties) < others:
             words = (
@@ -247,7 +248,7 @@ def _values(values: Mapping[str, Any]) -> str:
         texts = dict(zip(values, values, strict=True))
     numbers = {key: number(value) for key, value in values.items()}
     if None in numbers.values():  # texts among them have no order
-        return _listed(list(texts.values()))
+        return first_few(texts.values(), MOST_NAMED)
     in_order = sorted(numbers, key=numbers.__getitem__)  # type: ignore[arg-type]
     if len(in_order) <= MOST_NAMED:
         return ", ".join(texts[key] for key in in_order)
@@ -269,10 +270,10 @@ def _overfitting(valued: Sequence[Variant], endings: Endings) -> str:
         elif None in told:
             unknown.append(variant.name)
     if others:
-        words += f"; of the others: {_listed(others)}"
+        words += f"; of the others: {first_few(others, MOST_NAMED)}"
     # Nothing said of them would read as nothing wrong with them.
     if unknown:
-        words += f"; cannot be told of: {_listed(unknown)}"
+        words += f"; cannot be told of: {first_few(unknown, MOST_NAMED)}"
     return words
 
 
@@ -282,11 +283,3 @@ def _whole(found: Conclusion) -> Answers:
     if all(map(attrgetter("finished"), entries)):
         return []
     return [("Are all runs in?", f"no: {count_statuses(entries)}; only finished runs count")]
-
-
-def _listed(names: Sequence[str]) -> str:
-    """The first of the names, and how many more there are."""
-    words = ", ".join(names[:MOST_NAMED])
-    if len(names) > MOST_NAMED:
-        words += f" and {len(names) - MOST_NAMED} more"
-    return words

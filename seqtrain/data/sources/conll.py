@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from seqtrain.data.sources.base import Cut, Row, Source, Split, idle_cut
 from seqtrain.data.sources.files import find, lines
 from seqtrain.data.sources.split_files import SplitFiles, key_of
-from seqtrain.errors import UserError, did_you_mean
+from seqtrain.errors import UserError, did_you_mean, first_few
 
 DOCUMENT_START = "-DOCSTART-"  # CoNLL 2003: a line that begins a document, and is no token
 BLANKS = re.compile(r"[ \t]+")
@@ -332,7 +332,7 @@ def _read_jsonl(path: Path, reading: Reading) -> Iterator[Sentence]:
 def _list_of(place: str, row: dict[str, Any], option: str, key: str) -> list[str]:
     """The list of strings of a key; labels may be integers."""
     if key not in row:
-        raise UserError(f"data.{option}={key}: {place} has keys {', '.join(row)}{did_you_mean(key, row)}")
+        raise UserError(f"data.{option}={key}: {place} has keys {first_few(row)}{did_you_mean(key, row)}")
     values = row[key]
     if not isinstance(values, list):
         raise UserError(f"{place}: {key} holds {type(values).__name__}, not a list")

@@ -14,7 +14,7 @@ from seqtrain.data.sources.packed import Packed
 from seqtrain.data.sources.profile import Profile, is_number, label_places, profiles, text_places
 from seqtrain.data.sources.reading import Kind, Place, Reading
 from seqtrain.data.sources.unreadable import readable
-from seqtrain.errors import UserError, did_you_mean
+from seqtrain.errors import UserError, did_you_mean, first_few
 
 MAX_SAMPLE = 1 << 26  # characters that are looked at; of a longer file, those at its beginning
 # How columns are called; where a table has several of these, it is not for us to say which one is meant.
@@ -168,7 +168,7 @@ def _named(
     faults = []
     for field, name in found.items():
         if name is None:
-            faults.append(f"{OPTIONS[field]}: {path} has columns {', '.join(names)}; name the one of the {field}")
+            faults.append(f"{OPTIONS[field]}: {path} has columns {first_few(names)}; name the one of the {field}")
     if faults:
         raise UserError(*faults)
     return str(found["text"]), str(found["label"])
@@ -184,7 +184,7 @@ def _asked_name(path: Path, names: Sequence[str], field: str, asked: Sequence[Pl
     if not asked:
         return None
     words = ",".join(map(str, asked))
-    raise UserError(f"{OPTIONS[field]}={words}: {path} has columns {', '.join(names)}{_meant(str(asked[0]), names)}")
+    raise UserError(f"{OPTIONS[field]}={words}: {path} has columns {first_few(names)}{_meant(str(asked[0]), names)}")
 
 
 def _meant(name: str, names: Sequence[str]) -> str:
@@ -200,7 +200,7 @@ def _known_name(path: Path, names: Sequence[str], field: str) -> str | None:
     found = [name for name in names if _is_known(name, field)]
     if len(found) > 1:
         raise UserError(
-            f"{OPTIONS[field]}: {path} has {len(found)} columns that may be the {field}: {', '.join(found)}; name one"
+            f"{OPTIONS[field]}: {path} has {len(found)} columns that may be the {field}: {first_few(found)}; name one"
         )
     return found[0] if found else None
 

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from seqtrain.data.values.series import Clock, Series, SeriesSplit
-from seqtrain.errors import UserError, kind_of
+from seqtrain.errors import UserError, first_few, kind_of
 from seqtrain.files.atomic import write_text
 from seqtrain.files.checked import load_json
 
@@ -83,8 +83,7 @@ class Scaling:
             ("known ahead", self.known_columns),
             ("of time", self.features),
         ):
-            more = f" and {len(columns) - SHOWN_COLUMNS:,} more" if len(columns) > SHOWN_COLUMNS else ""
-            parts += [f"{name} {', '.join(columns[:SHOWN_COLUMNS])}{more}"] if columns else []
+            parts += [f"{name} {first_few(columns, SHOWN_COLUMNS)}"] if columns else []
         season = f"a season of {self.season:,} steps" if self.season > 1 else "no season"
         return f"data: {'; '.join([*parts, season])}"
 

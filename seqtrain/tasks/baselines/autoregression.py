@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from seqtrain.errors import UserError
+from seqtrain.errors import UserError, first_few
 from seqtrain.tasks.baselines.windows import Block, windows
 
 # Directions in which windows vary less than this share of their largest variance are left out, as least squares of
@@ -220,7 +220,7 @@ def choose_order(
             best = model
     if best is None:
         raise UserError(
-            f"autoregression: neither of the orders {', '.join(map(str, orders))} has {horizon} values behind it "
+            f"autoregression: neither of the orders {first_few(orders)} has {horizon} values behind it "
             "without a missing one in train and in validation; use smaller ones, or fill in what is missing"
         )
     return OrderChoice(best, errors, tuple(unfit))
