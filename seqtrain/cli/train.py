@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from seqtrain.cli import folds, sweep
 from seqtrain.cli.arguments import Parser, finish
-from seqtrain.cli.start import Request, dry_run, print_cost, start
+from seqtrain.cli.dry_run import dry_run, print_cost
+from seqtrain.cli.start import Request, start
 from seqtrain.config.groups import ENTRIES, GLOBAL, GROUPS
 from seqtrain.errors import UserError
 
