@@ -90,7 +90,7 @@ def _one(request: Request, as_json: bool) -> int:
     if composed.config.dry_run:
         print_cost(dry_run(composed, request), as_json)
         return 0
-    return finish(lambda: start(composed, request), as_json)
+    return finish(start(composed, request), as_json)
 
 
 def _look(request: Request) -> int:
