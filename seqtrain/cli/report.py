@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -171,7 +172,7 @@ def verdict(summary: Summary, metrics: Mapping[str, float], known: Mapping[str, 
     out = []
     for baseline, values in known.items():
         called = summary.baseline_words.get(baseline, {}).get("name")
-        if called and name in values and name in metrics:
+        if called and name in values and not math.isnan(metrics.get(name, math.nan)):
             gap = values[name] - metrics[name]  # above 0: the run's number is the smaller one
             if measures.better(summary, name) == "max":
                 gap = -gap
