@@ -191,7 +191,7 @@ def _train(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Train
     directories = tuple(map(Path, config_dirs))
     composed = check.compose(list(overrides), directories)
     if composed.config.dry_run:
-        raise UserError("dry_run=true: leaves no run to open; use the command line, or seqtrain.cli.start.dry_run")
+        raise UserError("dry_run=true: leaves no run to open; use the command line, or seqtrain.cli.dry_run.dry_run")
     request = Request(list(overrides), directories, ("seqtrain.train", *overrides))
     with interruptible("the training was interrupted; it can be resumed"):
         run = start(composed, request)

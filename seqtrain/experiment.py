@@ -75,8 +75,6 @@ class Experiment:
             cost = self._count_cost(session)
             self._load_weights(session)
             self._announce()
-            if self.run.writes:  # before the first step: nothing that takes time or memory is left for the last one
-                data.baselines_or_none("validation")
             session.fit(self.attempt.checkpoint)
             self._finish(session, cost)
 

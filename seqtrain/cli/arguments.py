@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from seqtrain.config.ranges import Range
 from seqtrain.config.trust import trust_from_here
 from seqtrain.distributed.ranks import rank_info
-from seqtrain.errors import RunFailed, UserError
+from seqtrain.errors import UserError
 from seqtrain.terminal import tell
 
 if TYPE_CHECKING:
@@ -85,13 +85,8 @@ def bounded(allowed: Range) -> Callable[[str], float]:
     return parse
 
 
-def finish(work: Callable[[], Run], as_json: bool) -> int:
-    """Run the work and tell how it ended, in words or as JSON; return the exit code. Let Interrupted pass."""
-    try:
-        run = work()
-    except RunFailed as error:
-        say(f"error: {error}")
-        return 1
+def finish(run: Run, as_json: bool) -> int:
+    """Print what a run has come to, in words or as JSON; return the exit code."""
     if not rank_info().first:  # all processes come here, and one of them is enough to tell it
         return 0
     if as_json:

@@ -189,7 +189,7 @@ def verdict(summary: Summary, metrics: Mapping[str, float], known: Mapping[str, 
     out = []
     for baseline, values in known.items():
         called = summary.baseline_words.get(baseline, {}).get("name")
-        if called and name in values and name in metrics:
+        if called and name in values and not math.isnan(metrics.get(name, math.nan)):
             gap = values[name] - metrics[name]  # above 0: the run's number is the smaller one
             if measures.better(summary, name) == "max":
                 gap = -gap

@@ -47,14 +47,11 @@ def main(argv: list[str]) -> int:
     if options.retry_failed:
         parser.error("--retry-failed is for sweeps")
 
-    def work() -> Run:
-        from seqtrain.cli import addresses
+    from seqtrain.cli import addresses
 
-        # Here and not in `resume`, which trials call, too: the command that runs their sweep has checked them.
-        addresses.check_run(Run.open(options.run), options.overrides)
-        return resume(options.run, options.overrides, ("seqtrain", "resume", *argv))
-
-    return finish(work, options.json)
+    # Here and not in `resume`, which trials call, too: the command that runs their sweep has checked them.
+    addresses.check_run(Run.open(options.run), options.overrides)
+    return finish(resume(options.run, options.overrides, ("seqtrain", "resume", *argv)), options.json)
 
 
 def resume(path: str, overrides: list[str], command: tuple[str, ...]) -> Run:

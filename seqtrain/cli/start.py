@@ -5,25 +5,19 @@ One process trains it, or as many as the config asks for, which are started and 
 
 from __future__ import annotations
 
-import contextlib
-import json
-import tempfile
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from seqtrain.cli.arguments import say
-from seqtrain.config.nodes import flat
 from seqtrain.config.trust import trusted, trusting
 from seqtrain.distributed import launch, ranks
 from seqtrain.errors import RunFailed, UserError, merged
 from seqtrain.files.atomic import listed
-from seqtrain.runs import provenance
-from seqtrain.runs.directory import CONFIG, Run, default_name, remove
-from seqtrain.runs.listing import list_runs
-from seqtrain.training.callbacks.signals import Interrupted, Signals
+from seqtrain.runs.directory import Run, default_name, remove
+from seqtrain.training.callbacks.signals import Interrupted
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -31,17 +25,7 @@ if TYPE_CHECKING:
     from seqtrain.config.check import Composed
     from seqtrain.experiment import Attempt
     from seqtrain.tasks.base import Say
-    from seqtrain.training.cost import Cost
     from seqtrain.training.splits import Data
-
-TRIED = 4  # steps that tell a speed where no run does
-MAX_TRIED = 3e11  # FLOPs of a step that is tried: seconds on a processor
-# Options that decide how long a step takes, beside what is counted.
-SHAPE = (
-    *("model.", "task.", "tbptt.", "data.batch", "data.max_length", "optimizer._target_", "trainer.precision"),
-    *("trainer.compile", "trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy"),
-    *("trainer.threads", "trainer.accumulate"),
-)
 
 
 @dataclass(frozen=True)
@@ -51,14 +35,6 @@ class Request:
     overrides: list[str] = field(default_factory=list)
     config_dirs: tuple[Path, ...] = ()
     command: tuple[str, ...] = ()
-
-
-def print_cost(cost: Cost, as_json: bool) -> None:
-    """Prints what a training will cost."""
-    if as_json:
-        print(json.dumps(cost.record()))
-    else:
-        print("\n".join(cost.lines()))
 
 
 def check_all(config: DictConfig, request: Request) -> None:
@@ -88,74 +64,6 @@ def prepare(config: DictConfig, request: Request) -> None:
     budget.check_free(config, request.overrides)
     budget.prepare(config)
     check_all(config, request)
-
-
-def dry_run(composed: Composed, request: Request) -> Cost:
-    """Checks, builds and reads; gives the cost and leaves no run directory."""
-    config = composed.config
-    for line in composed.notes:
-        say(line)
-    prepare(config, request)
-    from seqtrain.training.session import cost_of
-    from seqtrain.training.trainer import resolve_auto
-
-    resolve_auto(config, say)
-    data = read_data(config, say)
-    return _timed(cost_of(config, data), config, data)
-
-
-def _timed(cost: Cost, config: DictConfig, data: Data) -> Cost:
-    """Return the cost with the speed of the newest finished run of this shape and machine, or of some steps tried."""
-    from seqtrain.training.trainer import on_gpu
-
-    if cost.steps is None:  # the clock decides
-        return cost
-    run = None if on_gpu(config) else _newest_alike(cost, config)  # no summary says which GPU a run had
-    if run is not None:
-        return replace(cost, tokens_per_second=run.summary.tokens_per_second, speed_of=f"run {run.path}")
-    if config.trainer.devices != 1 or cost.flops_per_token * cost.tokens_per_step > MAX_TRIED:
-        say("seconds are not known: no finished run in outputs is like this one, and a step is too large to be tried")
-        return cost
-    return replace(cost, tokens_per_second=_tried_speed(config, data), speed_of=f"{TRIED} steps that were tried")
-
-
-def _newest_alike(cost: Cost, config: DictConfig) -> Run | None:
-    """Return the newest finished run in outputs/ whose steps take as long as those of this config."""
-    from seqtrain.cli.written_config import plain_config
-
-    here, shape = provenance.environment(), _shape(plain_config(config))
-    asked = "finished", cost.parameters, cost.flops_per_token, here["cpu"], here["cores"]
-    runs = list_runs("outputs", unread=[]) if Path("outputs").is_dir() else []
-    for run in sorted(runs, key=lambda run: (run.path / CONFIG).stat().st_mtime, reverse=True):
-        with contextlib.suppress(UserError):  # of a damaged run, which says nothing
-            known = run.summary
-            found = known.status, known.parameters, known.flops_per_token, known.cpu, known.cores
-            if found == asked and known.tokens_per_second and _shape(run.config) == shape:
-                return run
-    return None
-
-
-def _shape(config: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in flat(config) if key.startswith(SHAPE)}
-
-
-def _tried_speed(config: DictConfig, data: Data) -> float:
-    """Return the tokens a second of the first steps of this config, which leave nothing behind."""
-    from omegaconf import OmegaConf
-    from rich.console import Console
-
-    from seqtrain.cli import report
-    from seqtrain.training.session import make_session
-
-    limits = {"max_steps": TRIED, "max_epochs": None, "max_seconds": None, "log_every": 1, "validate_every": TRIED + 1}
-    few: Any = OmegaConf.merge(config, {"trainer": limits})
-    few.logger, few.callbacks = {}, {}
-    with tempfile.TemporaryDirectory() as folder, Signals() as signals:
-        run = Run.create(Path(folder, "run"))
-        session = make_session(few, data, run, signals, Console(quiet=True), logged_config={})
-        session.recorder.validated = TRIED  # nothing is validated, which may take long
-        session.fit(None)
-        return report.speed(run, 0.0)
 
 
 def read_data(config: DictConfig, note: Say) -> Data:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli import folds
 from seqtrain.cli.arguments import say
-from seqtrain.cli.start import Request, dry_run, print_cost
+from seqtrain.cli.dry_run import dry_run, print_cost
+from seqtrain.cli.start import Request
 from seqtrain.config.trust import trust_words, trusted
 from seqtrain.distributed import ranks
 from seqtrain.errors import UserError

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from seqtrain.cli import folds, sweep
 from seqtrain.cli.arguments import Parser, finish
-from seqtrain.cli.start import Request, dry_run, print_cost, start
+from seqtrain.cli.dry_run import dry_run, print_cost
+from seqtrain.cli.start import Request, start
 from seqtrain.config.groups import ENTRIES, GLOBAL, GROUPS
 from seqtrain.errors import UserError
 
@@ -89,7 +90,7 @@ def _one(request: Request, as_json: bool) -> int:
     if composed.config.dry_run:
         print_cost(dry_run(composed, request), as_json)
         return 0
-    return finish(lambda: start(composed, request), as_json)
+    return finish(start(composed, request), as_json)
 
 
 def _look(request: Request) -> int:

@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
         if todo is None:
             return 0
         if not here.first:
-            return finish(lambda: _run(trial, todo, sweep, options.threads), as_json=False)
+            return finish(_run(trial, todo, sweep, options.threads), as_json=False)
         return _run_recorded(trial, todo, sweep, options.threads)
 
 
@@ -68,7 +68,7 @@ def _run_recorded(trial: Trial, todo: str, sweep: Sweep, threads: int | None) ->
     reason = ""
     unavailable = False
     try:
-        return finish(lambda: _run(trial, todo, sweep, threads), as_json=False)
+        return finish(_run(trial, todo, sweep, threads), as_json=False)
     except Interrupted:
         status = "interrupted"
         raise

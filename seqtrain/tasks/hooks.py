@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 
 from seqtrain.data.batching.examples import Examples
-from seqtrain.errors import UserError
+from seqtrain.errors import NonFinite, UserError
 from seqtrain.tasks.base import Task
 from seqtrain.tasks.predictors import Predictor, TextReader
 
@@ -71,7 +72,7 @@ def _place(frames: Sequence[tuple[FrameType, int]]) -> str:
 
 
 def check_answers(predictor: Predictor[Any], texts: Sequence[str], answers: Any) -> None:
-    """UserError unless a predictor gave a list with one dict for each text.
+    """Raise UserError unless a predictor gave a list with one dict for each text, and NonFinite where one holds nan.
 
     Args:
         predictor: that of a task, perhaps of others.
@@ -90,3 +91,7 @@ def check_answers(predictor: Predictor[Any], texts: Sequence[str], answers: Any)
     if wrong is not None:
         who = f"task={predictor.task.name()}: the predictor {type(predictor).__name__}"
         raise UserError(f"{who} gave {wrong}; mend its `predict`")
+    try:
+        json.dumps(answers, allow_nan=False, default=str)
+    except ValueError:  # else the first label, say, would be the answer to every text
+        raise NonFinite("an answer holds nan or inf: a weight of the model is no number, or overflows") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from importlib.metadata import version
 from types import MappingProxyType
 from typing import Any
 
@@ -13,10 +14,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from seqtrain.data.batching.examples import ExampleBatch, TextExamples
+from seqtrain.data.cache import cached_json
 from seqtrain.data.preprocess import Preprocessor, Rows, Scale
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
-from seqtrain.tasks.baselines.linear import bag_of_words
+from seqtrain.tasks.baselines.linear import DAMPING, bag_of_words
 from seqtrain.tasks.metrics.numbers import quality
 from seqtrain.tasks.pooling import Pool, pool
 from seqtrain.tasks.predictors import Predictor
@@ -163,13 +165,18 @@ class Regress(ExampleTask):
         return NumberedExamples(rows, preprocessor, max_length=max_length)
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
-        assert isinstance(train.labels, np.ndarray)
-        assert isinstance(split.labels, np.ndarray)
+        numbers, true = train.labels, split.labels
+        assert isinstance(numbers, np.ndarray)
+        assert isinstance(true, np.ndarray)
         # Of the whole split, as the model is measured: nothing of it is known but the texts.
-        mean = np.full(len(split.labels), train.labels.mean())
-        size = preprocessor.tokenizer.vocab_size
-        linear = bag_of_words(train.columns["text"], train.labels, split.columns["text"], size)
-        return {"mean": quality(mean, split.labels), "bag_of_words": quality(linear, split.labels)}
+        mean = np.full(len(true), numbers.mean())
+        texts, of_split = train.columns["text"], split.columns["text"]
+        size, tokenizer = preprocessor.tokenizer.vocab_size, preprocessor.tokenizer.hash
+        linear = cached_json(
+            f"bag of words {version('scipy')} {DAMPING} {tokenizer} {train.hash} {split.hash}",
+            lambda: quality(bag_of_words(texts, numbers, of_split, size), true),
+        )
+        return {"mean": quality(mean, true), "bag_of_words": linear}
 
     def show(
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions

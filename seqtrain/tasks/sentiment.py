@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from importlib.metadata import version
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Literal
@@ -16,11 +17,12 @@ from torch.nn import functional as F
 
 from seqtrain.data.batching.examples import ExampleBatch, TextExamples
 from seqtrain.data.batching.stream import IGNORED
+from seqtrain.data.cache import cached_json
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.models.base import Capability, Segment, SequenceModel, State, read_in_segments
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
 from seqtrain.tasks.baselines.naive_bayes import naive_bayes
-from seqtrain.tasks.baselines.tfidf_linear import tfidf_linear
+from seqtrain.tasks.baselines.tfidf_linear import OPTIONS, left_out, tfidf_linear
 from seqtrain.tasks.pooling import Pool, padding, pool
 from seqtrain.tasks.predictors import Predictor
 
@@ -187,20 +189,24 @@ class Sentiment(ExampleTask):
         return examples
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
-        assert isinstance(train.labels, np.ndarray)
-        assert isinstance(split.labels, np.ndarray)
-        counts = np.bincount(train.labels, minlength=len(preprocessor.labels))
-        majority = float((split.labels == counts.argmax()).mean())
+        labels, true = train.labels, split.labels
+        assert isinstance(labels, np.ndarray)
+        assert isinstance(true, np.ndarray)
+        counts = np.bincount(labels, minlength=len(preprocessor.labels))
+        majority = float((true == counts.argmax()).mean())
         texts, of_split = train.texts("text"), split.texts("text")
-        predicted = naive_bayes(texts, train.labels, of_split, len(preprocessor.labels))
+        predicted = naive_bayes(texts, labels, of_split, len(preprocessor.labels))
         found = {
             "majority": {"accuracy": majority},
-            "naive_bayes": {"accuracy": float((predicted == split.labels).mean())},
+            "naive_bayes": {"accuracy": float((predicted == true).mean())},
         }
-        predicted = tfidf_linear(texts, train.labels, of_split, say)
-        if predicted is not None:
-            found["linear"] = {"accuracy": float((predicted == split.labels).mean())}
-        return found
+        reason = left_out(texts)
+        if reason:
+            say(f"baseline linear is left out: {reason}")
+            return found
+        key = f"linear {version('scikit-learn')} {OPTIONS} {train.hash} {split.hash}"
+        accuracy = cached_json(key, lambda: float((tfidf_linear(texts, labels, of_split) == true).mean()))
+        return found | {"linear": {"accuracy": accuracy}}
 
     def show(
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions

@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
     from seqtrain.training.learner import Learner
 
-KINDS = {"state_dict": dict, "loops": dict, "callbacks": dict, "seqtrain": dict}
-KINDS |= {"optimizer_states": list, "lr_schedulers": list, "global_step": int, "epoch": int}
-"""Entries of a checkpoint, as Lightning and the learner write them."""
-
 LOOPS = ("fit_loop", "validate_loop", "test_loop", "predict_loop")
 
 
@@ -42,17 +38,17 @@ def check(saved: Any, path: Path, learner: Learner, trainer: Trainer, *, max_ste
         max_steps: The most steps that the whole training can have.
         max_read: The most tokens that a lane can have read since its state was last reset.
     """
-    step = saved.get("global_step") if isinstance(saved, dict) else None
-    if isinstance(step, int) and step > max_steps:
-        raise UserError(
-            "trainer.max_steps, trainer.max_epochs, trainer.max_seconds: "
-            f"they allow {max_steps} steps, and checkpoint {path} is of {step}"
-        )
     try:
+        if (step := saved["global_step"]) > max_steps:
+            raise UserError(
+                "trainer.max_steps, trainer.max_epochs, trainer.max_seconds: "
+                f"they allow {max_steps} steps, and checkpoint {path} is of {step}"
+            )
         _check(saved, learner, trainer, max_read)
-    except (Mismatch, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # values of another kind than ours raise these
+        reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else error
         raise UserError(
-            f"checkpoint {path}: this run cannot go on from it: {error}; put the run's own file back, or move it "
+            f"checkpoint {path}: this run cannot go on from it: {reason}; put the run's own file back, or move it "
             "elsewhere to go on from the one before"
         ) from None
 
@@ -64,9 +60,6 @@ def check_weights(saved: Any, expected: dict[str, Tensor], place: str = "state_d
 
 
 def _check(saved: Any, learner: Learner, trainer: Trainer, max_read: int) -> None:
-    for name, kind in KINDS.items():
-        if not isinstance(saved, dict) or not isinstance(saved.get(name), kind):
-            raise Mismatch(f"{name} is missing, or of another kind")
     step = saved["global_step"]
     in_range(step, 0, math.inf, "global_step")
     check_weights(saved["state_dict"], learner.state_dict())
@@ -143,9 +136,7 @@ def _check_callbacks(saved: dict[str, Any], trainer: Trainer, step: int, monitor
         expected = callback.state_dict()
         if not expected:
             continue
-        state, place = saved.get(callback.state_key), f"callbacks: {type(callback).__name__}"
-        if not isinstance(state, dict):
-            raise Mismatch(f"{place} is missing")
+        state, place = saved[callback.state_key], f"callbacks: {type(callback).__name__}"
         if not type(callback).__module__.startswith(("seqtrain.", "pytorch_lightning.")):
             continue
         if state.get("stopped") is True and not may_stop:
@@ -168,8 +159,6 @@ def _check_callback_numbers(state: dict[str, Any], expected: dict[str, Any], pla
 
 def _check_ranked(saved: Any, step: int, names: set[str], place: str) -> None:
     """Validations: each of a step that is past, with metrics that are numbers, or nan, those named among them."""
-    if not _is_list_of_dicts(saved):
-        raise Mismatch(f"{place} is no list of validations")
     for validation in saved:
         in_range(validation.get("step"), 0, step, f"{place}: step")
         if not names <= validation.keys() or not all(map(_is_number, validation.values())):
@@ -179,10 +168,6 @@ def _check_ranked(saved: Any, step: int, names: set[str], place: str) -> None:
 def _may_stop(callback: Any) -> bool:
     """Whether a callback may end a training before its last step: of ours only the clock does."""
     return not type(callback).__module__.startswith("seqtrain.") or type(callback).__name__ == "Deadline"
-
-
-def _is_list_of_dicts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
 
 
 def _is_number(value: Any) -> bool:
@@ -195,9 +180,6 @@ def _is_number(value: Any) -> bool:
 
 def _check_entry(saved: dict[str, Any], learner: Learner, step: int, max_read: int) -> None:
     """Carried state, sums since the last record, tokens, checksum and updates left out."""
-    for name in ("carried", "sums", "tokens", "fingerprint", "skipped", "plateau", "where"):
-        if name not in saved:
-            raise Mismatch(f"seqtrain: {name} is missing")
     if not isinstance(saved["where"], dict):
         raise Mismatch("seqtrain: where is no mapping")
     lanes = learner.lanes if learner.carry else 0
@@ -205,11 +187,9 @@ def _check_entry(saved: dict[str, Any], learner: Learner, step: int, max_read: i
     _check_sums(saved["sums"], learner.task.differentiated)
     in_range(saved["tokens"], 0, 2**62, "seqtrain: tokens")
     in_range(saved["fingerprint"], 0, 2**32 - 1, "seqtrain: fingerprint")
-    skipped = saved["skipped"]
-    if not isinstance(skipped, list | tuple) or len(skipped) != 2:
-        raise Mismatch("seqtrain: skipped is no pair")
-    in_range(skipped[0], 0, step, "seqtrain: skipped")
-    in_range(skipped[1], 0, skipped[0], "seqtrain: skipped in a row")
+    skipped, in_a_row = saved["skipped"]
+    in_range(skipped, 0, step, "seqtrain: skipped")
+    in_range(in_a_row, 0, skipped, "seqtrain: skipped in a row")
     _check_clipping(saved.get("clipping"), step)
 
 
@@ -217,12 +197,8 @@ def _check_clipping(saved: Any, step: int) -> None:
     """Sums of clipping since the last record; a run that began before they were kept has none."""
     if saved is None:
         return
-    if not isinstance(saved, list | tuple) or len(saved) != 3:
-        raise Mismatch("seqtrain: clipping is no three sums")
     updates, clipped, excess = saved
     in_range(updates, 0, step, "seqtrain: clipping: updates")
-    if type(clipped) is not float or type(excess) is not float:
-        raise Mismatch("seqtrain: clipping holds no numbers")
     # Comparisons with nan are false, so that it is refused too.
     if not 0 <= clipped <= updates or not clipped <= excess < math.inf:
         raise Mismatch("seqtrain: clipping is out of range")
@@ -242,15 +218,12 @@ def _check_carried(saved: Any, model: SequenceModel, lanes: int, max_read: int) 
 
 def _check_sums(saved: Any, names: Sequence[str]) -> None:
     """Of each process the sum and the count of parts of the loss with these names; training keeps no tables."""
-    if not _is_list_of_dicts(saved) or not saved:
-        raise Mismatch("seqtrain: sums is no list of sums")
-    for name, pair in itertools.chain.from_iterable(map(dict.items, saved)):
+    if not saved:
+        raise Mismatch("seqtrain: sums is empty")
+    for name, (total, count) in itertools.chain.from_iterable(map(dict.items, saved)):
         place = f"seqtrain: sums: {shown(name)}"
         if name not in names:
             raise Mismatch(f"{place} is unknown")
-        if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise Mismatch(f"{place} is no sum and count")
-        total, count = pair
         if type(total) is not float:
             alike(total, torch.zeros((), dtype=torch.float64), place)  # kept on a GPU
         finite(total, place)

@@ -35,8 +35,7 @@ class Cost:
     flops: float | None
     memory_bytes: int
     padding: float  # fraction of the positions that hold no target
-    tokens_per_second: float | None = None
-    speed_of: str | None = None  # what the speed was measured on
+    tokens_per_second: float | None = None  # of the first steps, where they were tried
 
     def lines(self) -> list[str]:
         """For a person."""
@@ -52,7 +51,7 @@ class Cost:
                 f"tokens in all   {self.tokens:,}: {self.flops:.3g} FLOPs",
             ]
         if self.seconds is not None:
-            speed = f"{self.tokens_per_second:,.0f} tokens/s of {self.speed_of}"
+            speed = f"{self.tokens_per_second:,.0f} tokens/s in the first steps"
             length.append(f"seconds         about {self.seconds:,.0f}, without validations: {speed}")
         return [
             f"parameters      {self.parameters['total']:,} ({sizes})",

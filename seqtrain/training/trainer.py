@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 
 from seqtrain.config.instantiate import plain
 from seqtrain.config.options import TrainerOptions
+from seqtrain.config.signatures import class_attribute
 from seqtrain.distributed import ranks
 from seqtrain.runs.identity import LIMITS
 from seqtrain.tasks.base import Say
@@ -43,8 +44,8 @@ def resolve_auto(config: DictConfig, say: Say) -> None:
         device = "GPU" if gpu else "CPU"
         if not has_bf16_units("cuda" if gpu else "cpu"):
             precision, reason = "32-true", f"the {device} has no bf16 units"
-        elif config.optimizer._target_.endswith(".Muon") and not gpu:  # there float32 is several times slower
-            precision, reason = "32-true", "with Muon bf16 learned less (docs/benchmarks.md)"
+        elif not gpu and class_attribute(config.optimizer._target_, "float32_on_cpu"):
+            precision, reason = "32-true", "with this optimizer bf16 learned less (docs/benchmarks.md)"
         else:
             precision, reason = "bf16-mixed", f"the {device} has bf16 units"
         config.trainer.precision = precision

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 import seqtrain as package
+from seqtrain.cli import dry_run
 from seqtrain.cli.main import COMMANDS, main
 from seqtrain.data.sources.text import Text
 from seqtrain.runs.directory import Run
@@ -89,25 +90,21 @@ def test_help_names_every_command(seqtrain: Seqtrain, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_dry_run_tells_seconds_by_the_newest_run_of_its_shape_or_by_steps_tried(
-    tmp_path: Path, seqtrain: Seqtrain
+def test_a_dry_run_tells_seconds_by_steps_tried_unless_these_are_too_large(
+    tmp_path: Path, seqtrain: Seqtrain, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = corpus(tmp_path)
-
-    def asked(*overrides: str) -> dict[str, Any]:
-        return only_json(seqtrain(*TRAIN, "--dry-run", "--json", *overrides, cwd=folder))
-
-    first = asked()
-    assert first["speed_of"] == "4 steps that were tried"
-    assert first["seconds"] > 0
-    assert not (folder / "outputs").exists()
-    for name in ("older", "newer"):
-        assert seqtrain(*TRAIN, f"run_dir=outputs/{name}", cwd=folder).rc == 0
-    alike = asked("optimizer.lr=0.5", "trainer.max_steps=60")
-    assert alike["speed_of"] == "run outputs/newer"
-    assert alike["seconds"] == alike["tokens"] / Run(folder / "outputs/newer").summary.tokens_per_second
-    for other in ("data.batch_size=2", "trainer.threads=2", "model.dim=32"):
-        assert asked(other)["speed_of"] == "4 steps that were tried", other
+    told = only_json(seqtrain(*TRAIN, "--dry-run", "--json", cwd=folder))
+    assert told["seconds"] == told["tokens"] / told["tokens_per_second"] > 0
+    monkeypatch.chdir(folder)
+    flops = told["flops_per_token"] * told["tokens_per_step"]
+    tried: list[int] = []
+    monkeypatch.setattr(dry_run, "_speed", lambda config, data, steps: tried.append(steps) or 1.0)
+    for most in (9 * flops, 2.5 * flops, flops / 2):
+        monkeypatch.setattr(dry_run, "MAX_FLOPS", most)
+        assert main([*TRAIN, "--dry-run"]) == 0
+    assert tried == [4, 2]
+    assert "seconds are not known: only small steps are tried" in capsys.readouterr().err
 
 
 @pytest.mark.long

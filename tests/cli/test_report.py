@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -135,3 +136,4 @@ def test_better_is_more_where_more_is_better_and_less_elsewhere(
 
 def test_where_no_baseline_has_the_figure_nothing_is_said() -> None:
     assert report.verdict(compared(MaskedLM), {"loss": 2.0}, {"bigram": {"accuracy": 0.5}}) == []
+    assert report.verdict(compared(MaskedLM), {"loss": math.nan}, {"bigram": {"loss": 0.5}}) == []

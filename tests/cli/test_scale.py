@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from seqtrain.cli import main
+from seqtrain.cli.dry_run import dry_run
 from seqtrain.cli.scale_plan import plan, size_words
-from seqtrain.cli.start import Request, dry_run
+from seqtrain.cli.start import Request
 from seqtrain.config import check
 from seqtrain.errors import UserError
 from tests.conftest import Seqtrain

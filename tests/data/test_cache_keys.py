@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
 
 import numpy as np
 import pytest
+import sklearn.linear_model
 
 from seqtrain.data import cache as cache_module
 from seqtrain.data import corpus as corpus_module
 from seqtrain.data.cache import Store, cached_json
 from seqtrain.data.corpus import Corpus, text_hash, tokenised, trained
+from seqtrain.data.preprocess import Preprocessor, Rows, prepare_rows
+from seqtrain.data.sources.base import Split
+from seqtrain.data.sources.text import Text
 from seqtrain.data.tokenizers.recipes import BPE, Byte, Char, Recipe, Word
+from seqtrain.tasks.base import Task
+from seqtrain.tasks.baselines import linear
 from seqtrain.tasks.baselines.counts import baselines, xz_baselines
+from seqtrain.tasks.regress import Regress
+from seqtrain.tasks.sentiment import Sentiment
 from tests.support.texts import text_of
 
 TEXTS = ["a b a c a b", "", "b a"]
@@ -83,6 +93,43 @@ def test_baselines_are_kept_by_both_texts_their_edges_and_the_vocabulary(tmp_pat
     for number, (train, split, size) in enumerate(asked):
         fresh = baselines(train, split, size, print, cache=tmp_path / f"fresh{number}")
         assert baselines(train, split, size, print, cache=tmp_path / "kept") == fresh, number
+
+
+@pytest.mark.parametrize(
+    ("task", "module", "fit"),
+    [(Sentiment, sklearn.linear_model, "LogisticRegression"), (Regress, linear, "lsqr")],
+    ids=["labels", "numbers"],
+)
+def test_a_linear_baseline_is_fitted_once_for_each_text_and_its_answers(
+    task: type[Task], module: ModuleType, fit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted, count = getattr(module, fit), []
+    monkeypatch.setattr(module, fit, lambda *given, **options: count.append(1) or fitted(*given, **options))
+
+    def rows(name: str, texts: str, labels: str, recipe: Recipe) -> tuple[Preprocessor, dict[Split, Rows]]:
+        """Return rows of letters as words, each with a digit as its answer."""
+        for split, order in (("train", slice(None)), ("validation", slice(None, None, -1))):
+            pairs = zip(texts.split("/"), labels[order], strict=True)
+            (tmp_path / f"{name}-{split}.tsv").write_text(
+                "text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in pairs)
+            )
+        paths = [str(tmp_path / f"{name}-{split}.tsv") for split in ("train", "validation")]
+        source = Text(path=paths[0], validation_path=paths[1], label_column="label")
+        kind = "name" if task is Sentiment else "number"
+        options = (source, recipe, ("train", "validation"), ("text", "label"))
+        return prepare_rows(*options, label_kind=kind, cache=tmp_path, say=print)
+
+    def figures(cache: str, made: tuple[Preprocessor, dict[Split, Rows]]) -> dict[str, dict[str, float]]:
+        monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path / cache))
+        return task.baselines(cast(Any, None), made[1]["train"], made[1]["validation"], made[0], print)
+
+    asked = [("a b/b a/c c/a c", "0011"), ("a b/b a/c c/a c", "0101"), ("a b/b b/c c/a c", "0011")]
+    for number, (texts, labels) in enumerate(asked):
+        made = rows(str(number), texts, labels, Word())
+        assert figures("kept", made) == figures(f"fresh{number}", made) == figures("kept", made)
+    assert len(count) == 2 * len(asked)
+    figures("kept", rows("0", *asked[0], Char()))  # an answer of words is the same, one of tokens is not
+    assert len(count) == 2 * len(asked) + (task is Regress)
 
 
 def test_what_xz_makes_is_kept_by_which_text_comes_first(tmp_path: Path) -> None:

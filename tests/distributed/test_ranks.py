@@ -100,7 +100,7 @@ def test_how_a_run_ended_is_told_by_the_first_process_alone(
     told = []
     for rank in range(4):
         monkeypatch.setenv("RANK", str(rank))
-        assert arguments.finish(lambda: run, as_json) == 0
+        assert arguments.finish(run, as_json) == 0
         told.append(bool(capsys.readouterr().out))
     assert told == [True, False, False, False]
 

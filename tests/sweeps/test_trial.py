@@ -79,7 +79,7 @@ def test_of_a_trial_whose_run_has_begun_the_run_says_how_it_ended(
         ended(trial, "pruned", "behind")
         return Run(trial.path)
 
-    monkeypatch.setattr(trials, "finish", lambda work, as_json: work() and 0)
+    monkeypatch.setattr(trials, "finish", lambda run, as_json: 0)
     monkeypatch.setattr(trials, "_run", ends)
     trials._run_recorded(trial, "resume", sweep, None)
     assert (trial.outcome["status"], trial.outcome["reason"]) == ("pruned", "behind")

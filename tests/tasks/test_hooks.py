@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from seqtrain.errors import NonFinite
 from seqtrain.runs.directory import Run
+from seqtrain.tasks import hooks
 from tests.conftest import Answer, Seqtrain
 from tests.support import outside_tasks
 
@@ -115,6 +119,14 @@ def test_an_error_in_a_hook_is_one_line_that_names_it_and_the_run_keeps_the_trac
 def test_a_hook_is_not_asked_about_samples_that_are_not_shown(seqtrain: Seqtrain, tmp_path: Path) -> None:
     answer = train(seqtrain, wrong(tmp_path, *RAISES["show"]), "callbacks=none")
     assert answer.rc == 0, answer.err
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_an_answer_that_holds_no_number_is_no_answer(number: float) -> None:
+    fine = {"text": "nan", "label": "yes", "probabilities": {"yes": 1.0}}
+    hooks.check_answers(cast(Any, None), ["nan"], [fine])
+    with pytest.raises(NonFinite, match="an answer holds nan or inf"):
+        hooks.check_answers(cast(Any, None), ["nan"], [{**fine, "probabilities": {"yes": number}}])
 
 
 PREDICTORS = {

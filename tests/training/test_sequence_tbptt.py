@@ -13,7 +13,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from seqtrain import load
-from seqtrain.cli.start import Request, check_all, dry_run
+from seqtrain.cli.dry_run import dry_run
+from seqtrain.cli.start import Request, check_all
 from seqtrain.config import check
 from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.plan import TBPTT

@@ -53,7 +53,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
 
 
 @pytest.mark.parametrize(("optimizer", "precision"), [("adamw", "bf16-mixed"), ("muon", "32-true")])
-def test_auto_takes_bf16_units_but_not_with_muon(
+def test_auto_takes_bf16_units_unless_the_optimizer_wants_float32_on_a_cpu(
     optimizer: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("seqtrain.training.trainer.has_bf16_units", lambda device_type: True)

@@ -104,7 +104,7 @@ def xz_baselines(
     def measure() -> dict[str, dict[str, float]]:
         if train.num_bytes > LONG:
             size = f"{train.num_bytes / 1e6:,.0f} MB"
-            say(f"xz: compresses {size} twice, before the first step; the cache keeps the result")
+            say(f"xz: compresses {size} twice; the cache keeps the result")
         # Of a token store the text is what its tokens say, which may not be what they were made from.
         split_bytes = _num_bytes(split.documents())
         everything = _num_bytes(train.documents()) + split_bytes  # so large a dictionary forgets nothing

@@ -10,34 +10,23 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int
 
-from seqtrain.tasks.base import Say
-
 NEEDED = "it needs scikit-learn: pip install 'seqtrain[linear]'"
 # Punctuation marks are words: `good !` and `good !!` differ, and `good.` holds the word `good`.
 WORD = r"[\w']+|[^\w\s]"
 INVERSE_PENALTY = 10.0  # scikit-learn's own 1.0 is 2 to 4 points worse on each of four sets of sentences
 MAX_CHARACTERS = 64 << 20  # of train: so long a fit takes minutes
 MAX_ITERATIONS = 1000
+OPTIONS = f"{WORD} {INVERSE_PENALTY} {MAX_ITERATIONS}"  # that its figures depend on
 
 
-def tfidf_linear(
-    train: Sequence[str], labels: Int[np.ndarray, " n"], split: Sequence[str], say: Say
-) -> Int[np.ndarray, " m"] | None:
-    """The label of each text of `split`, by a linear model of words and pairs of neighbours.
+def tfidf_linear(train: Sequence[str], labels: Int[np.ndarray, " n"], split: Sequence[str]) -> Int[np.ndarray, " m"]:
+    """Return the label of each text of `split`, by a linear model of words and pairs of neighbours.
 
     Args:
-        train: Texts that it learns from.
+        train: Texts that it learns from, unless `left_out` has a reason against it.
         labels: Theirs; at least two distinct ones.
         split: Texts that it answers.
-        say: Is told why there is no answer, where there is none.
-
-    Returns:
-        A label for each text; None where scikit-learn is not installed, or train has no word or is too long.
     """
-    reason = _left_out(train)
-    if reason:
-        say(f"baseline linear is left out: {reason}")
-        return None
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
 
@@ -47,8 +36,8 @@ def tfidf_linear(
     return np.asarray(model.predict(features.transform(split)))
 
 
-def _left_out(train: Sequence[str]) -> str | None:
-    """Why there is no such baseline here, or None."""
+def left_out(train: Sequence[str]) -> str | None:
+    """Return why there is no such baseline here, or None."""
     if not any(text.strip() for text in train):
         return "train has no word"
     # A fit of hours at the end of a training would look as if that hung.

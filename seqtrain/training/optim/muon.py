@@ -23,6 +23,9 @@ class Muon(Optimizer):
     The update is scaled to the size of AdamW's (Liu et al. 2025, arXiv 2502.16982), so `lr` and `lr_rest` compare.
     """
 
+    # Asked by trainer.precision=auto: with bf16 it learned less, and on a GPU float32 is several times slower.
+    float32_on_cpu = True
+
     def __init__(
         self,
         params: list[dict[str, Any]],

@@ -1,0 +1,72 @@
+"""A training that is not trained: what it costs, and how long it takes by the speed of its first steps."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqtrain.cli.arguments import say
+from seqtrain.cli.start import Request, prepare, read_data
+from seqtrain.runs.directory import Run
+from seqtrain.training.callbacks.signals import Signals
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from seqtrain.config.check import Composed
+    from seqtrain.training.cost import Cost
+    from seqtrain.training.splits import Data
+
+STEPS = 4  # that are tried at most; their median counts, since the first one is slow
+MAX_FLOPS = 1.2e12  # of all steps that are tried: seconds on a processor
+
+
+def dry_run(composed: Composed, request: Request) -> Cost:
+    """Check a training, read its data, try its first steps, and return its cost; leave no run directory."""
+    config = composed.config
+    for line in composed.notes:
+        say(line)
+    prepare(config, request)
+    from seqtrain.training.session import cost_of
+    from seqtrain.training.trainer import resolve_auto
+
+    resolve_auto(config, say)
+    data = read_data(config, say)
+    cost = cost_of(config, data)
+    if cost.steps is None:  # the clock decides
+        return cost
+    steps = min(STEPS, int(MAX_FLOPS / (cost.flops_per_token * cost.tokens_per_step)))
+    if config.trainer.devices != 1 or not steps:
+        say("seconds are not known: only small steps are tried, on one device")
+        return cost
+    return replace(cost, tokens_per_second=_speed(config, data, steps))
+
+
+def _speed(config: DictConfig, data: Data, steps: int) -> float:
+    """Return the tokens a second of the first steps of a training."""
+    from omegaconf import OmegaConf
+    from rich.console import Console
+
+    from seqtrain.cli import report
+    from seqtrain.training.session import make_session
+
+    limits = {"max_steps": steps, "max_epochs": None, "max_seconds": None, "log_every": 1, "validate_every": steps + 1}
+    few: Any = OmegaConf.merge(config, {"trainer": limits})
+    few.logger, few.callbacks = {}, {}
+    with tempfile.TemporaryDirectory() as folder, Signals() as signals:
+        run = Run.create(Path(folder, "run"))
+        session = make_session(few, data, run, signals, Console(quiet=True), logged_config={})
+        session.recorder.validated = steps  # nothing is validated, which may take long
+        session.fit(None)
+        return report.speed(run, 0.0)
+
+
+def print_cost(cost: Cost, as_json: bool) -> None:
+    """Print what a training will cost."""
+    if as_json:
+        print(json.dumps(cost.record()))
+    else:
+        print("\n".join(cost.lines()))
