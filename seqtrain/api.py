@@ -208,6 +208,6 @@ def _sweep(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Path:
     request = Request(list(overrides), tuple(map(Path, config_dirs)), ("seqtrain.sweep", *overrides))
     # A stop reaches each trial, which saves; Python's own exception would come between two of their lines.
     with interruptible("the sweep was interrupted; `seqtrain resume` goes on with it"), Signals():
-        sweep, _ = command.run_new(request)
+        sweep = command.run_new(request)
     sweep.close()  # this process may go on for hours, and another one may want to resume it
     return sweep.path

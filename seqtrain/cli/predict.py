@@ -89,13 +89,13 @@ def _parser() -> Parser:
         "--attention",
         type=Path,
         metavar="FILE",
-        help="draw where the model looks in the one TEXT: FILE.png, or FILE.html to explore",
+        help="draw where the model looks in the one TEXT: FILE.png",
     )
     parser.add_argument(
         "--gates",
         type=Path,
         metavar="FILE",
-        help="draw what the gates of an LSTM or a GRU do in the one TEXT: FILE.png, or FILE.html to explore",
+        help="draw what the gates of an LSTM or a GRU do in the one TEXT: FILE.png",
     )
     add_answer_options(parser)
     return parser

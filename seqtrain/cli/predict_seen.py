@@ -29,14 +29,14 @@ def _save_attention(trained: Trained, text: str, path: Path, title: str) -> tupl
     from seqtrain.inference import attention_maps
 
     maps = trained.attention(text)
-    return maps, attention_maps.save(maps, path, title)
+    return maps, attention_maps.draw(maps, path, title)
 
 
 def _save_gates(trained: Trained, text: str, path: Path, title: str) -> tuple[Sequence[Any], str]:
     from seqtrain.inference import gate_pictures
 
     layers = trained.gates(text)
-    return layers, gate_pictures.save(layers, path, title)
+    return layers, gate_pictures.draw(layers, path, title)
 
 
 DRAWINGS = {
@@ -57,10 +57,8 @@ def main(options: argparse.Namespace) -> int:
     # Before the run is loaded, which takes seconds.
     for name in names:
         path: Path = getattr(options, name)
-        if path.suffix.lower() not in (".png", ".html"):
-            raise UserError(
-                f"--{name} {path}: expected a name that ends in .png (a picture) or .html (a page to explore)"
-            )
+        if path.suffix.lower() != ".png":
+            raise UserError(f"--{name} {path}: expected a name that ends in .png")
     # Of two flags the first speaks for both.
     first, drawing = names[0], DRAWINGS[names[0]]
     if len(options.texts) != 1 or options.input is not None:

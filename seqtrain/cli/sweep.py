@@ -38,8 +38,7 @@ def start(request: Request, *, as_json: bool) -> int:
 
     words = Words.sort(folds.expanded(request.overrides))
     if "dry_run=true" not in words.trial:
-        sweep, advice = run_new(request)
-        return _finish(sweep, as_json, advice)
+        return _finish(run_new(request), as_json)
     _refuse_several_processes()
     settings = Settings.read(words, request.config_dirs)
     if _searches(settings):
@@ -47,14 +46,14 @@ def start(request: Request, *, as_json: bool) -> int:
     return _dry_run(words.trial, settings, request, as_json)
 
 
-def run_new(request: Request) -> tuple[Sweep, list[str]]:
-    """A new sweep, run until no trial is left, and what to do next; this process still holds it: see `Sweep.close`.
+def run_new(request: Request) -> Sweep:
+    """Run a new sweep until no trial is left. This process still holds it: see `Sweep.close`.
 
     Raises:
         UserError: where it cannot begin, or no trial could; nothing of it is left on the disk then.
         Interrupted: at a signal; the sweep can be resumed.
     """
-    from seqtrain.sweeps import repeat, shared
+    from seqtrain.sweeps import shared
     from seqtrain.sweeps.settings import Settings, Words
 
     _refuse_several_processes()
@@ -87,7 +86,7 @@ def run_new(request: Request) -> tuple[Sweep, list[str]]:
             remove(sweep.path)
         sweep.close()
         raise
-    return sweep, repeat.lines(sweep, sweeper.leaders(repeat.BEST))
+    return sweep
 
 
 def _refuse_if_none_began(sweep: Sweep) -> None:
@@ -105,7 +104,7 @@ def _searches(settings: Settings) -> bool:
 def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: bool) -> int:
     """Goes on with a sweep: what is missing or unfinished, and, if asked for, what failed."""
     from seqtrain.cli import addresses
-    from seqtrain.sweeps import hydra_launchers, repeat
+    from seqtrain.sweeps import hydra_launchers
     from seqtrain.sweeps.settings import Settings, Words
 
     _refuse_several_processes()
@@ -122,7 +121,6 @@ def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: boo
         again = " ".join(f"--trust {package}" for package in missing)
         raise UserError(f"sweep {path} was run with {again}; if you trust that code, add {again}")
     # Overrides and configs hold paths relative to the folder where the sweep was typed.
-    typed_in = Path.cwd()
     sweep = sweep.where_it_began(say)
     path = sweep.path
     recorded = Words.sort(asked.overrides)
@@ -144,7 +142,7 @@ def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: boo
         if left["failed"]:
             retry = f"; `{pasted('seqtrain', 'resume', path)} --retry-failed` tries those that failed"
         raise UserError(f"sweep {path}: nothing to do, every trial has ended{retry}")
-    return _finish(sweep, as_json, repeat.lines(sweep, sweeper.leaders(repeat.BEST), typed_in=typed_in))
+    return _finish(sweep, as_json)
 
 
 def _run_trials(
@@ -229,16 +227,14 @@ def _dry_run(words: Sequence[str], settings: Settings, request: Request, as_json
     return code
 
 
-def _finish(sweep: Sweep, as_json: bool, advice: Sequence[str] = ()) -> int:
-    """Tells how the trials ended, and last the advice; gives the worst of their exit codes."""
+def _finish(sweep: Sweep, as_json: bool) -> int:
+    """Print how the trials ended and what to do next. Return the worst of their exit codes."""
     trials = sweep.trials()
     sweep.write_index()
     statuses = collections.Counter(trial.status for trial in trials)
     if as_json:
         for trial in trials:
             print(json.dumps(_row(trial)))
-        for line in advice:  # beside the rows, which a program reads
-            say(line)
     else:
         if statuses["finished"] + statuses["pruned"]:  # without a number there is nothing to compare
             from seqtrain.compare import table
@@ -246,7 +242,13 @@ def _finish(sweep: Sweep, as_json: bool, advice: Sequence[str] = ()) -> int:
             measured = folds.measure(sweep)
             print(table.report([sweep.path], tested=bool(measured)))
         print(f"sweep {sweep.path}: {len(trials)} trials: {_counted(statuses)}")
-        print("\n".join([f"go on: {'; '.join(_next_commands(sweep, trials))}", *advice]))
+        print(f"go on: {'; '.join(_next_commands(sweep, trials))}")
+    tried = statuses["finished"] + statuses["pruned"]
+    if sweep.asked.kind == "optuna" and tried > 1:
+        say(
+            f"the best of {tried} trials was picked by its own number, which is partly luck: repeat its settings with "
+            "seeds that no trial has had, as in `seqtrain train -m ... seed=101,102,103`"
+        )
     # A search that proposes settings which another trial has had is no fault, though that trial is refused.
     judged = [trial.status for trial in trials if not trial.reason.startswith(REPEATS)]
     return max((CODES.get(status, 1) for status in judged), default=0)

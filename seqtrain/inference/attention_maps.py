@@ -1,11 +1,10 @@
-"""Where attention looks: maps of one text with their tokens, as a picture and as a page to explore."""
+"""Attention maps of one text with their tokens, and a picture of them."""
 
 from __future__ import annotations
 
-import math
 import textwrap
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,8 +15,7 @@ from torch import Tensor
 
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.errors import UserError
-from seqtrain.files.atomic import atomic, write_text
-from seqtrain.inference.attention_page import as_data, page
+from seqtrain.files.atomic import atomic
 from seqtrain.models.base import SequenceModel
 from seqtrain.models.layers.recorder import AttentionMap, recording
 
@@ -25,7 +23,6 @@ ATTENDING = ("bert", "gpt", "encoder_decoder", "rnn_encoder_decoder (model.atten
 SPECIALS = ("[start]", "[sep]", "[mask]")
 MAX_MAPS = 8  # layers, and heads, in a picture
 MAX_TOKENS = 40  # on a side of a picture
-MAX_NUMBERS = 1_000_000  # in a page
 MAX_LABEL_CHARACTERS = 14
 MAX_TITLE_CHARACTERS = 200
 INCHES_PER_TOKEN = 0.15
@@ -116,32 +113,19 @@ def _seen(attention: AttentionMap, queries: list[str], keys: list[str]) -> Seen:
     return Seen(attention.name, attention.weights[0, :, :, -len(keys) :].cpu(), queries, keys)
 
 
-# -- picture -----------------------------------------------------------------------------------------------------
-
-
-def save(maps: Sequence[Seen], path: Path, title: str) -> str:
-    """Writes a picture, or a page where the file's ending is not .png.
+def draw(maps: Sequence[Seen], path: Path, title: str) -> str:
+    """Draw a PNG of layers (rows) and heads (columns), each with queries down and keys across.
 
     Returns:
-        In words what was left out, or nothing.
+        What was left out, in words, or nothing.
 
     Raises:
-        OSError: where the file cannot be written.
-    """
-    if path.suffix.lower() == ".png":
-        return draw(maps, path, title)
-    return write_page(maps, path, title)
-
-
-def draw(maps: Sequence[Seen], path: Path, title: str) -> str:
-    """Draws a PNG of layers (rows) and heads (columns), each with queries down and keys across.
-
-    Gives in words what was left out, or nothing.
+        OSError: the file cannot be written.
     """
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
-    cropped = [_crop(seen, MAX_MAPS, MAX_TOKENS) for seen in maps[:MAX_MAPS]]
+    cropped = [_crop(seen) for seen in maps[:MAX_MAPS]]
     columns = _most_heads(cropped)
     heights = [len(seen.queries) for seen in cropped]  # of rows, in tokens
     named = _rows_with_key_names(cropped)
@@ -175,11 +159,16 @@ def draw(maps: Sequence[Seen], path: Path, title: str) -> str:
     heading += "\neach row shares itself out among the columns"
     if left_out:
         heading += f"\nnot shown: {left_out}"
+    save_picture(figure, heading, path)
+    return left_out
+
+
+def save_picture(figure: Any, heading: str, path: Path) -> None:
+    """Write a figure of matplotlib as PNG, under a heading."""
     figure.suptitle(heading, fontsize=9, parse_math=False)
     with warnings.catch_warnings(), atomic(path) as file:
         warnings.simplefilter("ignore")  # of letters that the font does not have
         figure.savefig(file, format="png")
-    return left_out
 
 
 def _inches(tokens: int) -> float:
@@ -187,10 +176,10 @@ def _inches(tokens: int) -> float:
     return max(tokens * INCHES_PER_TOKEN, 1.0)
 
 
-def _crop(seen: Seen, max_heads: int | None, max_tokens: int) -> Seen:
-    """The first heads, all without a limit, of the first tokens."""
-    first = slice(max_tokens)
-    return Seen(seen.name, seen.weights[:max_heads, first, first], seen.queries[first], seen.keys[first])
+def _crop(seen: Seen) -> Seen:
+    """Return the first heads and tokens."""
+    first = slice(MAX_TOKENS)
+    return Seen(seen.name, seen.weights[:MAX_MAPS, first, first], seen.queries[first], seen.keys[first])
 
 
 def _rows_with_key_names(maps: Sequence[Seen]) -> set[int]:
@@ -226,34 +215,15 @@ def _most_tokens(maps: Sequence[Seen]) -> int:
 
 
 def _left_out(maps: Sequence[Seen], cropped: Sequence[Seen]) -> str:
-    """What the first maps, heads and tokens do not show of all."""
-    missing = []
-    for what, count in (("maps", len), ("heads", _most_heads), ("tokens", _most_tokens)):
-        total = count(maps)
-        if total > count(cropped):
-            missing.append(f"{total - count(cropped)} of {total} {what}")
-    return ", ".join(missing)
+    """Return what the first maps, heads and tokens do not show of all."""
+    counts = {"maps": len, "heads": _most_heads, "tokens": _most_tokens}
+    return words_left_out({what: (count(cropped), count(maps)) for what, count in counts.items()})
 
 
-# -- page --------------------------------------------------------------------------------------------------------
+def words_left_out(counts: Mapping[str, tuple[int, int]]) -> str:
+    """Return what a picture does not show.
 
-
-def write_page(maps: Sequence[Seen], path: Path, title: str) -> str:
-    """Writes one HTML file that needs nothing else; gives in words what was left out, or nothing."""
-    heads = sum(len(seen.weights) for seen in maps)
-    max_tokens = max(math.isqrt(MAX_NUMBERS // heads), 1)  # each head is a square of them
-    cropped = [_crop(seen, None, max_tokens) for seen in maps]
-    left_out = _left_out(maps, cropped)
-    content = []
-    for seen in cropped:
-        # Thousandths as whole numbers: short to write, and finer than a shade can show.
-        thousandths = (seen.weights.double() * 1000).round().long().tolist()
-        same = not seen.name.endswith("cross")  # whether queries and keys are one text
-        content.append(
-            {"name": seen.name, "queries": seen.queries, "keys": seen.keys, "same": same, "heads": thousandths}
-        )
-    note = ""
-    if left_out:
-        note = f"Not shown: {left_out}."
-    write_text(path, page(shorten(title, MAX_TITLE_CHARACTERS), note, as_data(content)))
-    return left_out
+    Args:
+        counts: by noun, the most that is shown, and the total.
+    """
+    return ", ".join(f"{total - most} of {total} {what}" for what, (most, total) in counts.items() if total > most)

@@ -1,27 +1,28 @@
-"""Gates as a picture and as a page to explore: units down, those that hold longest on top, and tokens across."""
+"""A picture of gates: units down, those that hold longest on top, and tokens across."""
 
 from __future__ import annotations
 
 import math
 import textwrap
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from seqtrain.files.atomic import atomic, write_text
-from seqtrain.inference.attention_maps import INCHES_PER_TOKEN, MAX_PIXELS, MAX_TITLE_CHARACTERS, shorten
-from seqtrain.inference.attention_page import as_data, page
+from seqtrain.inference.attention_maps import (
+    INCHES_PER_TOKEN,
+    MAX_PIXELS,
+    MAX_TITLE_CHARACTERS,
+    save_picture,
+    shorten,
+    words_left_out,
+)
 from seqtrain.inference.gates import HOLDING, Gates
 
 MAX_LAYERS = 6  # in a picture
 MAX_TOKENS = 60  # across a picture
 MAX_UNITS = 256  # down a picture
-MAX_NUMBERS = 1_000_000  # in a page
 SIGNED = ("cell", "hidden")  # below zero, too; gates are not
 DRAWN = {"lstm": ("input", "forget", "output", "cell"), "gru": ("reset", "update", "hidden")}
 LAYER_INCHES = 2.8
@@ -31,25 +32,15 @@ UNIT_TICKS = 5  # beside a map, each with how long its unit holds
 SAID = "units are sorted by how long they hold: -1 / log(mean {gate} gate over this text), in tokens"
 
 
-def save(layers: Sequence[Gates], path: Path, title: str) -> str:
-    """Writes a picture, or a page where the file's ending is not .png.
+def draw(layers: Sequence[Gates], path: Path, title: str) -> str:
+    """Draw a PNG of layers (rows) and gates (columns).
 
     Returns:
-        In words what was left out, or nothing.
+        What was left out, in words, or nothing.
 
     Raises:
-        OSError: where the file cannot be written.
+        OSError: the file cannot be written.
     """
-    if path.suffix.lower() == ".png":
-        return draw(layers, path, title)
-    return write_page(layers, path, title)
-
-
-# -- picture -----------------------------------------------------------------------------------------------------
-
-
-def draw(layers: Sequence[Gates], path: Path, title: str) -> str:
-    """Draws a PNG of layers (rows) and gates (columns); gives in words what was left out, or nothing."""
     from matplotlib.figure import Figure
 
     shown = list(layers[:MAX_LAYERS])
@@ -72,25 +63,23 @@ def draw(layers: Sequence[Gates], path: Path, title: str) -> str:
     assert image is not None  # each kind of layer has gates
     bar = figure.colorbar(image, ax=grid, location="top", fraction=0.02, pad=0.02, shrink=0.3, ticks=[0, 0.5, 1])
     bar.ax.tick_params(labelsize=7)
-    left_out = _left_out(layers, len(shown), MAX_UNITS, MAX_TOKENS)
-    figure.suptitle(_heading(layers, title, left_out, width), fontsize=9, parse_math=False)
-    with warnings.catch_warnings(), atomic(path) as file:
-        warnings.simplefilter("ignore")  # of letters that the font does not have
-        figure.savefig(file, format="png")
+    left_out = words_left_out(
+        {
+            "layers": (len(shown), len(layers)),
+            "units": (MAX_UNITS, max(len(gates.order) for gates in layers)),
+            "tokens": (MAX_TOKENS, max(len(gates.tokens) for gates in layers)),
+        }
+    )
+    save_picture(figure, _heading(layers, title, left_out, width), path)
     return left_out
 
 
 def _heading(layers: Sequence[Gates], title: str, left_out: str, width: float) -> str:
-    lines = [shorten(title, MAX_TITLE_CHARACTERS), _explained(layers)]
+    holding = " or ".join(dict.fromkeys(HOLDING[layer.kind] for layer in layers))
+    lines = [shorten(title, MAX_TITLE_CHARACTERS), SAID.format(gate=holding)]
     if left_out:
         lines.append(f"not shown: {left_out}")
     return "\n".join(textwrap.fill(line, int(12 * width)) for line in lines)
-
-
-def _explained(layers: Sequence[Gates]) -> str:
-    """By what the units are sorted."""
-    gates = " or ".join(dict.fromkeys(HOLDING[layer.kind] for layer in layers))
-    return SAID.format(gate=gates)
 
 
 def _draw_values(axes: Any, gates: Gates, name: str) -> Any:
@@ -124,54 +113,3 @@ def words_of_time(time: float) -> str:
     if math.isinf(time):
         return "∞"
     return f"{time:.3g}"
-
-
-def _left_out(layers: Sequence[Gates], most_layers: int, most_units: int, most_tokens: int) -> str:
-    missing = []
-    units = max(len(gates.order) for gates in layers)
-    tokens = max(len(gates.tokens) for gates in layers)
-    for what, most, total in (
-        ("layers", most_layers, len(layers)),
-        ("units", most_units, units),
-        ("tokens", most_tokens, tokens),
-    ):
-        if total > most:
-            missing.append(f"{total - most} of {total} {what}")
-    return ", ".join(missing)
-
-
-# -- page --------------------------------------------------------------------------------------------------------
-
-
-def write_page(layers: Sequence[Gates], path: Path, title: str) -> str:
-    """Writes one HTML file that needs nothing else; gives in words what was left out, or nothing."""
-    # What one token takes: a number of each unit and gate.
-    numbers = sum(len(gates.values) * len(gates.order) for gates in layers)
-    # All units stay, since they are sorted; of the text the beginning does.
-    max_tokens = max(MAX_NUMBERS // numbers, 1)
-    content = []
-    for gates in layers:
-        values = {}
-        for name, value in gates.values.items():
-            values[name] = _thousandths(value[:max_tokens, gates.order])
-        content.append(
-            {
-                "name": gates.name,
-                "holding": HOLDING[gates.kind],
-                "tokens": gates.tokens[:max_tokens],
-                "units": (gates.order + 1).tolist(),
-                "times": [words_of_time(time) for time in gates.hold_times[gates.order].tolist()],
-                "values": values,
-            }
-        )
-    left_out = _left_out(layers, len(layers), numbers, max_tokens)
-    note = f"U{_explained(layers)[1:]}."
-    if left_out:
-        note += f" Not shown: {left_out}."
-    write_text(path, page(shorten(title, MAX_TITLE_CHARACTERS), note, as_data(content), template="gates.html"))
-    return left_out
-
-
-def _thousandths(values: Float[Tensor, "T U"]) -> list[list[int]]:
-    """Whole numbers, a row for each unit: short to write, and finer than a shade can show."""
-    return (values.double().T * 1000).round().long().tolist()

@@ -12,7 +12,6 @@ from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps import study as studies
 from seqtrain.sweeps.folder import ENDED, REPEATS, Trial
-from seqtrain.sweeps.pruning_start import waiting_line
 from seqtrain.sweeps.space import EXAMPLE, ends, other_model, short, space
 from seqtrain.sweeps.study import Objective
 from seqtrain.sweeps.sweeper import Sweeper
@@ -81,9 +80,6 @@ class Search(Sweeper):
         if len(self.objectives) > 1 or self.objectives[0].metric is None:
             self.attempt.say("no trial is pruned: no validation says which one is behind in these objectives")
             self.pruner = {"_target_": "optuna.pruners.NopPruner"}
-        waiting = waiting_line(corner, self.pruner, self.space)
-        if waiting:
-            self.attempt.say(waiting)
         self.study = studies.begin(self.folder.path, self.objectives, self.pruner, self.storage)
         planned = len(self.folder.trials())
         if planned > len(self.study.get_trials(deepcopy=False)):
@@ -164,19 +160,6 @@ class Search(Sweeper):
             values = ", ".join(f"{objective.name} {value:.6g}" for objective, value in pairs)
             words = pasted(*self.folder.trial(found.number).overrides)
             yield f"{kind}: trial {found.number:03d}, {values}: seqtrain train {words}"
-
-    def leaders(self, count: int) -> list[int]:
-        """The best trials, the best first, each setting once; of several objectives the first ones of the front."""
-        from optuna.trial import TrialState
-
-        told = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        if len(self.objectives) > 1 and told:
-            told = self.study.best_trials
-        is_descending = self.objectives[0].mode == "max"
-        ranked = sorted(told, key=lambda found: found.values[0], reverse=is_descending)
-        # What was proposed once more was not trained again, and counts as the trial that it repeats.
-        numbers = dict.fromkeys(found.user_attrs.get(SAME, found.number) for found in ranked)
-        return list(numbers)[:count]
 
     def _objectives(self, corner: DictConfig) -> list[Objective]:
         """What is searched for, by the task that all trials share."""

@@ -76,10 +76,6 @@ class Sweeper(HydraSweeper):
     def told(self, trial: Trial) -> None:
         """A trial ended, in this attempt: its status and its numbers are on disk, `trial.status`, `Run(trial.path)`."""
 
-    def leaders(self, count: int) -> list[int]:
-        """The numbers of the trials that a search has picked by what came of them, the best first; none of a grid."""
-        return []
-
     def sweep(self, arguments: Sequence[str]) -> list[Trial]:
         """Runs what is missing or unfinished; gives the trials that ended in this attempt."""
         self.plan(arguments)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 from seqtrain.data.sources import foreign_tokens
 from seqtrain.data.sources.datatrove import Datatrove
 from seqtrain.data.sources.foreign_tokens import ForeignTokens
-from seqtrain.data.sources.megatron import Megatron
 from seqtrain.data.sources.nanogpt import NanoGPT
 from seqtrain.data.tokenizers.encoding import IdTokenizer, Tokenizer
 from seqtrain.data.tokenizers.recipes import BPE
@@ -45,18 +43,6 @@ def write_llm_c(folder: Path) -> str:
     return str(folder / "train.bin")
 
 
-def write_megatron(folder: Path) -> str:
-    """As Megatron-LM writes it; the third document is of two sequences."""
-    sizes = [len(DOCUMENTS[0]), len(DOCUMENTS[1]), 10, len(DOCUMENTS[2]) - 10, *map(len, DOCUMENTS[3:])]
-    begins = np.cumsum([0, *sizes[:-1]]) * 4
-    firsts = [0, 1, 2, 4, 5, 6, 7]
-    head = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 4, len(sizes), len(firsts))
-    parts = [np.array(sizes, "<i4"), np.array(begins, "<i8"), np.array(firsts, "<i8")]
-    (folder / "text_document.idx").write_bytes(head + b"".join(part.tobytes() for part in parts))
-    np.array(TOKENS, dtype="<i4").tofile(folder / "text_document.bin")
-    return str(folder / "text_document")
-
-
 def write_datatrove(folder: Path) -> str:
     """As datatrove writes it, in two files, the second of no more than one document."""
     for name, documents in (("00000.ds", DOCUMENTS[:-1]), ("00001.ds", DOCUMENTS[-1:])):
@@ -70,7 +56,6 @@ def write_datatrove(folder: Path) -> str:
 FORMATS: dict[str, tuple[Write, type[ForeignTokens], dict[str, Any]]] = {
     "nanogpt": (write_nanogpt, NanoGPT, {"end_of_text": END}),
     "llm.c": (write_llm_c, NanoGPT, {"end_of_text": END}),
-    "megatron": (write_megatron, Megatron, {}),
     "datatrove": (write_datatrove, Datatrove, {}),
 }
 
@@ -119,7 +104,7 @@ def test_a_second_start_reads_no_token_unless_a_file_was_edited_whatever_its_tim
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = opened(name, tmp_path / "files").store
-    path = {"megatron": "text_document", "datatrove": ""}.get(name, "train.bin")
+    path = "" if name == "datatrove" else "train.bin"
     options = {"validation_fraction": 0.0, "vocab_size": VOCAB_SIZE, **FORMATS[name][2]}
     source = FORMATS[name][1]
     with monkeypatch.context() as patch:
@@ -143,40 +128,6 @@ def damage_llm_c(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-2])
 
 
-def damage_megatron_bin(folder: Path) -> None:
-    path = folder / "text_document.bin"
-    path.write_bytes(path.read_bytes()[:-4])
-
-
-def damage_megatron_idx(folder: Path) -> None:
-    path = folder / "text_document.idx"
-    path.write_bytes(path.read_bytes()[:-8])
-
-
-def damage_megatron_head(folder: Path) -> None:
-    (folder / "text_document.idx").write_bytes(b"MMIDIDX")
-
-
-def damage_megatron_order(folder: Path) -> None:
-    path = folder / "text_document.idx"
-    content = bytearray(path.read_bytes())
-    content[34:38] = struct.pack("<i", 7)  # another length of the first sequence
-    path.write_bytes(content)
-
-
-def turn_megatron_documents(folder: Path) -> None:
-    path = folder / "text_document.idx"
-    content = bytearray(path.read_bytes())
-    (count,) = struct.unpack_from("<q", content, 18)
-    firsts = 34 + count * 12
-    content[firsts:] = struct.pack("<q", count) + content[firsts + 8 :]  # the first document begins where all end
-    path.write_bytes(content)
-
-
-def lose_megatron_idx(folder: Path) -> None:
-    (folder / "text_document.idx").unlink()
-
-
 def damage_datatrove_ds(folder: Path) -> None:
     path = folder / "00001.ds"
     path.write_bytes(path.read_bytes()[:-2])
@@ -196,16 +147,6 @@ def damage_datatrove_index(folder: Path) -> None:
             r"train.bin: has \d+ bytes, and not a whole number of tokens of 2 bytes; it is cut",
         ),
         ("llm.c", damage_llm_c, r"train.bin: has \d+ bytes, and not 369 tokens of 2 bytes"),
-        ("megatron", damage_megatron_bin, r"document.bin: has \d,\d+ bytes, and not 369 tokens of 4 bytes"),
-        (
-            "megatron",
-            damage_megatron_idx,
-            r"document.idx: has \d+ bytes, and \d+ belong to what its head says; it is cut",
-        ),
-        ("megatron", damage_megatron_head, "document.idx: is no index of Megatron-LM"),
-        ("megatron", damage_megatron_order, "document.idx: its sequences do not stand one behind the other"),
-        ("megatron", turn_megatron_documents, "document.idx: its documents do not stand one behind the other"),
-        ("megatron", lose_megatron_idx, "document.idx: no such file"),
         ("datatrove", damage_datatrove_ds, r"00001.ds: has \d+ bytes, and not 301 tokens of two or of four bytes"),
         ("datatrove", damage_datatrove_index, "00000.ds.index: ends within a number of eight bytes; it is cut off"),
     ],
@@ -271,7 +212,7 @@ def test_ids_without_a_tokenizer_are_written_and_read_as_numbers(tmp_path: Path)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["nanogpt", "megatron", "datatrove"])
+@pytest.mark.parametrize("name", ["nanogpt", "datatrove"])
 def test_a_run_trains_on_it(name: str, tmp_path: Path, seqtrain: Seqtrain) -> None:
     path = FORMATS[name][0](tmp_path / "files")
     words = ("train", f"data={name}", f"data.path={path}", "data.vocab_size=300", "data.validation_fraction=0.3")

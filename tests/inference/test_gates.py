@@ -17,9 +17,8 @@ from seqtrain import UserError
 from seqtrain.api import Trained
 from seqtrain.cli import main
 from seqtrain.inference import gate_pictures
-from seqtrain.inference.gate_pictures import DRAWN, draw, write_page
+from seqtrain.inference.gate_pictures import DRAWN, draw
 from seqtrain.inference.gates import GATED, Gates, look
-from tests.inference.test_attention_maps import Reader
 from tests.support.model_cases import cases
 from tests.support.untrained_runs import NEXT_TOKEN, SENTIMENT, TEXTS, double, make_run
 
@@ -156,7 +155,7 @@ def test_a_model_without_gates_is_refused_and_those_that_have_some_are_named(tra
     assert gated == {name.partition(" ")[0] for name in GATED}
 
 
-# -- pictures and pages ------------------------------------------------------------------------------------------
+# -- pictures ----------------------------------------------------------------------------------------------------
 
 
 def some_gates(layers: int, tokens: list[str], units: int) -> list[Gates]:
@@ -196,41 +195,13 @@ def test_a_picture_takes_any_token_as_it_is(tmp_path: Path, monkeypatch: pytest.
         assert written.count(word) == len(DRAWN["lstm"])
 
 
-def test_a_page_needs_no_network_and_no_text_becomes_markup(tmp_path: Path) -> None:
-    evil = ["</script><script>alert(1)</script>", "<img src=//x>", "$data", "${row}"]
-    write_page(some_gates(1, evil, 2), tmp_path / "gates.html", "a <b>title</b> & $note")
-    page = Reader((tmp_path / "gates.html").read_text("utf-8"))
-    assert page.tags.count("script") == 2
-    assert not {"img", "b", "link", "iframe"} & {*page.tags}
-    assert page.references == []
-    assert not any(word in page.scripts[1] for word in ("http", "innerHTML", "fetch(", "$$"))
-    (stored,) = json.loads(page.scripts[0])
-    assert stored["tokens"] == evil
-    assert "a <b>title</b> & $note" in page.text
-
-
-def test_a_page_holds_every_value_to_a_thousandth_or_says_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, layers = tmp_path / "gates.html", some_gates(2, list("abcdef"), 5)
-    assert write_page(layers, path, "title") == ""
-    for stored, gates in zip(json.loads(Reader(path.read_text("utf-8")).scripts[0]), layers, strict=True):
-        assert stored["units"] == (gates.order + 1).tolist()
-        for name, value in gates.values.items():
-            kept = torch.tensor(stored["values"][name]) / 1000
-            torch.testing.assert_close(kept, value[:, gates.order].T, rtol=0, atol=0.00051)
-    monkeypatch.setattr(gate_pictures, "MAX_NUMBERS", 4 * 2 * 5 * 5)
-    assert write_page(layers, path, "title") == "2 of 6 tokens"
-    assert "Not shown: 2 of 6 tokens." in path.read_text("utf-8")
-
-
 def test_a_gate_that_is_always_open_holds_without_end(tmp_path: Path) -> None:
     (gates,) = some_gates(1, ["a", "b"], 2)
     gates.values["forget"][:, 0] = 1.0
     assert gates.hold_times[0] == math.inf
     assert gates.order[0] == 0
-    assert write_page([gates], tmp_path / "gates.html", "title") == draw([gates], tmp_path / "gates.png", "title") == ""
-    assert json.loads(Reader((tmp_path / "gates.html").read_text("utf-8")).scripts[0])[0]["times"][0] == "∞"
+    assert gate_pictures.words_of_time(math.inf) == "∞"
+    assert draw([gates], tmp_path / "gates.png", "title") == ""
 
 
 # -- the command -------------------------------------------------------------------------------------------------
@@ -240,14 +211,14 @@ def test_a_gate_that_is_always_open_holds_without_end(tmp_path: Path) -> None:
 def test_the_command_draws_gates_beside_attention(
     runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gates, attention = tmp_path / "gates.html", tmp_path / "look.PNG"
+    gates, attention = tmp_path / "gates.png", tmp_path / "look.PNG"
     args = ["predict", str(runs["additive"]), TEXT, "--gates", str(gates), "--attention", str(attention), "--json"]
     assert main.main(args) == 0
     looked, opened = map(json.loads, capsys.readouterr().out.splitlines())
     assert (looked["attention"], looked["maps"]) == (str(attention), ["cross"])
     assert opened["gates"] == str(gates)
     assert opened["layers"][-1] == "decoder layer 2"
-    assert gates.read_bytes().startswith(b"<!doctype html>")
+    assert gates.read_bytes().startswith(b"\x89PNG")
     assert attention.read_bytes().startswith(b"\x89PNG")
 
 

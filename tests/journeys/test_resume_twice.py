@@ -93,7 +93,7 @@ LONG = (
         for data in ("copy data.shortest=5 data.longest=9", "recall", "parity", "group_words", "induction")
     ),
 )
-UNTRIED = "batching python_stdlib imdb sst2 ag_news wikitext2 wikitext103 multi30k opus_books etth1 ettm1 megatron"
+UNTRIED = "batching python_stdlib imdb sst2 ag_news wikitext2 wikitext103 multi30k opus_books etth1 ettm1"
 """Choices of data that are those above under other names, leave, or are trained on by the pages."""
 
 

@@ -1,4 +1,4 @@
-"""From which step on a search may stop a trial, and what it says of that."""
+"""From which step on a search may stop a trial."""
 
 from __future__ import annotations
 
@@ -8,56 +8,13 @@ from typing import Any
 
 import pytest
 
-from seqtrain.config import check
 from seqtrain.runs.directory import Run
-from seqtrain.sweeps.pruning_start import first_step, waiting_line
 from seqtrain.training.callbacks.pruning import Pruning
 from tests.sweeps.test_search import Killed, Runner, end, run
 
 pytest.importorskip("optuna")
 
 MEDIAN = {"_target_": "optuna.pruners.MedianPruner"}
-WARMUP = "schedule=cosine", "schedule.warmup=50", "trainer.max_steps=200"
-
-
-def said(*words: str, searched: tuple[str, ...] = (), **pruner: Any) -> str:
-    return waiting_line(check.compose([*WARMUP, *words]).config, MEDIAN | pruner, searched)
-
-
-def test_a_trial_has_trained_one_step_at_its_full_rate_before_it_may_be_pruned() -> None:
-    assert first_step(50) == 51
-    assert first_step(0) == 0
-
-
-def test_a_search_says_from_which_step_on_it_prunes() -> None:
-    assert said() == "no trial is pruned before step 51: until then its learning rate warms up"
-    assert said("schedule.warmup=0") == ""
-
-
-def test_a_larger_n_warmup_steps_holds_and_a_smaller_one_is_said_not_to_count() -> None:
-    assert said(n_warmup_steps=60) == ""
-    assert said(n_warmup_steps=10) == (
-        "no trial is pruned before step 51: until then its learning rate warms up; "
-        "hydra.sweeper.pruner.n_warmup_steps=10 is earlier, and does not count"
-    )
-
-
-def test_no_number_is_said_that_does_not_hold_for_each_trial() -> None:
-    line = "each trial may be pruned only once its learning rate has warmed up, by its own schedule"
-    assert said(searched=("optimizer.lr", "schedule.warmup")) == line
-    assert said("trainer.max_steps=null", "trainer.max_epochs=1") == line
-
-
-def test_of_a_search_that_prunes_nothing_nothing_is_said() -> None:
-    assert said(_target_="optuna.pruners.NopPruner") == ""
-
-
-def test_the_search_says_it_once_as_it_begins(tmp_path: Path) -> None:
-    runner = Runner()
-    run(tmp_path / "s", runner=runner, n_trials=3)
-    lines = [line for line in runner.said if "warms up" in line]
-    assert lines == ["no trial is pruned before step 51: until then its learning rate warms up"]
-    assert runner.said[0] == lines[0]
 
 
 def hopeless(path: Path, warmup: int, **pruner: Any) -> dict[int, bool]:

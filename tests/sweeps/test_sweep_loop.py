@@ -134,7 +134,7 @@ def test_a_sweep_ends_with_the_worst_code_of_its_trials_and_a_row_of_each(
     sweep = Sweep.create(tmp_path / "sweep", Asked(()))
     for number, status in enumerate(left):
         ended(sweep.plan(number, [f"seed={number}"], f"seed={number}"), status)
-    assert command._finish(sweep, as_json=True, advice=[]) == code
+    assert command._finish(sweep, as_json=True) == code
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["status"] for row in rows] == list(left) == [row["status"] for row in index(sweep.path)]
     begun = [None if status in ("refused", "planned") else str(sweep.path / f"00{n}") for n, status in enumerate(left)]
@@ -150,7 +150,7 @@ def test_what_is_left_to_do_is_said_as_commands(
 ) -> None:
     path = fake_runs.sweep(tmp_path / "a sweep", {"gru": [1.25, 1.5]})
     Run(path / "001").update_summary(status=status)
-    command._finish(Sweep.open(path), as_json=False, advice=[])
+    command._finish(Sweep.open(path), as_json=False)
     said = capsys.readouterr().out
     assert "validation" in said, "the table of the runs"
     assert f"sweep {path}: 2 trials: 1 finished, 1 {status}" in said
@@ -159,7 +159,7 @@ def test_what_is_left_to_do_is_said_as_commands(
 
 
 def test_a_row_for_machines_holds_the_figures_of_its_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command._finish(Sweep.open(fake_runs.sweep(tmp_path / "sweep", {"gru": [1.25]})), as_json=True, advice=[])
+    command._finish(Sweep.open(fake_runs.sweep(tmp_path / "sweep", {"gru": [1.25]})), as_json=True)
     row = json.loads(capsys.readouterr().out)
     assert (row["label"], row["metrics"]["validation"]["bits_per_byte"]) == ("model=gru seed=1", 1.25)
 
@@ -216,7 +216,6 @@ def test_where_the_study_of_a_search_is_kept_is_not_written_down_for_its_address
 ) -> None:
     pytest.importorskip("optuna")
     monkeypatch.setattr(command, "_run_trials", lambda *_, **__: None)
-    monkeypatch.setattr("seqtrain.sweeps.search.Search.leaders", lambda *_: [])  # it has no study, for nothing ran
     words = ["sweep=optuna", "seed=range(1,9)", f"hydra.sweep.dir={tmp_path}/sweep"]
     command.start(train.Request([*words, "hydra.sweeper.storage=mysql://me:secret@host/db"]), as_json=False)
     assert Sweep.open(tmp_path / "sweep").asked == Asked(tuple(words), "optuna")

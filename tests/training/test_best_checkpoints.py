@@ -197,7 +197,7 @@ def test_a_run_is_opened_at_its_best_checkpoint_or_where_asked_at_its_last(
 COMMANDS = {
     "evaluate": (),
     "predict": ("some text",),
-    "predict --attention": ("some text", "--attention", "map.html"),
+    "predict --attention": ("some text", "--attention", "map.png"),
     "embed": ("--input", "texts.txt", "--output", "vectors.parquet"),
     "search": ("some text", "--corpus", "texts.txt"),
     "export": ("--output", "exported"),

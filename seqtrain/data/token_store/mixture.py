@@ -1,9 +1,8 @@
-"""Several token stores read as one, by weights: which token stands at a place follows from the place alone.
+"""Several token stores read as one, by weights.
 
-The mixture is cut into blocks of equal length, each from one store; a store's blocks follow one another in it, from its
-beginning to its end and over again. Of every PERIOD blocks a store has the same number, by its weight, in an order that
-is drawn from the number of the period. So the token of any place is found without reading those before it, and a run
-that is resumed, or read by more processes, reads the same.
+The mixture is cut into blocks of equal length, each from one store. The blocks of a store follow one another, from its
+beginning to its end and over again. Where they stand among those of the other stores is drawn once, from the weights
+alone: a resumed run, or one of more processes, reads the same.
 """
 
 from __future__ import annotations
@@ -24,27 +23,50 @@ from seqtrain.data.token_store.index import TokenStore
 from seqtrain.data.token_store.tokens import MappedTokens, TokenArray, mapped_offsets
 from seqtrain.errors import UserError
 
-PERIOD = 1024  # blocks in which the weights hold exactly, so that they are kept to a thousandth
+FORMAT = 2  # of the order of blocks, part of the mixture's hash
 MAX_STORES = 256
-MAX_TOKENS_AT_ONCE = 1 << 24  # whose documents are looked up together, of blocks that are no longer than that
-KEPT_PERIODS = 4096  # whose order is not drawn again: a few bytes for each block
+MAX_BLOCKS = 1 << 26  # of an epoch; each takes six bytes of memory
+MAX_TOKENS_AT_ONCE = 1 << 24  # whose documents are looked up together, unless a block is longer
 
 
 class Mixture(TokenArray):
-    """The tokens of several stores, mixed block by block; its epoch ends when each store was read whole."""
+    """The tokens of several stores, mixed block by block. An epoch reads each store once, or more often."""
 
-    def __init__(self, tokens: Sequence[TokenArray], counts: Sequence[int], block: int) -> None:
-        """`counts`: blocks of each store in a period, PERIOD in all; `block`: tokens of a block."""
+    def __init__(self, tokens: Sequence[TokenArray], weights: Sequence[float], block: int) -> None:
+        """Draw the order of the blocks.
+
+        Args:
+            tokens: of each store.
+            weights: above 0, of each store.
+            block: tokens of a block.
+
+        Raises:
+            UserError: an epoch has too many blocks.
+        """
         self.stores = tuple(tokens)
-        self.counts = np.array(counts)
         self.block = block
         self.dtype = tokens[0].dtype
         self._sizes = np.array([len(each) for each in tokens])
-        self._orders: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # of some periods
-        self._count = self._last_needed() * block
+        shares = np.array(weights) / sum(weights)
+        whole = -(-self._sizes // block)
+        num_blocks = float((whole / shares).max())
+        if num_blocks > MAX_BLOCKS:
+            raise UserError(
+                f"data.mix: an epoch that reads each store once has {num_blocks:,.0f} blocks, more than "
+                f"{MAX_BLOCKS:,}; give data.mix_block a larger value, or the smallest weight"
+            )
+        self.counts = np.maximum(np.rint(num_blocks * shares).astype(np.int64), whole)
+        # The k-th of n blocks stands within the k-th of n equal parts of the epoch, so weights hold everywhere.
+        keys, seed = [], np.zeros(1, dtype=np.uint64)
+        for number, count in enumerate(self.counts.tolist()):
+            draws = mixed(mixed(seed, np.array([number])), np.arange(count)) / 2.0**64
+            keys.append((np.arange(count) + draws) / count)
+        order = np.argsort(np.concatenate(keys), kind="stable")
+        self._owners = np.repeat(np.arange(len(tokens), dtype=np.int16), self.counts)[order]
+        self._ranks = np.concatenate([np.arange(count, dtype=np.int32) for count in self.counts])[order]
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._owners) * self.block
 
     def take(self, index: Int[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "*shape"]:
         owner, place = self.origin(index)
@@ -55,83 +77,34 @@ class Mixture(TokenArray):
         return found
 
     def origin(self, index: Int[np.ndarray, "*shape"]) -> tuple[Int[np.ndarray, "*shape"], Int[np.ndarray, "*shape"]]:
-        """The store of the tokens at these places, and where in it each stands."""
-        blocks, which = np.unique(index // self.block, return_inverse=True)
-        owner = np.empty(len(blocks), dtype=np.int64)
-        before = np.empty(len(blocks), dtype=np.int64)
-        for place, block in enumerate(blocks.tolist()):
-            period, within = divmod(block, PERIOD)
-            owners, ranks = self.order(period)
-            owner[place] = owners[within]
-            before[place] = period * self.counts[owners[within]] + ranks[within]
-        which = which.reshape(index.shape)
-        place_in_store = before[which] * self.block + index % self.block
-        return owner[which], place_in_store % self._sizes[owner[which]]
+        """Return the store of the tokens at these places, and the place of each in its store."""
+        block, within = np.divmod(index, self.block)
+        owner = self._owners[block].astype(np.int64)
+        return owner, (self._ranks[block].astype(np.int64) * self.block + within) % self._sizes[owner]
 
     def shares(self) -> list[float]:
-        """How often an epoch reads each store, on average over its tokens."""
-        periods, rest = divmod(len(self) // self.block, PERIOD)
-        owners, _ = self.order(periods)  # of the last period an epoch reads a part
-        blocks = periods * self.counts + np.bincount(owners[:rest], minlength=len(self.counts))
-        return (blocks * self.block / self._sizes).tolist()
+        """Return how often an epoch reads each store, on average over its tokens."""
+        return (self.counts * self.block / self._sizes).tolist()
 
     def documents(self, offsets: Sequence[Int[np.ndarray, " offsets"]]) -> Iterator[Int[np.ndarray, " n"]]:
-        """Where documents begin in the mixture, some blocks at a time, in order: those of the stores, and every block.
+        """Yield where documents begin in the mixture, some blocks at a time, in order.
 
-        A block goes on where the last block of its store ended, which stands somewhere else: nothing before it in the
-        mixture is its context.
+        A document begins where one of a store does, and with every block: what stands before a block in the mixture is
+        no context of it.
 
         Args:
-            offsets: Of each store, where its documents begin, and the end of the last one.
+            offsets: where the documents of each store begin, and the end of the last one.
         """
-        num_blocks = len(self) // self.block
-        at_once = min(PERIOD, max(1, MAX_TOKENS_AT_ONCE // self.block))
-        for begin in range(0, num_blocks, PERIOD):
-            for first in range(begin, min(begin + PERIOD, num_blocks), at_once):
-                yield self._documents_in(offsets, range(first, min(first + at_once, begin + PERIOD, num_blocks)))
-
-    def _documents_in(self, offsets: Sequence[Int[np.ndarray, " offsets"]], blocks: range) -> Int[np.ndarray, " n"]:
-        """Where documents begin in blocks of one period."""
-        period, within = divmod(blocks.start, PERIOD)
-        owners, ranks = (each[within : within + len(blocks)] for each in self.order(period))
-        found = [np.array(blocks) * self.block]
-        for number, count in enumerate(self.counts.tolist()):
-            own = np.flatnonzero(owners == number)
-            if not len(own):
-                continue
-            before = int(ranks[own[0]])
-            # A store's blocks of a period stand in it one behind the other.
-            assert np.array_equal(ranks[own], before + np.arange(len(own)))
-            begin = (period * count + before) * self.block
-            places = _starts(offsets[number], begin, begin + len(own) * self.block) - begin
-            found.append((blocks.start + own[places // self.block]) * self.block + places % self.block)
-        return np.unique(np.concatenate(found))
-
-    def order(self, period: int) -> tuple[np.ndarray, np.ndarray]:
-        """The store of each block of a period, and how many blocks of that store stand before it in the period."""
-        if period not in self._orders:
-            if len(self._orders) == KEPT_PERIODS:
-                self._orders.clear()
-            self._orders[period] = self._draw(period)
-        return self._orders[period]
-
-    def _draw(self, period: int) -> tuple[np.ndarray, np.ndarray]:
-        draws = mixed(mixed(np.zeros(1, dtype=np.uint64), np.array([period])), np.arange(PERIOD))
-        owners = np.repeat(np.arange(len(self.counts)), self.counts)[np.argsort(draws, kind="stable")]
-        ranks = np.empty(PERIOD, dtype=np.int16)
-        for number, count in enumerate(self.counts.tolist()):
-            ranks[owners == number] = np.arange(count)
-        return owners.astype(np.int16), ranks
-
-    def _last_needed(self) -> int:
-        """Blocks up to the one with which the last store was read whole."""
-        most = 0
-        for number, size in enumerate(self._sizes.tolist()):
-            period, rank = divmod(-(-size // self.block) - 1, int(self.counts[number]))
-            owners, ranks = self.order(period)
-            within = int(np.flatnonzero((owners == number) & (ranks == rank))[0])
-            most = max(most, period * PERIOD + within + 1)
-        return most
+        at_once = max(1, MAX_TOKENS_AT_ONCE // self.block)
+        for first in range(0, len(self._owners), at_once):
+            owners = self._owners[first : first + at_once]
+            found = [(first + np.arange(len(owners))) * self.block]
+            for number in np.unique(owners).tolist():
+                own = first + np.flatnonzero(owners == number)
+                begin = int(self._ranks[own[0]]) * self.block
+                places = _starts(offsets[number], begin, begin + len(own) * self.block) - begin
+                found.append(own[places // self.block] * self.block + places % self.block)
+            yield np.unique(np.concatenate(found))
 
 
 def mix_stores(stores: Sequence[TokenStore], weights: Sequence[float], block: int) -> TokenStore:
@@ -143,7 +116,7 @@ def mix_stores(stores: Sequence[TokenStore], weights: Sequence[float], block: in
         block: Tokens of a store that stand together.
 
     Raises:
-        UserError: The tokenizers differ, or the weights cannot be kept.
+        UserError: The tokenizers differ, or an epoch has too many blocks.
     """
     first = stores[0]
     for store in stores:
@@ -154,9 +127,10 @@ def mix_stores(stores: Sequence[TokenStore], weights: Sequence[float], block: in
             )
         if "train" not in store.splits:
             raise UserError(f"data.mix: {store.path} has no train split")
+    if not 2 <= len(stores) <= MAX_STORES:
+        raise UserError(f"data.mix: expected 2 to {MAX_STORES} stores, found {len(stores)}")
     _check_distinct(stores)
-    counts = _counts(weights, [str(store.path) for store in stores])
-    tokens = Mixture([_tokens_of(store.splits["train"]) for store in stores], counts, block)
+    tokens = Mixture([_tokens_of(store.splits["train"]) for store in stores], weights, block)
     splits: dict[Split, Corpus] = {"train": _mixed_corpus(stores, tokens)}
     for split in SPLITS[1:]:
         having = {store.splits[split].hash: store.splits[split] for store in stores if split in store.splits}
@@ -164,8 +138,8 @@ def mix_stores(stores: Sequence[TokenStore], weights: Sequence[float], block: in
             splits[split] = _joined(list(having.values()), first.tokenizer.vocab_size)
     hash = _hash([splits[split].hash for split in splits])
     remarks = []
-    for store, count, times in zip(stores, counts, tokens.shares(), strict=True):
-        share = f"{count / PERIOD:.1%} of the tokens are of {store.path}"
+    for store, count, times in zip(stores, tokens.counts, tokens.shares(), strict=True):
+        share = f"{count / tokens.counts.sum():.1%} of the tokens are of {store.path}"
         remarks.append(f"data.mix: {share}, read {times:.2f} times an epoch")
     return TokenStore(first.path, first.tokenizer, hash, splits, tuple(remarks))
 
@@ -181,30 +155,10 @@ def _check_distinct(stores: Sequence[TokenStore]) -> None:
             )
 
 
-def _counts(weights: Sequence[float], names: Sequence[str]) -> list[int]:
-    """Blocks of each store in a period: at least one, PERIOD in all, as near to the weights as whole blocks are."""
-    if not 2 <= len(weights) <= MAX_STORES:
-        raise UserError(f"data.mix: expected 2 to {MAX_STORES} stores, found {len(weights)}")
-    wanted = np.array(weights) / sum(weights) * PERIOD
-    least = int(wanted.argmin())
-    if wanted[least] < 1:
-        raise UserError(
-            f"data.mix: {names[least]}:{weights[least]:g} is less than 1 / {PERIOD} of all weights, the least that is "
-            "kept; give it more, or leave it out"
-        )
-    counts = np.maximum(np.floor(wanted), 1).astype(int)
-    while counts.sum() != PERIOD:  # one block more, or less, where it is missed most
-        more = counts.sum() < PERIOD
-        lack = np.where(counts > 1, wanted - counts, np.inf)
-        place = np.argmax(wanted - counts) if more else np.argmin(lack)
-        counts[place] += 1 if more else -1
-    return counts.tolist()
-
-
 def _mixed_corpus(stores: Sequence[TokenStore], tokens: Mixture) -> Corpus:
     """The mixture of train; where its documents begin is written into the cache once, and mapped into memory."""
     corpora = [store.splits["train"] for store in stores]
-    hash = _hash([*(corpus.hash for corpus in corpora), tokens.counts.tolist(), tokens.block, PERIOD])
+    hash = _hash([*(corpus.hash for corpus in corpora), tokens.counts.tolist(), tokens.block, FORMAT])
 
     def write(folder: Path) -> None:
         with durable(folder / "documents.bin") as file:

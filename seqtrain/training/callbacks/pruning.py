@@ -11,7 +11,6 @@ from seqtrain.distributed import ranks
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps import study
 from seqtrain.sweeps.folder import Sweep, member_of
-from seqtrain.sweeps.pruning_start import first_step
 from seqtrain.training.learner import Learner
 from seqtrain.training.loggers.base import say
 
@@ -41,7 +40,8 @@ class Pruning(Callback):
             after_pruning: The run has ended as pruned, and a person trains it on nevertheless.
         """
         self.run = run
-        self.first_step = first_step(warmup)
+        # Before one step at the full rate a trial has shown nothing of that rate.
+        self.first_step = warmup + 1 if warmup else 0
         self.after_pruning = after_pruning
         self.reason = ""  # why the training ended; empty as long as it goes on
         self._trial: optuna.trial.Trial | None = None

@@ -16,7 +16,7 @@ function picturesNote(runs, counts, maps) {
   if (counts.length && counts.length < runs.length) words.push(`${runs.length - counts.length} of ${counted(runs.length, "ticked run")} kept no confusion counts.`);
   if (maps.length) words.push("Attention: the first example of validation, with the weights of the end of training.");
   else words.push("No ticked run drew its attention (models that attend do at the end of training, with callbacks=default).");
-  words.push("seqtrain predict RUN 'a text' --attention look.html makes a page to explore, of any text.");
+  words.push("seqtrain predict RUN 'a text' --attention look.png draws that of any text.");
   return words.join(" ");
 }
 
