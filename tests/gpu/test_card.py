@@ -9,12 +9,12 @@ import sys
 import pytest
 import torch
 
+from benchmarks import bench_gpu
 from seqtrain.config import check, preflight
 from seqtrain.errors import UserError
 from seqtrain.training.cost import count
 from seqtrain.training.meta import on_meta
 from seqtrain.training.model_and_task import make_model, make_task
-from tests import bench_gpu
 from tests.conftest import REPOSITORY
 
 
