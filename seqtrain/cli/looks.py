@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from seqtrain.errors import UserError
-from seqtrain.runs.evaluations import EVALUATIONS, Evaluation, Kept, keep, kept, ordinal
+from seqtrain.runs.evaluations import EVALUATIONS, Evaluation, Kept, keep, kept
 from seqtrain.runs.git_commit import commit
 
-SPENT = "what is chosen after a look at test is no longer measured by it"
+SPENT = "a choice made after the first time is no longer measured by it"
 
 
 def kept_in_run(result: dict[str, Any], batch_size: int | None) -> tuple[dict[str, Any], list[str]]:
@@ -55,7 +55,10 @@ def kept_in_run(result: dict[str, Any], batch_size: int | None) -> tuple[dict[st
     # Counted from the file and not from memory: looks of other days and people are looks, too.
     test_set = evaluation.test_set
     look = before.looks(test_set=test_set) + 1
-    lines = [_look_words(look, before, test_set)]
+    name = "test split" if test_set is None else f"test set {test_set}"
+    lines = [f"{name} evaluated {look} time{'s' * (look > 1)}"]
+    if look > 1:
+        lines[0] += f" (first on {before.of('test', test_set)[0].date[:10]}): {SPENT}"
     if before.unreadable:
         lines.append(
             f"{run / EVALUATIONS}: {before.unreadable} lines are torn or not what evaluate writes: they do not count"
@@ -65,13 +68,3 @@ def kept_in_run(result: dict[str, Any], batch_size: int | None) -> tuple[dict[st
             f"nothing was kept in {run} ({reason}): the look will not be counted, and compare will not know its figures"
         )
     return {**result, "look": look, "kept": not reason}, lines
-
-
-def _look_words(look: int, before: Kept, test_set: str | None) -> str:
-    """Which look at test this is, and, of a later one, what that means."""
-    what = "test" if test_set is None else f"test set {test_set}"
-    words = f"this is the {ordinal(look)} look at {what} of this run"
-    if look == 1:
-        return words
-    first = before.of("test", test_set)[0]
-    return f"{words} (the first was on {first.date[:10]}): {SPENT}"

@@ -1,4 +1,4 @@
-"""`seqtrain sync`: sends what runs have recorded to W&B, MLflow or TensorBoard, and nothing twice."""
+"""`seqtrain sync`: replay what runs have recorded into a new run of W&B, MLflow or TensorBoard."""
 
 from __future__ import annotations
 
@@ -38,33 +38,20 @@ NAMES = {"mlflow": "MLflow", "tensorboard": "TensorBoard"}
 
 @dataclass(frozen=True)
 class Sent:
-    """What of a run was not there yet."""
+    """How much was sent of a run."""
 
     records: int
     samples: int
     plots: int
-
-    def words(self) -> str:
-        """For a person."""
-        counts = asdict(self)
-        if not any(counts.values()):
-            return "nothing new"
-        return ", ".join(_count(number, name) for name, number in counts.items())
-
-
-def _count(number: int, name: str) -> str:
-    if number == 1:
-        name = name.removesuffix("s")
-    return f"{number:,} {name}"
 
 
 def main(argv: list[str]) -> int:
     """The command."""
     parser = Parser(
         "sync",
-        "Send what a run, or every run of a sweep, has recorded to W&B, MLflow or TensorBoard: metrics.jsonl as it\n"
-        "stands, samples, plots, config and summary. What is there already is not sent again. Where a run went while\n"
-        "it trained is asked of its own config, but for the address of an MLflow server, which only you give.",
+        "Replay what a run, or every run of a sweep, has recorded into a new run of W&B, MLflow or TensorBoard:\n"
+        "metrics.jsonl as it stands, samples, plots, config and summary. A run that was offline is sent by W&B's own\n"
+        "`wandb sync`. Project and entity are those of the run's config; you give the address of an MLflow server.",
         "seqtrain sync outputs/2026-11-21_02-04-00_sweep --to wandb",
     )
     parser.add_argument("paths", nargs="+", metavar="RUN|SWEEP", type=Path)
@@ -129,32 +116,27 @@ def _sync(run: Run, options: argparse.Namespace, destination: str) -> int:
     if options.json:
         print(json.dumps({"run": str(run.path), "to": destination, **asdict(sent)}), flush=True)
     else:
-        print(f"{run.path}: {sent.words()} to {destination}", flush=True)
+        counts = ", ".join(f"{name} {number:,}" for name, number in asdict(sent).items())
+        print(f"{run.path} to {destination}: {counts}", flush=True)
     return 0
 
 
 def _send(run: Run, options: argparse.Namespace) -> Sent | None:
-    """Sends what of the run is missing there; None where that failed."""
+    """Replay the run into a new one there. Return None where that failed."""
     from seqtrain.training.callbacks.record import point
-    from seqtrain.training.loggers.wandb_files import leave_out
 
     run = Run.open(run.path)
     run.claim()
     try:
         run_logger = _make_logger(run, options)
         run_logger.trouble = f"error: {run.path}: not sent, {run_logger.label} failed"
+        run_logger.begin_anew()
         # Its place identifies a record: a step may be recorded twice, by training and by validation.
         records = [{**point(record), "record": place} for place, record in run.standing() if "step" in record]
-        missing = run_logger.missing(records)
-        samples = _send_records(run_logger, run, missing)
-        # Plots are drawn from records: without a new one they are there already.
-        plots = _send_plots(run_logger, run, records[-1]["step"]) if missing else 0
+        samples = _send_records(run_logger, run, records)
+        plots = _send_plots(run_logger, run, records[-1]["step"]) if records else 0
         run_logger.end(run.summary)
-        if run_logger.broken:
-            return None
-        if options.to == "wandb" and options.mode == "online":  # what an offline run left is there now
-            leave_out(run.path)
-        return Sent(len(missing), samples, plots)
+        return None if run_logger.broken else Sent(len(records), samples, plots)
     finally:
         run.close()
 

@@ -32,7 +32,6 @@ FILES = {
     "code.diff": 1 << 19,
     "train.sketch": 1 << 18,
     "wandb_id": 1 << 10,
-    "wandb_sent": 1 << 10,
     "mlflow_id": 1 << 10,
     ".lock": 1 << 10,
 }

@@ -21,7 +21,6 @@ SPLITS = ("train", "validation", "test")
 WeightsOf = Literal["best", "last"]  # the checkpoint that was measured
 HASH = re.compile(r"[0-9a-f]{32}")
 COMMIT = re.compile(r"[0-9a-f]{40,64}[+?]?")
-ENDINGS = {1: "st", 2: "nd", 3: "rd"}
 
 
 @dataclass(frozen=True)
@@ -110,13 +109,6 @@ def kept(run: Path) -> Kept:
             else:
                 found.append(evaluation)
     return Kept(tuple(found), unreadable)
-
-
-def ordinal(number: int) -> str:
-    """1st, 2nd, 3rd, 4th, ..."""
-    if number % 100 in (11, 12, 13):
-        return f"{number}th"
-    return f"{number}{ENDINGS.get(number % 10, 'th')}"
 
 
 def _evaluation(record: Mapping[str, Any]) -> Evaluation | None:

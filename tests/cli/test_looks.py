@@ -34,16 +34,16 @@ def test_each_look_at_test_is_kept_and_evaluate_says_which_one_it_is(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     evaluate(run, "--split", "test")
-    assert "this is the 1st look at test of this run\n" in capsys.readouterr().err
+    assert "test split evaluated 1 time\n" in capsys.readouterr().err
     evaluate(run, "--split", "test")
     day = kept(run).evaluations[0].date[:10]
-    later = f"look at test of this run (the first was on {day}): what is chosen after a look at test is no longer"
-    assert f"this is the 2nd {later}" in capsys.readouterr().err
+    later = f"times (first on {day}): a choice made after the first time is no longer measured by it"
+    assert f"test split evaluated 2 {later}" in capsys.readouterr().err
     evaluate(run, "--split", "test", "--json", "--batch-size", "1")
     out, err = capsys.readouterr()
     answer = json.loads(out)
     assert (answer["look"], answer["kept"]) == (3, True)
-    assert f"this is the 3rd {later}" in err
+    assert f"test split evaluated 3 {later}" in err
     first, _, third = kept(run).evaluations
     assert third.metrics == answer["metrics"] == pytest.approx(first.metrics)
     assert (third.split, third.checkpoint, third.hash) == ("test", "last", answer["hash"])
@@ -98,8 +98,8 @@ def test_each_named_test_set_is_kept_and_counted_by_its_name(
     run = labelled(tmp_path, f"data.test_paths={{news: {tmp_path}/news.tsv, films: {tmp_path}/films.tsv}}")
     evaluate(run, "--split", "test")
     err = capsys.readouterr().err
-    assert "the 1st look at test set news of this run" in err
-    assert "the 1st look at test set films of this run" in err
+    assert "test set news evaluated 1 time" in err
+    assert "test set films evaluated 1 time" in err
     found = kept(run)
     assert [one.test_set for one in found.evaluations] == ["news", "films"]
     assert found.looks() == 0

@@ -1,4 +1,4 @@
-"""Laws of `seqtrain sync`: what stands in metrics.jsonl arrives, once, whatever was there before."""
+"""Laws of `seqtrain sync`: what stands in metrics.jsonl arrives, as a new run each time."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def _sync(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.long
-def test_a_run_is_replayed_into_wandb_s_offline_file_once(tmp_path: Path, capsys) -> None:
+def test_a_run_is_replayed_into_a_new_run_of_wandb_each_time(tmp_path: Path, capsys) -> None:
     run = _run(tmp_path / "run")
     said = _sync(str(run.path), "--entity", "us", capsys=capsys)
-    assert said == f"{run.path}: 5 records, 2 samples, 1 plot to W&B offline\n"
+    assert said == f"{run.path} to W&B offline: records 5, samples 2, plots 1\n"
     (path,) = wandb_tools.files(run.path)
     found = wandb_tools.read_file(path)
     points = found.points()
@@ -85,12 +85,12 @@ def test_a_run_is_replayed_into_wandb_s_offline_file_once(tmp_path: Path, capsys
     expected = {"name": "run", "project": "mine", "tags": ["LSTM", "first"], "job_type": "train"}
     assert expected.items() <= found.about.items()
     assert (found.axis, found.exit_code, found.summary["status"]) == ("seconds", 0, "finished")
-    assert _sync(str(run.path), capsys=capsys) == f"{run.path}: nothing new to W&B offline\n"
-    assert wandb_tools.files(run.path) == [path]
-    run.append(_record(5, **{"train/loss": 0.1}))
-    run.close()
-    assert _sync(str(run.path), capsys=capsys) == f"{run.path}: 1 record, 0 samples, 1 plot to W&B offline\n"
-    assert [point["record"] for point in wandb_tools.read_file(wandb_tools.files(run.path)[1]).points()] == [8]
+    _sync(str(run.path), capsys=capsys)
+    (other,) = set(wandb_tools.files(run.path)) - {path}
+    again = wandb_tools.read_file(other)
+    assert again.about["id"] != found.about["id"]
+    assert again.rows[0]["_step"] == 0
+    assert [point["record"] for point in again.points()] == [1, 2, 5, 6, 7]
 
 
 def test_tensorboard_shows_the_numbers_of_every_run_of_a_sweep_once(tmp_path: Path, capsys) -> None:
@@ -112,11 +112,11 @@ def test_tensorboard_shows_the_numbers_of_every_run_of_a_sweep_once(tmp_path: Pa
 def test_what_cannot_be_sent_is_one_line_and_the_others_are_sent(tmp_path: Path, capsys) -> None:
     sweep = Sweep.create(tmp_path / "sweep", Asked(overrides=()))
     runs = [_run(sweep.plan(number, [], str(number)).path) for number in range(3)]
-    (runs[0].path / "wandb_id").write_text("../../elsewhere")
+    (runs[0].path / "plots" / "learning_curve.png").write_bytes(b"no picture")
     (runs[1].path / "config.yaml").write_text("a: &x 1\nb: *x\n")
     assert sync.main([str(sweep.path)]) == 2
     out, err = capsys.readouterr()
-    assert out == f"{runs[2].path}: 5 records, 2 samples, 1 plot to W&B offline\n"
+    assert out == f"{runs[2].path} to W&B offline: records 5, samples 2, plots 1\n"
     assert [line[:5] for line in err.splitlines()] == ["error"] * 2
     assert err.startswith(f"error: {runs[0].path}: not sent, W&B failed: ")
 
@@ -168,36 +168,37 @@ def test_a_stranger_s_run_names_no_server_and_no_nonsense(tmp_path: Path, monkey
 
 
 @pytest.mark.long
-def test_online_the_host_says_what_it_lacks(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_online_a_run_that_is_sent_twice_is_two_runs(tmp_path: Path, monkeypatch, capsys) -> None:
     run = _run(tmp_path / "run")
     wandb.teardown()
     with wandb_tools.host() as server:
         for name, value in wandb_tools.environment(server).items():
             monkeypatch.setenv(name, value)
         said = _sync(str(run.path), capsys=capsys)
-        assert said == f"{run.path}: 5 records, 2 samples, 1 plot to W&B online\n"
-        (found,) = server.runs.values()
-        assert [point["record"] for point in found.points()] == [1, 2, 5, 6, 7]
-        rows = found.rows
-        assert _sync(str(run.path), capsys=capsys) == f"{run.path}: nothing new to W&B online\n"
-        assert found.rows == rows
+        assert said == f"{run.path} to W&B online: records 5, samples 2, plots 1\n"
         run.append(_record(5, **{"train/loss": 0.1}))
         run.close()
         _sync(str(run.path), capsys=capsys)
-        assert [point["record"] for point in found.points()] == [1, 2, 5, 6, 7, 8]
-        assert found.summary["train/loss"] == {"min": 0.1, "last": 0.1}
-        steps = [row["_step"] for row in found.rows]
+        first, second = server.runs.values()
+        assert [point["record"] for point in first.points()] == [1, 2, 5, 6, 7]
+        assert [point["record"] for point in second.points()] == [1, 2, 5, 6, 7, 8]
+        assert second.summary["train/loss"] == {"min": 0.1, "last": 0.1}
+        steps = [row["_step"] for row in second.rows]
         assert steps == sorted(set(steps))
     wandb.teardown()
 
 
 @pytest.mark.long
-def test_mlflow_shows_the_numbers_of_a_run_once(tmp_path: Path, capsys) -> None:
+def test_mlflow_shows_the_numbers_of_a_run(tmp_path: Path, capsys) -> None:
     client_of = pytest.importorskip("mlflow").MlflowClient
     pytest.importorskip("sqlalchemy")
     run = _run(tmp_path / "run")
-    assert _sync(str(run.path), "--to", "mlflow", capsys=capsys).endswith("5 records, 2 samples, 1 plot to MLflow\n")
-    assert _sync(str(run.path), "--to", "mlflow", capsys=capsys).endswith("nothing new to MLflow\n")
+    identities = set()
+    for _ in range(2):
+        said = _sync(str(run.path), "--to", "mlflow", capsys=capsys)
+        assert said.endswith("to MLflow: records 5, samples 2, plots 1\n")
+        identities.add((run.path / "mlflow_id").read_text())
+    assert len(identities) == 2
     client = client_of(f"sqlite:///{tmp_path / 'mlflow.db'}")
     identity = (run.path / "mlflow_id").read_text()
     for name in ("train/loss", "validation/loss", "tokens"):

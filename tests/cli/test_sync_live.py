@@ -20,7 +20,7 @@ OPTIONS = (
     *("trainer.max_steps=6", "trainer.validate_every=3", "trainer.log_every=2", "callbacks=default"),
     *("logger=[wandb,tensorboard,mlflow]", "logger.wandb.log_model=true", "logger.mlflow.log_model=true"),
 )
-OF_LOGGERS = ("wandb", "wandb_id", "wandb_sent", "tensorboard", "mlflow_id")
+OF_LOGGERS = ("wandb", "wandb_id", "tensorboard", "mlflow_id")
 
 pytestmark = pytest.mark.long
 

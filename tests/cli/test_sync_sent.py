@@ -11,23 +11,18 @@ from seqtrain.cli import sync
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps.folder import Asked, Sweep
-from seqtrain.training.loggers import wandb_logger
 from seqtrain.training.loggers.base import Record, RunLogger
 from tests.support.pictures import PNG
 
 
 class Taken(RunLogger):
-    """Takes everything that it does not have, which is what comes after `known` records."""
+    """Takes everything."""
 
-    def __init__(self, directory: Path, known: int = 0) -> None:
+    def __init__(self, directory: Path) -> None:
         super().__init__("the test", directory)
-        self.known = known
         self.records: list[Record] = []
         self.others: list[tuple[str, int]] = []
         self.figures: dict[str, Any] = {}
-
-    def _missing(self, records: list[Record]) -> list[Record]:
-        return records[self.known :]
 
     def _metrics(self, metrics: Record, step: int) -> None:
         self.records.append(metrics)
@@ -56,9 +51,9 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
-def taken(run: Run, monkeypatch: pytest.MonkeyPatch, *words: str, known: int = 0) -> Taken:
-    """What arrives where so many of the records are known."""
-    run_logger = Taken(run.path, known)
+def taken(run: Run, monkeypatch: pytest.MonkeyPatch, *words: str) -> Taken:
+    """What arrives."""
+    run_logger = Taken(run.path)
     monkeypatch.setattr(sync, "_make_logger", lambda run, options: run_logger)
     assert sync.main([str(run.path), *words]) == 0
     return run_logger
@@ -71,23 +66,6 @@ def test_what_has_no_step_is_no_point_and_the_others_keep_their_places(run: Run,
     ]
     assert run_logger.others == [("once", 1), ("curve", 2)]
     assert run_logger.figures == {"status": "finished", "steps": 2}
-
-
-@pytest.mark.parametrize(("known", "others"), [(1, [("curve", 2)]), (2, [])])
-def test_samples_and_plots_go_with_the_records_that_are_new(run: Run, monkeypatch, known: int, others: Any) -> None:
-    assert taken(run, monkeypatch, "--to", "tensorboard", known=known).others == others
-
-
-@pytest.mark.parametrize(("mode", "left_out"), [("online", True), ("offline", False)])
-def test_what_was_sent_online_is_nothing_that_wandb_sync_would_send_once_more(
-    run: Run, monkeypatch, mode: str, left_out: bool
-) -> None:
-    monkeypatch.setattr(wandb_logger, "wandb_problem", lambda: None)
-    home = run.path / "wandb" / "offline-run-1"
-    home.mkdir(parents=True)
-    (home / "run-1.wandb").touch()
-    taken(run, monkeypatch, "--mode", mode)
-    assert (home / "run-1.wandb.synced").exists() == left_out
 
 
 def test_where_wandb_is_disabled_nothing_is_said_to_have_been_sent(run: Run, monkeypatch) -> None:

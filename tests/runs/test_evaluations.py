@@ -12,7 +12,7 @@ import pytest
 
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
-from seqtrain.runs.evaluations import EVALUATIONS, Evaluation, keep, kept, ordinal
+from seqtrain.runs.evaluations import EVALUATIONS, Evaluation, keep, kept
 from tests.support import fake_runs
 
 ONE = Evaluation(
@@ -113,9 +113,3 @@ def test_a_file_that_a_stranger_laid_there_hangs_nothing_and_leads_nowhere(tmp_p
         with pytest.raises(UserError):
             keep(run, ONE)
         assert (tmp_path / "outside").read_text() == '{"secret": 1}'
-
-
-def test_numbers_are_counted_in_words() -> None:
-    assert list(map(ordinal, (1, 2, 3, 4, 11, 12, 13, 21, 22, 103, 111))) == (
-        ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "22nd", "103rd", "111th"]
-    )

@@ -42,20 +42,6 @@ def run_logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WandbRunLogge
     return made
 
 
-@pytest.mark.parametrize(
-    ("left", "missing"),
-    [({}, [1, 2, 3]), ({"wandb/offline-run-1/x": ""}, []), ({"wandb/run-1/x": "", "wandb_sent": "2 5\n"}, [3])],
-)
-def test_offline_what_wandb_s_files_may_hold_already_is_not_written_once_more(
-    run_logger: WandbRunLogger, left: dict[str, str], missing: list[int]
-) -> None:
-    for place, content in left.items():
-        path = Path(run_logger.save_dir) / place
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-    assert [record["record"] for record in run_logger.missing(RECORDS)] == missing
-
-
 def test_a_figure_that_is_no_number_is_neither_best_nor_last(run_logger: WandbRunLogger) -> None:
     assert run_logger._extremes() == {
         "validation/loss": {"min": 1.0, "last": 3.0},

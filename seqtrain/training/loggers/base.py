@@ -117,11 +117,9 @@ class RunLogger(Logger):
         figures = {name: known[name] for name in SHOWN_IN_SUMMARY if name in known}
         self._send(lambda: self._end(figures), seconds=MAX_CALL_SECONDS + self.model_seconds)
 
-    def missing(self, records: list[Record]) -> list[Record]:
-        """What of these records the logger does not have yet, with `step` and `record` of each."""
-        missing: list[Record] = []
-        self._send(lambda: missing.extend(self._missing(records)))
-        return missing
+    def begin_anew(self) -> None:
+        """Leave the record of earlier attempts as it is: what is logged from here on makes a new one."""
+        self._send(self._forget)
 
     def _send(self, action: Callable[[], None], seconds: float | None = None) -> None:
         if self.broken:
@@ -131,8 +129,8 @@ class RunLogger(Logger):
             self.broken = True
             say(f"{self.trouble}: {' '.join(str(error).split())}")
 
-    def _missing(self, records: list[Record]) -> list[Record]:
-        return records
+    def _forget(self) -> None:
+        """Remove the files by which the logger would go on with its record."""
 
     @property
     def model_seconds(self) -> float:

@@ -102,17 +102,8 @@ class MLflowRunLogger(RunLogger):
         start = _milliseconds(_began(self._directory))
         return client.create_run(number, start_time=start, tags=tags, run_name=name).info.run_id
 
-    def _missing(self, records: list[Record]) -> list[Record]:
-        client = self._open()
-        known: dict[str, set[int]] = {}  # steps by metric
-        for name in set().union(*records).difference(NO_METRICS):
-            known[name] = {point.step for point in client.get_metric_history(self._id, name)}
-        missing = []
-        for record in records:
-            kept = [name for name in record if name in NO_METRICS or record["step"] not in known[name]]
-            if not set(kept).issubset(NO_METRICS):
-                missing.append({name: record[name] for name in kept})
-        return missing
+    def _forget(self) -> None:
+        (self._directory / _identity_name(self._uri)).unlink(missing_ok=True)
 
     def _metrics(self, metrics: Record, step: int) -> None:
         from mlflow.entities import Metric  # type: ignore[import-not-found]

@@ -41,11 +41,10 @@ class TensorBoardRunLogger(RunLogger):
             self._writer.add_text("config", _preformatted(_yaml(self._config)), step, self._time)
         return self._writer
 
-    def _missing(self, records: list[Record]) -> list[Record]:
-        """All: the folder is written anew, as event files can only grow."""
+    def _forget(self) -> None:
+        """Remove the event files: they can only grow."""
         for path in self._folder.glob("events.out.tfevents.*"):
             path.unlink()
-        return records
 
     def _metrics(self, metrics: Record, step: int) -> None:
         writer = self._open(step)

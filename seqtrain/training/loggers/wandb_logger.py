@@ -36,10 +36,10 @@ from seqtrain.training.loggers.base import (
     went_well,
 )
 from seqtrain.training.loggers.model import has_best
-from seqtrain.training.loggers.wandb_files import rows_before, sent_before, write_sent
 
 Mode = Literal["online", "offline", "disabled"]
 Axis = Literal["tokens", "steps", "seconds", "flops"]
+IDENTITY = "wandb_id"  # a file of the run
 MAX_START_SECONDS = 10.0  # that W&B may take to begin online
 MAX_FINISH_SECONDS = 15.0  # and to send the rest at the end
 
@@ -60,7 +60,6 @@ class WandbRunLogger(RunLogger):
         self._flops_per_token: float | None = None
         self._summary = Summary()  # of the run, once it is open
         self._known: set[str] = set()  # metrics whose direction W&B knows
-        self._newest = 0  # record that was sent, by its place in metrics.jsonl
 
     @property
     def mode(self) -> Mode:
@@ -78,7 +77,7 @@ class WandbRunLogger(RunLogger):
         if self._run is None:
             summary = Run(self._directory).summary
             self._flops_per_token, self._summary = summary.flops_per_token, summary
-            before = rows_before(self._directory)
+            before = self._rows_before()
             self._run = self._begin()
             entity = self._options["entity"]
             if self._mode == "online" and entity:  # its config may be a stranger's
@@ -89,6 +88,16 @@ class WandbRunLogger(RunLogger):
                 self._run.define_metric(name, hidden=True)
             self._run.define_metric("*", step_metric=self._axis)
         return self._run
+
+    def _rows_before(self) -> int:
+        """Return at least the number of rows that earlier attempts have sent: W&B counts on from there.
+
+        Each record is a row, and so is each text, table and picture.
+        """
+        if not (self._directory / IDENTITY).exists():
+            return 0
+        media = sum(1 for path in self._directory.glob("wandb/*run-*/files/media/**/*") if path.is_file())
+        return media + sum(1 for _ in Run(self._directory).records())
 
     def _begin(self) -> Any:
         package = trusted_wandb()
@@ -129,23 +138,16 @@ class WandbRunLogger(RunLogger):
         So are the keys that the agent has set, `model` or `model.dim`: they go beside those of ours.
         """
         agent = os.environ.get("WANDB_RUN_ID") if "WANDB_SWEEP_ID" in os.environ else None
-        identity = load_or_make_identity(self._directory / "wandb_id", lambda: agent or secrets.token_hex(4))
+        identity = load_or_make_identity(self._directory / IDENTITY, lambda: agent or secrets.token_hex(4))
         if agent is None:
             return {**self._options, "id": identity}
         return {**self._options, "project": None, "entity": None}
 
-    def _missing(self, records: list[Record]) -> list[Record]:
-        """Online W&B's host knows what it has; offline a file does, and nothing is begun that would hold no record."""
-        newest = sent_before(self._directory)[0]
-        if self._mode == "online":
-            run = self._open()
-            if self._mode == "online":  # opening it may have failed, and gone offline
-                newest = run.summary.get("record", 0)
-        return [record for record in records if record["record"] > newest]
+    def _forget(self) -> None:
+        (self._directory / IDENTITY).unlink(missing_ok=True)
 
     def _metrics(self, metrics: Record, step: int) -> None:
         run = self._open()
-        self._newest = metrics.get("record", self._newest)
         for name in metrics.keys() - self._known:
             better = direction(name, self._summary)
             if better:
@@ -199,15 +201,13 @@ class WandbRunLogger(RunLogger):
 
             log_model(self._run, self._directory, figures)
         self._run.summary.update({**figures, **self._extremes()})
-        rows, start = self._run.step, time.monotonic()
+        start = time.monotonic()
         self._run.finish(exit_code=int(not went_well(figures)))
         self._run = None
         limit = MAX_FINISH_SECONDS + self.model_seconds
         if self._mode == "online" and time.monotonic() - start >= limit:
             again = pasted("seqtrain", "sync", Path(self._directory))
-            say(f"W&B: no answer for {limit:g} s; `{again}` sends what is missing there")
-        if self._newest:
-            write_sent(self._directory, self._newest, rows)
+            say(f"W&B: no answer for {limit:g} s; `{again}` sends all of it as a new run")
 
     def _extremes(self) -> dict[str, dict[str, float]]:
         """Best and last of each metric over all attempts: W&B itself knows those of this one alone."""
