@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
 
 from seqtrain.cli.arguments import say
 from seqtrain.cli.leak_check import check_leaks, say_leaks_unknown
@@ -16,9 +18,6 @@ from seqtrain.runs.identity import LIMITS, decisive, shown
 from seqtrain.runs.summary import Summary
 from seqtrain.training.data import make_data
 from seqtrain.training.splits import Data
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
 
 def read_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Path | None) -> Data:
@@ -65,8 +64,6 @@ def read_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Path |
 
 def _check_same_on_all(config: DictConfig, hashes: dict[str, str]) -> None:
     """Raise UserError where another process of the run has other options or data than the first."""
-    from omegaconf import OmegaConf
-
     plain: Any = OmegaConf.to_container(config, resolve=True)  # what the environment of each process says
     own = decisive(plain) | {f"trainer.{name}": plain["trainer"][name] for name in LIMITS}
     own |= {f"the hash of {name}": value for name, value in hashes.items()}

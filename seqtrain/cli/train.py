@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf/ is mapped in by pyproject.toml
 from seqtrain.cli import folds, sweep
 from seqtrain.cli.arguments import Parser, finish
 from seqtrain.cli.dry_run import dry_run, print_cost
@@ -72,7 +73,6 @@ def main(argv: list[str]) -> int:
 
 def _choices() -> Iterator[str]:
     """Yield every group with its choices, and the first words of the comment on top of the file of each."""
-    from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf/ is mapped in by pyproject.toml
 
     for group in (*GROUPS, "trainer", *ENTRIES, *GLOBAL, "sweep"):
         yield f"  {group}="

@@ -101,7 +101,9 @@ def test_the_checkpoint_that_was_asked_for_is_measured(tmp_path: Path) -> None:
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_accuracy_and_loss_of_labels_are_those_of_the_answers(split: str, tmp_path: Path) -> None:
     paths = table(tmp_path, ("text", "label"), LABELLED)
-    run = small(tmp_path, "task=sentiment", "model=gru", "tokenizer=char", "data=labelled", *paths)
+    run = small(
+        tmp_path, "task=sentiment", "model=gru", "tokenizer=char", "data=labelled", *paths, "data.batch_tokens=256"
+    )
     texts, labels = zip(*LABELLED[split], strict=True)
     answers = seqtrain.load(run).classify(texts)
     right = [answer["label"] == label for answer, label in zip(answers, labels, strict=True)]

@@ -104,10 +104,10 @@ def test_a_secret_of_a_logger_is_in_no_file_of_the_run_and_the_run_is_resumed(
     seqtrain: Seqtrain, tmp_path: Path
 ) -> None:
     environment = user.package(corpus(tmp_path)) | {"MY_KEY": "hidden-3"}
-    mine = ("+logger.mine._target_=my_package.logs.Mine", "+logger.mine.uri=http://me:hidden-1@host/x")
+    mine = ("logger=mine", "logger.mine.uri=http://me:hidden-1@host/x")
     args = (*TRAIN, *user.TRUST, *user.OPTIONS, *mine, "trainer.max_steps=2")
-    typed = seqtrain(*args, "+logger.mine.api_key=hidden-2", "run_dir=typed", cwd=tmp_path, env={**environment})
-    kept = seqtrain(*args, "+logger.mine.api_key=${oc.env:MY_KEY}", "run_dir=kept", cwd=tmp_path, env={**environment})
+    typed = seqtrain(*args, "logger.mine.api_key=hidden-2", "run_dir=typed", cwd=tmp_path, env={**environment})
+    kept = seqtrain(*args, "logger.mine.api_key=${oc.env:MY_KEY}", "run_dir=kept", cwd=tmp_path, env={**environment})
     assert (typed.rc, kept.rc) == (0, 0), typed.err + kept.err
     assert "logger.mine.api_key: the secret in it is not written into the run; for a resume" in typed.err
     for name, trust in (("typed", ()), ("kept", ("--trust", "oc.env"))):

@@ -56,6 +56,11 @@ class Mine(Logger):
 
     def log_hyperparams(self, params): ...
 """
+LOGGER_CONFIG = """mine:
+  _target_: my_package.logs.Mine
+  api_key: null
+  uri: null
+"""
 OPTIONS = ("--config-dir", "my_configs", "model=mine")
 TRUST = ("--trust", "my_package")
 
@@ -66,6 +71,7 @@ def package(folder: Path) -> dict[str, str]:
         ("my_package/mine.py", MODEL),
         ("my_package/logs.py", LOGGER),
         ("my_configs/model/mine.yaml", CONFIG),
+        ("my_configs/logger/mine.yaml", LOGGER_CONFIG),
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)

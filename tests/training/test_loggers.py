@@ -153,7 +153,7 @@ def test_a_key_in_netrc_counts_for_its_own_host_only(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_wandb_keeps_everything_in_the_run_directory_and_no_secret(directory, picture, monkeypatch, capfd) -> None:
-    monkeypatch.setattr(sys, "argv", ["seqtrain", "train", "+data.hf_token=VERYSECRET"])
+    monkeypatch.setattr(sys, "argv", ["seqtrain", "train", "+logger.wandb.api_key=VERYSECRET"])
     run_logger = _wandb(directory, "offline", model={"dim": 64})
     run_logger.log_metrics(POINT, 10)
     run_logger.log_text("samples", "<b>text</b>", 10)
