@@ -28,7 +28,7 @@ from seqtrain.data.tokenizers.encoding import AT_A_TIME, SEGMENT, Tokenizer, seg
 from seqtrain.data.tokenizers.recipes import BPE
 from seqtrain.files.checked import file_hash
 
-SEQTRAIN = (sys.executable, "-m", "seqtrain.cli.main")
+SEQTRAIN = (sys.executable, "-m", "seqtrain")
 SAMPLE_CHARACTERS = 1 << 24  # of the text, that the tokenizer is made from
 SHARD_TOKENS = 1 << 26
 SECONDS_BETWEEN_LOOKS = 0.1  # at the memory of the processes

@@ -88,7 +88,7 @@ def peak(size: int, folder: Path) -> float:
     text = folder / f"{size}.txt"
     lines = [" ".join(f"w{number}" for number in line) for line in np.array_split(ids, len(ids) // 20)]
     text.write_text("\n".join(lines))
-    command = [sys.executable, "-m", "seqtrain.cli.main", "train", *TRAIN.split(), f"data.path={text}"]
+    command = [sys.executable, "-m", "seqtrain", "train", *TRAIN.split(), f"data.path={text}"]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
     if status:

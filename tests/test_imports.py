@@ -30,6 +30,7 @@ MODULES = {
 NAMES = {*MODULES, "seqtrain.conf"}
 
 MAY_IMPORT = {
+    "__main__": "cli",
     "errors": "",
     "terminal": "",
     "files": "",
@@ -217,9 +218,9 @@ def test_a_package_is_known_only_to_whom_it_concerns(module: str) -> None:
         assert homes is None or any(f"{inside}.".startswith(f"{home}.") for home in homes), f"{module} imports {name}"
 
 
-def test_beside_its_rooms_the_package_has_five_modules() -> None:
+def test_beside_its_rooms_the_package_has_six_modules() -> None:
     assert {name for name in MODULES if name.count(".") == 1 and MODULES[name].name != "__init__.py"} == {
-        f"seqtrain.{name}" for name in ("api", "errors", "experiment", "measures", "terminal")
+        f"seqtrain.{name}" for name in ("__main__", "api", "errors", "experiment", "measures", "terminal")
     }
 
 

@@ -216,9 +216,3 @@ def _system_error(error: OSError) -> tuple[str, ...]:
 def _trace(error: Exception) -> None:
     for line in "".join(traceback.format_exception(error)).splitlines():
         terminal.tell(line)
-
-
-if __name__ == "__main__":
-    if not sys.flags.safe_path:
-        sys.path.pop(0)  # the working folder, from which the command `seqtrain` imports nothing either
-    command()

@@ -155,7 +155,7 @@ def run_trial(config: DictConfig, *, words: Sequence[str] = ()) -> int:
         return 0
     submitit = "SUBMITIT_EXECUTOR" in os.environ
     apart = (*PLACE, *MEETING, *(() if submitit else STEP))  # the tasks of a job step are the processes of the trial
-    command = [sys.executable, "-P", "-m", "seqtrain.cli.main", "trial", str(path.parent), path.name, *words]
+    command = [sys.executable, "-P", "-m", "seqtrain", "trial", str(path.parent), path.name, *words]
     env = environment(os.environ, apart=apart)
     if submitit:
         former = signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # sent to every process of the job; ours inherit this

@@ -227,7 +227,7 @@ def compared(folder: Path, count: int) -> tuple[float, str]:
             config={"model.dim": 16 * (1 + number // 20)},
             values=[2.0] * 50,
         )
-    command = [sys.executable, "-m", "seqtrain.cli.main", "compare", str(folder)]
+    command = [sys.executable, "-m", "seqtrain", "compare", str(folder)]
     before = os.times()
     answer = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"COLUMNS": "100"})
     after = os.times()

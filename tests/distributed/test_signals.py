@@ -97,7 +97,7 @@ def test_a_signal_while_torch_is_imported_leaves_nothing_behind(
     seqtrain_environment: dict[str, str], tmp_path: Path
 ) -> None:
     corpus(tmp_path)
-    command = [sys.executable, "-m", "seqtrain.cli.main", *TRAIN, "run_dir=run"]
+    command = [sys.executable, "-m", "seqtrain", *TRAIN, "run_dir=run"]
     with subprocess.Popen(command, cwd=tmp_path, env=seqtrain_environment, stderr=subprocess.PIPE) as process:
         maps = Path(f"/proc/{process.pid}/maps")
         while "libtorch" not in maps.read_text():

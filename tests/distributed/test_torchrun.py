@@ -41,7 +41,7 @@ def free_port() -> int:
 def agent(node: int, port: int, meeting: str, words: tuple[str, ...], folder: Path, env: dict[str, str]):
     """One machine's torchrun, with a process of ours below it."""
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1")
-    command = (*torchrun, *MEETINGS[meeting](node, port), "-m", "seqtrain.cli.main", *words)
+    command = (*torchrun, *MEETINGS[meeting](node, port), "-m", "seqtrain", *words)
     return subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -96,7 +96,7 @@ def layout(device: torch.device) -> tuple[str, ...]:
 def command(*words: str, folder: Path) -> None:
     """Runs `seqtrain WORDS` in processes of its own: CUDA cannot be used again in one that was forked."""
     done = subprocess.run(
-        (sys.executable, "-m", "seqtrain.cli.main", *words), cwd=folder, capture_output=True, text=True, timeout=600
+        (sys.executable, "-m", "seqtrain", *words), cwd=folder, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
 

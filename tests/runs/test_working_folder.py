@@ -64,7 +64,7 @@ def test_the_command_as_a_module_imports_the_standard_library_from_where_it_is(t
         if name not in ("csv", "email"):  # python -m itself imports the others, before any code of ours
             Path(f"{name}.py").unlink()
     Path("seqtrain").rmdir()
-    command = [sys.executable, "-m", "seqtrain.cli.main", "--version"]
+    command = [sys.executable, "-m", "seqtrain", "--version"]
     assert subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.startswith("seqtrain")
     assert not trace.exists()
 

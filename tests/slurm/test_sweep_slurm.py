@@ -38,7 +38,7 @@ SWEEP = (
 @contextmanager
 def command(cluster: Cluster, folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     """`seqtrain ...` as on a login node."""
-    line = [sys.executable, "-m", "seqtrain.cli.main", *words]
+    line = [sys.executable, "-m", "seqtrain", *words]
     with open(folder / "said.txt", "a") as said:
         process = subprocess.Popen(line, cwd=folder, env=cluster.environment, stdout=said, stderr=said, text=True)
         try:

@@ -69,7 +69,7 @@ def test_a_trial_is_a_command_of_its_own_with_its_code_and_no_place_among_the_pr
         monkeypatch.setenv(name, "1")
     code, (process,) = begun(3)
     trial = ["trial", str(tmp_path / "sweep"), "007", "--trust", "mine"]
-    assert (code, process.words) == (3, [sys.executable, "-P", "-m", "seqtrain.cli.main", *trial])
+    assert (code, process.words) == (3, [sys.executable, "-P", "-m", "seqtrain", *trial])
     assert not {"RANK", "MASTER_PORT", "SLURM_PROCID"} & process.env.keys()
     monkeypatch.setenv("SUBMITIT_EXECUTOR", "slurm")
     _, (process,) = begun()
