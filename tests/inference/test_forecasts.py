@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pyarrow import csv as tables
+from pyarrow import parquet
 
 from seqtrain.cli import main
 from seqtrain.data.preprocess import Rows
@@ -310,6 +312,18 @@ def test_the_table_and_the_lines_of_json_say_the_same(
         assert float(row["value"]) == pytest.approx(line["value"], rel=1e-7)
         assert line["value_lower_80"] < line["value"] < line["value_upper_80"]
     assert picture.read_text().startswith("<?xml")
+
+
+def test_the_forecast_of_a_parquet_file_is_that_of_the_same_rows_as_csv(
+    runs: dict[str, Opened], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "more.csv", wave(np.arange(50)))
+    parquet.write_table(tables.read_csv(path), tmp_path / "more.parquet")
+    answers = []
+    for name in ("more.csv", "more.parquet"):
+        assert main.main(["predict", str(runs["windows"].run.path), "--input", str(tmp_path / name)]) == 0
+        answers.append(capsys.readouterr().out)
+    assert answers[0] == answers[1]
 
 
 def test_an_export_forecasts_what_its_run_does(runs: dict[str, Opened], tmp_path: Path) -> None:
