@@ -50,16 +50,21 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def open_lines(path: Path) -> BinaryIO:
-    """The same, and UserError for a file (a pipe tells too late) that is empty or no text."""
+    """Open a file of texts, or standard input; raise UserError if it cannot be read."""
     file = open_file(path)
+    check_lines(path)
+    return file
+
+
+def check_lines(path: Path) -> None:
+    """Raise UserError if a file is empty or no text; a pipe tells too late."""
     if not path.is_file():
-        return file
+        return
     if path.stat().st_size == 0:
         raise UserError(f"{path}: is empty; {REMEDY}")
     kind = sniff(path)
     if kind:
         raise UserError(f"{path}: {kind}")
-    return file
 
 
 def check_apart(read: Path | None, written: Path | None) -> None:

@@ -17,7 +17,7 @@ from seqtrain.api import load
 from seqtrain.cli import predict_seen, predict_series
 from seqtrain.cli.answer_options import add_answer_options, as_typed, given, own_options, refuse_not_taken
 from seqtrain.cli.arguments import Parser, say
-from seqtrain.cli.lines import Line, batches, check_apart, from_arguments, from_file, open_lines
+from seqtrain.cli.lines import Line, batches, check_apart, check_lines, from_arguments, from_file, open_file
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import atomic
 from seqtrain.files.untrusted import check_output
@@ -37,11 +37,13 @@ def main(argv: list[str]) -> int:
         check_output("--output", options.output)
     arriving: Iterable[list[Line]] = ()
     if path is not None:  # opened first: to load a model takes seconds, and the file may not be there
-        arriving = from_file(open_lines(path), path)
+        arriving = from_file(open_file(path), path)
 
     opened = load(options.run, trust=options.trust, checkpoint=options.checkpoint).opened
     if opened.task.reads_values():
         return predict_series.main(opened, options, _output)
+    if path is not None:
+        check_lines(path)
     if options.plot is not None:
         raise UserError(f"--plot {options.plot}: task={opened.task.name()} forecasts no series; leave it out")
     answering = Answering(opened, options)

@@ -19,7 +19,7 @@ from seqtrain.data.values.fan import Fan
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.scaling import Scaling, step_of
 from seqtrain.data.values.series import Clock, Series, in_rows
-from seqtrain.errors import UserError, first_few
+from seqtrain.errors import NonFinite, UserError, first_few
 
 if TYPE_CHECKING:
     from seqtrain.inference.opened import Opened
@@ -157,6 +157,8 @@ def _continued(opened: Opened, scaling: Scaling, series: Series, number: int) ->
         for name, values in found.items():
             parts.setdefault(name, []).append(values * std + mean)
     values = {name: np.concatenate(columns, 1) for name, columns in parts.items()}
+    if not all(np.isfinite(column).all() for column in values.values()):
+        raise NonFinite("the forecast holds nan or inf: a weight of the model is no number, or overflows")
     ahead = _times_ahead(one, origin, len(values["forecast"]))
     times, clock = np.arange(1, origin + 1), series.clock or Clock(None, "")
     if one.times is not None:

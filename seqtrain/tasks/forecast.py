@@ -241,7 +241,7 @@ class Forecast(SeriesTask, ExampleTask):
         """The parameters of each step, where the values before it are forecasts."""
 
         def predict(hidden: Float[Tensor, "B 1 D"], row: Float[Tensor, "B 1 F"]) -> Float[Tensor, "B C"]:
-            return self.distribution.mean(self._params(model, hidden, row))[:, 0, 0]
+            return self.distribution.median(self._params(model, hidden, row))[:, 0, 0]
 
         # A point's one parameter is the value itself.
         return rollout.free_running(model, window, ahead, predict, self.num_masked)[:, None, ..., None]
@@ -268,7 +268,7 @@ class Forecast(SeriesTask, ExampleTask):
         terms = sums(self.distribution, params, true, std, naive)
         if self.recursive:
             one_step = self._teacher_forced(model, *_window_and_ahead(batch))
-            terms["mse_teacher_forced"] = squared_error(self.distribution.mean(one_step), true)
+            terms["mse_teacher_forced"] = squared_error(self.distribution.median(one_step), true)
         return terms, after
 
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:

@@ -52,10 +52,6 @@ class ForecastDistribution(ABC):
         """The loss of each target, in `unit`; targets that are missing are left out before."""
 
     @abstractmethod
-    def mean(self, params: Float[Tensor, "*N P"]) -> Float[Tensor, "*N"]:
-        """What has the smallest expected squared error."""
-
-    @abstractmethod
     def quantile(self, params: Float[Tensor, "*N P"], level: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """The value below which a share `level` is expected; levels are broadcast to the values.
 
@@ -77,7 +73,7 @@ class ForecastDistribution(ABC):
         """The parameters of `std` times the value plus `mean`: of the unit of the data, where it was scaled."""
 
     def median(self, params: Float[Tensor, "*N P"]) -> Float[Tensor, "*N"]:
-        """What has the smallest expected absolute error."""
+        """Return the forecast itself, which `predict` writes and all errors are of."""
         return self.quantile(params, 0.5)
 
     def interval(
@@ -121,9 +117,6 @@ class Point(ForecastDistribution):
     def loss(self, params: Float[Tensor, "*N 1"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
         return (params[..., 0] - true) ** 2
 
-    def mean(self, params: Float[Tensor, "*N 1"]) -> Float[Tensor, "*N"]:
-        return params[..., 0]
-
     def quantile(self, params: Float[Tensor, "*N 1"], level: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         # Taken for the median too, where an absolute error is asked for.
         if isinstance(level, Tensor) or level != 0.5:
@@ -156,9 +149,6 @@ class Gaussian(ForecastDistribution):
         loc, scale = params.unbind(-1)
         return 0.5 * ((true - loc) / scale) ** 2 + scale.log() + 0.5 * math.log(2 * math.pi)
 
-    def mean(self, params: Float[Tensor, "*N 2"]) -> Float[Tensor, "*N"]:
-        return params[..., 0]
-
     def quantile(self, params: Float[Tensor, "*N 2"], level: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         deviations = torch.special.ndtri(_levels(level, params))
         return (params[..., 0] + params[..., 1] * deviations).to(params.dtype)
@@ -189,9 +179,6 @@ class StudentT(ForecastDistribution):
         near = torch.log1p(deviations.clamp(max=FAR) ** 2)
         tail = near + 2 * torch.log(deviations.clamp(min=FAR) / FAR)
         return 0.5 * (df + 1) * tail + scale.log() + 0.5 * math.log(2 * math.pi) - _gamma_ratio(df / 2)
-
-    def mean(self, params: Float[Tensor, "*N 3"]) -> Float[Tensor, "*N"]:
-        return params[..., 0]
 
     def quantile(self, params: Float[Tensor, "*N 3"], level: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         loc, scale, df = params.double().unbind(-1)
@@ -245,17 +232,6 @@ class Quantiles(ForecastDistribution):
     def loss(self, params: Float[Tensor, "*N Q"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
         """The mean over the levels."""
         return pinball_losses(params, true, self.levels).mean(-1)
-
-    def mean(self, params: Float[Tensor, "*N Q"]) -> Float[Tensor, "*N"]:
-        """The mean of draws by `sample`, which knows nothing of the tails."""
-        edges = [0.0, *self.levels, 1.0]
-        weights = []
-        for number in range(1, len(edges) - 1):
-            # A quantile stands for half of the way to each neighbour, and the outermost for all that is outside.
-            before = edges[number] - edges[number - 1]
-            after = edges[number + 1] - edges[number]
-            weights.append((before if number == 1 else before / 2) + (after if number == len(edges) - 2 else after / 2))
-        return params @ torch.tensor(weights, dtype=params.dtype, device=params.device)
 
     def quantile(self, params: Float[Tensor, "*N Q"], level: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """On the straight line between the levels that are known."""

@@ -34,13 +34,12 @@ def sums(
     here = ~true.isnan()
     # A missing target has a number in its place, which is not summed.
     filled = true.nan_to_num()
-    median, mean = distribution.median(params), distribution.mean(params)
+    median = distribution.median(params)
     terms: LossTerms = {"loss": metrics.summed(distribution.loss(params.double(), filled.double()), here)}
-    # Each error by what is best for it: the mean for squares, the median for absolute ones.
-    terms["mse"] = metrics.squared_error(mean, true)
+    terms["mse"] = metrics.squared_error(median, true)
     terms["mae"] = metrics.absolute_error(median, true)
     terms["mae_original"] = metrics.absolute_error(median.double() * std, true.double() * std)
-    terms["mse_original"] = metrics.squared_error(mean.double() * std, true.double() * std)
+    terms["mse_original"] = metrics.squared_error(median.double() * std, true.double() * std)
     terms["mase"], _ = metrics.scaled_error(median, true, naive.expand_as(true))
     if distribution.is_probabilistic:
         terms["crps"] = metrics.summed(distribution.crps(params, filled), here)

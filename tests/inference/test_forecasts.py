@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pyarrow import csv as tables
+from pyarrow import parquet
 
 from seqtrain.cli import main
 from seqtrain.data.preprocess import Rows
 from seqtrain.data.sources.series import SeriesFile
 from seqtrain.data.values.series import Clock, Series, SeriesSplit
+from seqtrain.errors import NonFinite
 from seqtrain.inference.forecasts import (
     Continued,
     _months_ahead,
@@ -310,6 +315,26 @@ def test_the_table_and_the_lines_of_json_say_the_same(
         assert float(row["value"]) == pytest.approx(line["value"], rel=1e-7)
         assert line["value_lower_80"] < line["value"] < line["value_upper_80"]
     assert picture.read_text().startswith("<?xml")
+
+
+def test_the_forecast_of_a_parquet_file_is_that_of_the_same_rows_as_csv(
+    runs: dict[str, Opened], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "more.csv", wave(np.arange(50)))
+    parquet.write_table(tables.read_csv(path), tmp_path / "more.parquet")
+    answers = []
+    for name in ("more.csv", "more.parquet"):
+        assert main.main(["predict", str(runs["windows"].run.path), "--input", str(tmp_path / name)]) == 0
+        answers.append(capsys.readouterr().out)
+    assert answers[0] == answers[1]
+
+
+def test_a_forecast_that_is_no_number_is_no_answer(runs: dict[str, Opened], tmp_path: Path) -> None:
+    opened = runs["windows"]
+    broken = replace(opened, task=copy.deepcopy(opened.task))
+    torch.nn.init.constant_(broken.task.head.bias, torch.nan)  # type: ignore[arg-type]
+    with pytest.raises(NonFinite, match="the forecast holds nan or inf"):
+        continued_file(broken, write(tmp_path / "more.csv", wave(np.arange(50))))
 
 
 def test_an_export_forecasts_what_its_run_does(runs: dict[str, Opened], tmp_path: Path) -> None:

@@ -159,10 +159,21 @@ def test_what_stands_in_the_place_of_a_missing_target_changes_no_metric(distribu
     whole, _ = task.evaluate(model, batch, None)
     here = ~batch.targets.isnan()
     by_hand = task.params(model, batch, None)[0]
-    errors = (task.distribution.mean(by_hand) - batch.targets)[here]
+    errors = (task.distribution.median(by_hand) - batch.targets)[here]
     assert float(whole["mse"][0]) == pytest.approx(float((errors**2).sum()), rel=1e-9)
     assert whole["mse"][1] == len(errors)
     assert all(np.isfinite(float(total)) for total, _ in whole.values())
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_mse_is_of_the_forecast_that_predict_writes(distribution: str) -> None:
+    source = Held(numbers(missing=0.4))
+    model, task = pair("gru", prepared(source)[0], carry=False, distribution=distribution)
+    task.eval()
+    batch = window_batch(task, source)
+    total, _ = task.evaluate(model, batch, None)[0]["mse"]
+    written = np.stack([task.ahead(model, window.numpy(), 1)["forecast"] for window in batch.tokens])
+    assert float(total) == pytest.approx(np.nansum((written - batch.targets[:, 0].numpy()) ** 2), rel=1e-6)
 
 
 def test_an_error_over_a_naive_error_of_zero_is_left_out_and_said_by_no_number() -> None:

@@ -102,7 +102,7 @@ def _errors(path: Path, say: Callable[[str], None], *, teacher_forced: bool = Fa
             if teacher_forced:
                 params.append(task.teacher_forced(model, batch))
             for row, found in enumerate(params):
-                scaled = task.distribution.mean(found).double() - batch.targets.double()
+                scaled = task.distribution.median(found).double() - batch.targets.double()
                 sums[row] += ((scaled * std.unsqueeze(2)) ** 2).sum((0, 1, 3))
             for row, best in enumerate(_best(batch.rows, noise), start=2):
                 sums[row] += best

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ABSENT = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-nan", "#N/A"]
 """What stands in a table for a value that is missing."""
 
+DECIMAL_COMMA = "\"data.decimal=','\""  # as a shell takes it: the outer quotes keep the inner ones for Hydra
 BLOCK_BYTES = 1 << 22  # of a file that are read at a time; larger ones leave the caches of a CPU
 LARGEST = 1e30  # whose square is finite, and whose scaled value a float32 holds
 NO_NUMBER = re.compile(
@@ -91,9 +92,9 @@ def _open_quote(path: Path) -> int | None:
 
 def _remedy(table: Layout, column: str, value: str) -> str:
     if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d*)?", value):
-        return "write thousands without commas; if they are decimals, set data.decimal=','"
+        return f"write thousands without commas; if they are decimals, set {DECIMAL_COMMA}"
     if table.decimal == "." and "," in value:
-        return "for decimal commas set data.decimal=','"
+        return f"for decimal commas set {DECIMAL_COMMA}"
     remedies = ["leave it empty where the value is missing"]
     if table.time is None:
         remedies.append(f"if it is the time, set data.time_column={column}")

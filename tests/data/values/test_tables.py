@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import shlex
 
 import numpy as np
 import pyarrow
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from pyarrow import parquet
 
 from seqtrain.data.values import blocks
@@ -39,7 +41,7 @@ FAULTS = {
     "missing": ("a,b\n" + "".join(f"{n % 7},\n" for n in range(60)), {}, "column b has no value in train"),
     "known ends": ("a,b\n" + "".join(f"{n},{n if n < 50 else ''}\n" for n in range(60)), {"known_columns": ["b"]},
                    "row 51 misses a value of data.known_columns"),
-    "decimal commas": ("a;b\n" + "".join(f"{n},5;1\n" for n in range(60)), {}, "set data.decimal=','"),
+    "decimal commas": ("a;b\n" + "".join(f"{n},5;1\n" for n in range(60)), {}, "for decimal commas set"),
     "utf-16": (PLAIN.encode("utf-16"), {}, "is UTF-16; convert it"),
     "latin-1": (PLAIN.replace("b", "\xe9", 1).encode("latin-1"), {}, "not UTF-8 at byte"),
     "latin-1 ids": ("a,id\n" + "1,\xe9\n" * 60).encode("latin-1"),
@@ -93,6 +95,13 @@ FAULTS["latin-1 ids"] = (("a,id\n" + "1,\xe9\n" * 60).encode("latin-1"), {"id_co
 def test_a_bad_table_is_one_line_with_a_remedy(tmp_path, name):
     content, options, words = FAULTS[name]
     assert words in fault(tmp_path, content, **options)
+
+
+def test_the_option_for_decimal_commas_is_read_as_one_when_it_is_pasted_into_a_shell(tmp_path):
+    content, options, words = FAULTS["decimal commas"]
+    (word,) = shlex.split(fault(tmp_path, content, **options).partition(words)[2])
+    override = OverridesParser.create().parse_override(word)
+    assert (override.key_or_group, override.value()) == ("data.decimal", ",")
 
 
 def test_a_fault_at_the_end_of_a_long_file_is_told_with_where_it_is(tmp_path, monkeypatch):
