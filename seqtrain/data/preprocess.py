@@ -331,6 +331,8 @@ def prepare_series(
         preprocessor = Preprocessor(NO_TOKENS, NO_TOKENS, series=fitted)
         for line in (fitted.words, *source.remarks):
             say(line)
+        if source.has("test") and not source.split("test").has_a_value:
+            say("data: test has no value, so that nothing can be measured of it")
     known = preprocessor.series
     assert known is not None
     if (known.columns, known.known_columns) != (source.series.columns, source.series.known_columns):

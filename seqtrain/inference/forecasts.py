@@ -16,6 +16,7 @@ from jaxtyping import Float, Int, Shaped
 from seqtrain.config.instantiate import make
 from seqtrain.data.sources.series import SeriesFile
 from seqtrain.data.values.fan import Fan
+from seqtrain.data.values.gaps import months_of_a_step
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.scaling import Scaling, step_of
 from seqtrain.data.values.series import Clock, Series, in_rows
@@ -209,20 +210,12 @@ def _times_ahead(series: Series, origin: int, horizon: int) -> list[int]:
 def _clock_ahead(times: Int[np.ndarray, " n"], has_dates: bool, count: int) -> list[int]:
     """The times after these, as far apart as they are: seconds since 1970, or steps."""
     # Months are no fixed number of seconds: added up they would drift off the first of the month.
-    months = _months_of_a_step(times) if has_dates else None
+    months = months_of_a_step(times) if has_dates else None
     if months is not None:
         return _months_ahead(times, months, count)
     # The median, as a gap in the file does not change its clock.
     step = int(np.median(np.diff(times))) if len(times) > 1 else 1
     return [int(times[-1]) + step * ahead for ahead in range(1, count + 1)]
-
-
-def _months_of_a_step(times: Int[np.ndarray, " n"]) -> int | None:
-    """Months between two rows, where that and not a number of seconds is what all steps have in common."""
-    if len(times) < 3 or len(set(np.diff(times).tolist())) == 1:
-        return None
-    months = set(np.diff(times.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)).tolist())
-    return months.pop() if len(months) == 1 and 0 not in months else None
 
 
 def _months_ahead(times: Int[np.ndarray, " n"], months: int, horizon: int) -> list[int]:

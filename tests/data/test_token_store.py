@@ -314,7 +314,7 @@ def flip_a_byte_of_the_tokenizer(store: Path) -> None:
         (spoil_counts, "index.json: is no index of a token store"),
         (cut_index, "index.json: is no index"),
         (other_tokenizer, "tokenizer.json: is not the tokenizer of this store"),
-        (lose_tokenizer, "tokenizer.json: no such tokenizer file"),
+        (lose_tokenizer, "tokenizer.json: is missing; copy the whole store, or"),
         (flip_a_byte_of_the_tokenizer, "can't decode byte 0xff in position 0"),
     ],
 )
@@ -329,6 +329,12 @@ def test_a_damaged_store_is_refused_in_one_line_when_it_is_opened_or_verified(
             read(store)
         (line,) = caught.value.lines
         assert len(line) < 400
+
+
+def test_a_file_in_place_of_a_store_is_told_how_a_store_is_made(tmp_path: Path) -> None:
+    (tmp_path / "my.txt").write_text("text")
+    with pytest.raises(UserError, match=r"my.txt: is a file; a token store is a folder, made by `seqtrain prepare`"):
+        open_store(tmp_path / "my.txt")
 
 
 def test_a_store_that_is_whole_is_verified_with_all_that_belongs_to_it(store: Path) -> None:

@@ -19,12 +19,12 @@ from pyarrow import parquet
 from seqtrain.cli import main
 from seqtrain.data.preprocess import Rows
 from seqtrain.data.sources.series import SeriesFile
+from seqtrain.data.values.gaps import months_of_a_step
 from seqtrain.data.values.series import Clock, Series, SeriesSplit
 from seqtrain.errors import NonFinite
 from seqtrain.inference.forecasts import (
     Continued,
     _months_ahead,
-    _months_of_a_step,
     _times_ahead,
     _with_rows_ahead,
     continue_file,
@@ -210,7 +210,7 @@ def seconds(*dates: str) -> np.ndarray:
 )
 def test_months_quarters_and_years_go_on_by_the_calendar(history: tuple[str, ...], ahead: list[str]) -> None:
     times = seconds(*history)
-    months = _months_of_a_step(times)
+    months = months_of_a_step(times)
     assert months is not None
     assert [DAYS.text(time) for time in _months_ahead(times, months, 2)] == ahead
 
@@ -226,7 +226,7 @@ def test_the_time_that_a_month_ahead_is_read_with_is_the_one_that_is_written() -
 
 
 def test_steps_of_four_weeks_are_no_months() -> None:
-    assert _months_of_a_step(seconds("2024-01-01", "2024-01-29", "2024-02-26", "2024-03-25")) is None
+    assert months_of_a_step(seconds("2024-01-01", "2024-01-29", "2024-02-26", "2024-03-25")) is None
 
 
 def test_a_file_that_cannot_be_continued_is_one_line(

@@ -29,6 +29,7 @@ from seqtrain.files.atomic import plain_json, write_text
 from seqtrain.files.checked import file_hash, load_json, open_checked
 
 INDEX, TOKENIZER = "index.json", "tokenizer.json"
+MISSING = "is missing; copy the whole store, or prepare it again"
 FORMAT = 1
 MAX_INDEX_BYTES = 1 << 27  # some 500,000 shards
 COUNTS = ("tokens", "documents", "bytes", "words", "unknown")  # of a split
@@ -100,6 +101,8 @@ def open_store(folder: Path) -> TokenStore:
 def read_index(folder: Path) -> dict[str, Any]:
     """The content of a store's index.json; UserError where there is none, or it is damaged."""
     path = folder / INDEX
+    if folder.is_file():
+        raise UserError(f"{folder}: is a file; a token store is a folder, made by `seqtrain prepare`")
     try:
         content = load_json(path, MAX_INDEX_BYTES)
     except FileNotFoundError:
@@ -139,6 +142,8 @@ def verify_files(folder: Path) -> Iterator[str]:
 
 def _tokenizer(folder: Path, content: Mapping[str, Any]) -> Tokenizer:
     """The tokenizer of a store; UserError where it is missing, or is another."""
+    if not (folder / TOKENIZER).exists():
+        raise Unavailable(f"{folder / TOKENIZER}: {MISSING}")
     tokenizer = Tokenizer.load(folder / TOKENIZER)
     if tokenizer.hash != content["tokenizer"]["hash"]:
         raise UserError(f"{folder / TOKENIZER}: is not the tokenizer of this store; put the store's own file back")
@@ -198,7 +203,7 @@ def _check_file(folder: Path, entry: Mapping[str, Any]) -> os.stat_result:
         with open_checked(path) as file:
             stat = os.fstat(file.fileno())
     except FileNotFoundError:
-        raise Unavailable(f"{path}: is missing; copy the whole store, or prepare it again") from None
+        raise Unavailable(f"{path}: {MISSING}") from None
     if stat.st_size != entry["bytes"]:
         raise UserError(
             f"{path}: has {stat.st_size:,} bytes, and {entry['bytes']:,} were written; it is cut off, or of another "

@@ -30,7 +30,11 @@ def without_gaps(series: Series) -> tuple[Series, list[str]]:
     whole = int((every // step).sum()) + len(series.names)
     # Months and years have no even length; and a table that would be mostly gaps is none of even steps.
     if (every % step).any() or whole > MAX_GROWTH * len(series.times):
-        return series, [f"{where} is uneven ({step:,} to {every.max():,}); each row is read as one step"]
+        months = {months_of_a_step(series.times[begin:end]) for begin, end in pairwise(series.offsets)}
+        words = f"uneven ({step:,} to {every.max():,}{' s' if series.has_dates else ''})"
+        if series.has_dates and len(months) == 1 and None not in months:
+            words = "one month" if months == {1} else f"{months.pop()} months"
+        return series, [f"{where} is {words}; each row is read as one step"]
     if series.known_columns:
         return series, [f"{where} has gaps, which are not filled, since data.known_columns are not known there"]
     rows = []
@@ -49,6 +53,14 @@ def without_gaps(series: Series) -> tuple[Series, list[str]]:
     gaps = int((every > step).sum())
     filled = replace(series, values=values, known=np.zeros((whole, 0)), times=times, offsets=offsets)
     return filled, [f"data: {gaps:,} gaps in time; the {whole - len(place):,} rows that are not there count as missing"]
+
+
+def months_of_a_step(times: Int[np.ndarray, " n"]) -> int | None:
+    """Return the months between two rows if all steps have that, and no number of seconds, in common; else None."""
+    if len(times) < 3 or len(set(np.diff(times).tolist())) == 1:
+        return None
+    months = set(np.diff(times.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)).tolist())
+    return months.pop() if len(months) == 1 and 0 not in months else None
 
 
 def _are_even(times: Int[np.ndarray, " n"], offsets: Int[np.ndarray, " S+1"]) -> bool:

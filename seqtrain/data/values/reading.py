@@ -9,7 +9,6 @@ from seqtrain.data.values.scaling import MONDAY, PERIODS, Scaling
 from seqtrain.data.values.series import Series, SeriesSplit
 from seqtrain.errors import UserError
 
-CHECKED_ROWS = 1 << 12  # at a time
 SEEN_ROWS = 1 << 16  # at a time
 
 
@@ -104,16 +103,8 @@ class Targets:
         self.begin = split.begin
         self.end = split.end
         self.horizon = horizon
-        if not self._has_a_value():
+        if not split.has_a_value:
             raise UserError("data: a split has no value, all of its rows are missing; give it other rows")
-
-    def _has_a_value(self) -> bool:
-        """Whether there is anything to predict; a measure of nothing would look like a perfect one."""
-        for begin, end in zip(self.begin, self.end, strict=True):
-            for first in range(begin, end, CHECKED_ROWS):  # most often the first block tells
-                if not np.isnan(self.reading.series.values[first : min(first + CHECKED_ROWS, end)]).all():
-                    return True
-        return False
 
     def of(self, rows: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "B T H C"]:
         """The values from each row on, scaled; NaN where they are missing, and all NaN where a row is no origin."""

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 from seqtrain.errors import UserError
 
-HASHED_ROWS = 1 << 16  # at a time
+BLOCK_ROWS = 1 << 16  # that are looked at, or hashed, at a time
 
 
 PARTS = re.compile(r"\d{4}(?:-(\d\d)(?:-(\d\d)(?:([T ])(\d\d)(?::(\d\d)(?::(\d\d)(?:[.,]\d+)?)?)?(.*))?)?)?")
@@ -145,6 +145,15 @@ class SeriesSplit:
         return int((self.end - self.begin).sum())
 
     @property
+    def has_a_value(self) -> bool:
+        """True if any of its values is not missing; a measure of nothing would look like a perfect one."""
+        for begin, end in zip(self.begin, self.end, strict=True):
+            for first in range(begin, end, BLOCK_ROWS):  # most often the first block tells
+                if not np.isnan(self.series.values[first : min(first + BLOCK_ROWS, end)]).all():
+                    return True
+        return False
+
+    @property
     def hash(self) -> str:
         """What identifies its values and their times."""
         digest = hashlib.blake2b(repr((self.series.columns, self.series.known_columns)).encode(), digest_size=16)
@@ -155,8 +164,8 @@ class SeriesSplit:
             # Names and lengths too: the same numbers cut elsewhere are other series.
             digest.update(repr((name, int(end - begin))).encode())
             for table in tables:
-                for first in range(begin, end, HASHED_ROWS):
-                    digest.update(np.ascontiguousarray(table[first : min(first + HASHED_ROWS, end)]).data)
+                for first in range(begin, end, BLOCK_ROWS):
+                    digest.update(np.ascontiguousarray(table[first : min(first + BLOCK_ROWS, end)]).data)
         return digest.hexdigest()
 
 

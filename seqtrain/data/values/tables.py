@@ -101,6 +101,8 @@ def layout(
     rest = tuple(name for name in columns if name not in taken) if values is None else tuple(values)
     left_out = tuple(_indices(path, sample, rest, id, time)) if values is None else ()
     rest = tuple(name for name in rest if name not in left_out)
+    if "" in rest:
+        raise UserError(f"data.path={path}: column {columns.index('') + 1} has no name in its header; give it one")
     if time is not None and time_format is None and sample is not None:
         time_format = _short_form(sample.column(time))
     _check_once({**named, "data.columns": rest, "data.time_column": _given(time)})

@@ -13,6 +13,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from pyarrow import parquet
 
+from seqtrain.data.preprocess import prepare_series
 from seqtrain.data.values import blocks
 from seqtrain.data.values.series import Clock
 from seqtrain.errors import UserError
@@ -70,6 +71,7 @@ FAULTS = {
     "unknown column": (PLAIN, {"columns": ["aa"]}, "no such column; did you mean a?"),
     "unknown time": (PLAIN, {"time_column": "dat"}, "no such column; did you mean date?"),
     "a column twice": (csv(header="date,a,a"), {}, "has the column 'a' twice"),
+    "a column without a name": (csv(header="date,,b"), {}, "column 2 has no name in its header; give it one"),
     "named twice": (PLAIN, {"columns": ["a", "a"]}, "data.columns: column a is named twice"),
     "time is known": (PLAIN, {"known_columns": ["date"]}, "data.known_columns and data.time_column: column date"),
     "time is id": (PLAIN, {"id_column": "date", "time_column": "date"}, "data.time_column and data.id_column"),
@@ -210,9 +212,17 @@ def test_months_are_of_uneven_length_and_go_on_by_the_calendar(tmp_path, form):
     assert (scaling.season, scaling.features) == (12, ("yearday",))
     assert scaling.words == "data: time Month (%Y-%m); values a; of time yearday; a season of 12 steps"
     assert len(source.series.values) == 60
-    assert "uneven" in source.remarks[0]
+    assert source.remarks == ["data: the time between rows is one month; each row is read as one step"]
     assert source.series.times is not None
     assert source.series.times[1] - source.series.times[0] == 31 * 86400
+
+
+@pytest.mark.parametrize(("last", "is_said"), [(50, True), (51, False)])
+def test_a_test_split_without_a_value_is_said_before_training(tmp_path, last, is_said):
+    rows = "".join(f"{number},{number % 7 if number < last else ''}\n" for number in range(60))
+    source, said = table(tmp_path, "time,a\n" + rows, rows=[40, 10, 10]), []
+    prepare_series(source, ("train", "validation"), preprocessor=None, say=said.append)
+    assert ("data: test has no value, so that nothing can be measured of it" in said) == is_said
 
 
 TIMES = {
