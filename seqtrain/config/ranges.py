@@ -137,6 +137,7 @@ RANGES: dict[str, Range] = {
     "data.label_column": COLUMN,
     "data._recommend_.max_length": _count(MAX_TOKENS, 8),
     "data._recommend_.horizon": TOKENS,
+    "data._recommend_.epochs": _count(1000),
     "data._recommend_.dropout": PART,
     "data._recommend_.tokenizer_size": _count(MAX_VOCABULARY, 256),
     # -- tokenizer

@@ -95,7 +95,7 @@ def resolve_length(config: DictConfig, data: Data) -> list[str]:
         if trainer.max_epochs is not None or trainer.max_seconds is not None:
             trainer.max_steps = None
         else:
-            advice = config.task.get("_recommend_") or {}
+            advice = {**(config.task.get("_recommend_") or {}), **(config.data.get("_recommend_") or {})}
             trainer.max_steps = steps_for(
                 plan.steps, advice.get("epochs", EPOCHS), least=advice.get("min_steps", MIN_STEPS)
             )

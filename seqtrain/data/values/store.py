@@ -87,7 +87,7 @@ def _check_times(table: Layout, found: _Found, block: Block, starts: list[int]) 
             how = "repeats the time of the row before it, to the second"
         remedy = "sort the rows by time, and keep one of each"
         if table.id is None:
-            remedy += "; where they are of several series, name the column that says of which in data.id_column"
+            remedy += "; of several series, name the column that tells them apart: data.id_column"
         raise UserError(f"data.path={table.path}: row {found.num_rows + row + 1:,} {how}; {remedy}")
     found.last_time = int(block.times[-1])
 
