@@ -1,4 +1,4 @@
-"""What a training step frees stays with the process, since the next step asks for as much again."""
+"""Keep memory freed by a training step in the process: the next step asks for as much again."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ OWN_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNAB
 
 
 def keep_freed_memory() -> bool:
-    """Has glibc keep what is freed, up to a gibibyte, instead of handing it back to the system.
+    """Make glibc keep freed memory, up to a gibibyte, instead of returning it to the system.
 
-    The tensors of a step are freed at its end. Handed back, each of their pages is asked for anew and filled with zeros
-    in the next step, which took a quarter of the step of an LSTM in bf16 (docs/benchmarks.md).
+    The tensors of a step are freed at its end. If they are returned, the system has to provide each of their pages
+    again and fill it with zeros in the next step, which took a quarter of the step of an LSTM in bf16
+    (docs/benchmarks.md).
 
     Returns:
-        Whether it does now. It does not where the C library is another one, or where the environment sets this already.
+        True if glibc keeps it now. False if the C library is another one, or if the environment sets this already.
     """
     if platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in OWN_SETTINGS):
         return False

@@ -1,4 +1,4 @@
-"""Set the options that are `auto` from the training data: once, with a line for each, kept in the config.
+"""Options with the value `auto`, set from the training data once, with a line for each, and kept in the config.
 
 They follow from sizes alone (rows, words, steps of an epoch), never from the name of the data.
 """
@@ -42,7 +42,7 @@ def open_keys(config: DictConfig) -> list[str]:
 
 
 def dropout_note(config: DictConfig) -> list[str]:
-    """Return the line that says which dropout the data recommends, where model and task take it."""
+    """Return the line with the dropout that the data recommends, if model and task use it."""
     dropout = (config.data.get("_recommend_") or {}).get("dropout")
     if dropout is None or not config.model.get("dropout") == config.task.get("dropout") == dropout:
         return []
@@ -50,7 +50,7 @@ def dropout_note(config: DictConfig) -> list[str]:
 
 
 def resolve_tokenizer(config: DictConfig, source: Source) -> list[str]:
-    """Set `tokenizer.min_count` where it is auto, before the tokenizer is made; return the line that says so."""
+    """Set `tokenizer.min_count` if it is auto, before the tokenizer is made; return the line that reports it."""
     # With `init_from` no tokenizer is made, whatever the config says of it.
     if config.tokenizer.get("min_count") != AUTO or config.init_from is not None:
         return []
@@ -72,7 +72,7 @@ def resolve_tokenizer(config: DictConfig, source: Source) -> list[str]:
 
 
 def resolve_batch(config: DictConfig, rows: Mapping[Split, Rows]) -> list[str]:
-    """Set `data.batch_tokens` where it is auto, before the data is laid out; return the line that says so."""
+    """Set `data.batch_tokens` if it is auto, before the data is laid out; return the line that reports it."""
     if config.data.batch_tokens != AUTO:
         return []
     lengths = sum(np.minimum(corpus.lengths, config.data.max_length) for corpus in rows["train"].columns.values())
@@ -82,9 +82,10 @@ def resolve_batch(config: DictConfig, rows: Mapping[Split, Rows]) -> list[str]:
 
 
 def resolve_length(config: DictConfig, data: Data) -> list[str]:
-    """Set `trainer.max_steps` and `trainer.validate_every` where they are auto; return a line for each.
+    """Set `trainer.max_steps` and `trainer.validate_every` if they are auto; return a line for each.
 
-    Called after the data is laid out, which says how many steps an epoch has, and after a budget, which may set them.
+    Call it after the data is laid out, which sets the steps of an epoch, and after a budget, which may set these
+    options.
     """
     from seqtrain.training.session import max_steps
     from seqtrain.training.trainer import trainer_options
@@ -113,5 +114,5 @@ def resolve_length(config: DictConfig, data: Data) -> list[str]:
 
 
 def steps_for(steps_per_epoch: int, epochs: int = EPOCHS, *, least: int = MIN_STEPS) -> int:
-    """Return the optimiser steps of a training, where an epoch has this many."""
+    """Return the optimiser steps of a training whose epochs have `steps_per_epoch` steps."""
     return min(max(epochs * steps_per_epoch, least), MAX_STEPS)

@@ -1,9 +1,9 @@
-"""Two seconds less of each command that trains: how torch, Lightning and torchmetrics are imported by the command line.
+"""Faster imports of torch, Lightning and torchmetrics for the command line: two seconds less for each training command.
 
-Lightning needs two classes of torchmetrics, whose package imports all of its metrics at once, and for them
-scipy.signal, matplotlib and, where it is installed, transformers. Here it gives these two classes, and is imported
-whole by whoever asks for more. And Python's collector looks through all that was imported, again and again while more
-is, and finds nothing.
+Lightning needs two classes of torchmetrics. That package imports all of its metrics at once, and for them
+scipy.signal, matplotlib and, if installed, transformers. Here it provides these two classes, and is imported
+completely when anything else is requested. Python's garbage collector is off during these imports: it would scan all
+that was imported, again and again, and find nothing.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ PARTS = {"Metric": "torchmetrics.metric", "MetricCollection": "torchmetrics.coll
 
 
 def install() -> None:
-    """From here on these packages are imported faster in this process."""
+    """Import these packages faster from here on in this process."""
     if not any(isinstance(finder, QuickFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, QuickFinder())
 
 
 class QuickFinder(MetaPathFinder):
-    """Finds these packages where they are, and has them loaded in another way."""
+    """Finder that locates these packages as usual and gives them another loader."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -46,7 +46,7 @@ class QuickFinder(MetaPathFinder):
 
 
 class QuickLoader(Loader):
-    """Stands before a package's own loader for as long as the package is loaded."""
+    """Loader that wraps a package's own loader while the package is loaded."""
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
@@ -62,11 +62,11 @@ class QuickLoader(Loader):
 
     @abstractmethod
     def load(self, module: ModuleType) -> None:
-        """Fills the module."""
+        """Fill the module."""
 
 
 class WithoutCollector(QuickLoader):
-    """Loads a package as ever; what is there at the end is never looked through again."""
+    """Loader without the garbage collector; what is loaded is never scanned again."""
 
     def load(self, module: ModuleType) -> None:
         with _without_collector():
@@ -87,7 +87,7 @@ def _without_collector() -> Iterator[None]:
 
 
 class InParts(QuickLoader):
-    """Loads a part of a module, and the whole when more than that is asked for."""
+    """Loader of a part of a module, and of the whole when more than that is requested."""
 
     def load(self, module: ModuleType) -> None:
         def attribute(name: str) -> Any:
@@ -103,21 +103,21 @@ class InParts(QuickLoader):
         module.__getattr__ = attribute  # type: ignore[method-assign]
 
     def whole(self, module: ModuleType) -> None:
-        """Loads all of it, once."""
+        """Load the whole module, once."""
         if module.__dict__.pop("__getattr__", None) is not None:
             self.loader.exec_module(module)
 
     @abstractmethod
     def begin(self, module: ModuleType) -> None:
-        """Sets what is there from the beginning."""
+        """Set the attributes that exist from the beginning."""
 
     def part(self, name: str) -> Any:
-        """What this name stands for while the whole is not there; None: it takes the whole."""
+        """Return the value of this name before the whole is loaded; None: load the whole."""
         return None
 
 
 class TwoClasses(InParts):
-    """torchmetrics with the two classes that Lightning asks for."""
+    """torchmetrics with the two classes that Lightning uses."""
 
     def begin(self, module: ModuleType) -> None:
         from importlib.metadata import version  # it imports email and csv, which a command without Lightning spares
@@ -134,7 +134,7 @@ class TwoClasses(InParts):
 
 
 class NothingDrawn(InParts):
-    """torchmetrics' plots without matplotlib, which takes half a second, until one is drawn."""
+    """torchmetrics' plots without matplotlib, which takes half a second to import, until one is drawn."""
 
     def begin(self, module: ModuleType) -> None:
         def draw(*args: Any, **options: Any) -> Any:

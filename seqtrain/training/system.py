@@ -1,4 +1,4 @@
-"""What a training takes of its machine while it runs: processor time, memory, and the GPU where there is one."""
+"""Resources that a training uses on its machine: processor time, memory, and the GPU if there is one."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ PROCESSOR, RESIDENT = slice(11, 15), 1  # fields of /proc/PID/stat behind the na
 
 @dataclass
 class SystemUsage:
-    """Reads what the processes of a run use on this machine: those that train, and the workers that read data.
+    """Usage of the processes of a run on this machine: those that train, and the workers that read data.
 
-    Other processes of the machine do not count, such as another trial beside it or a logger's own service.
+    Other processes of the machine do not count, such as another trial or a logger's own service.
     """
 
     pids: tuple[int, ...] = ()  # of the processes that train here, this one among them
@@ -32,23 +32,23 @@ class SystemUsage:
     _has_gpu_clock: bool = True  # until it was asked for once
 
     def start(self) -> None:
-        """Begins to count; every process calls it, so that the first one knows the others."""
+        """Start counting. Every process calls it, so that the first one knows the others."""
         here = (socket.gethostname(), os.getpid())
         self.pids = tuple(pid for host, pid in all_gather(here) if host == here[0])
         self._read_at, self._since = None, time.monotonic()
         self._seconds_before = sum(map(_processor_seconds, self._processes()))
 
     def read(self, device: torch.device) -> dict[str, float]:
-        """What is used now; nothing where the last reading is less than MIN_SECONDS ago.
+        """Return the current usage; empty if the last reading is less than MIN_SECONDS ago.
 
         Args:
-            device: What this process trains on.
+            device: Device on which this process trains.
 
         Returns:
             `system/cpu_percent` since the last reading (100: one core is busy), `system/memory_mb` resident (10^6
-            bytes; what workers share with their process counts in each of them); on a GPU `system/gpu_percent` (where
-            torch can tell, by nvidia-ml-py) and `system/gpu_memory_mb` (what torch holds). What this machine does not
-            tell is left out.
+            bytes; memory that workers share with their process counts in each of them); on a GPU also
+            `system/gpu_percent` (if torch can read it, by nvidia-ml-py) and `system/gpu_memory_mb` (reserved by
+            torch). Values that this machine does not provide are left out.
         """
         now = time.monotonic()
         if self._read_at is not None and now - self._read_at < MIN_SECONDS:
@@ -68,7 +68,7 @@ class SystemUsage:
         return found
 
     def _processes(self) -> list[int]:
-        """Those that train, and their workers."""
+        """Return the processes that train, and their workers."""
         found = list(self.pids) or [os.getpid()]
         for pid in tuple(found):
             children = _content(PROC / str(pid) / "task" / str(pid) / "children")
@@ -86,7 +86,7 @@ class SystemUsage:
 
 
 def _processor_seconds(pid: int) -> float:
-    """That a process has had, with those of its children that have ended; finer than the kernel's ticks for us."""
+    """Return the processor seconds of a process and its ended children; for this process, finer than kernel ticks."""
     if pid == os.getpid():
         times = os.times()
         return time.process_time() + times.children_user + times.children_system
@@ -103,7 +103,7 @@ def _resident_bytes(pid: int) -> int:
 
 
 def _content(path: Path) -> bytes:
-    """What the kernel says; nothing for a process that has ended, or another system."""
+    """Return the file's content; empty for a process that has ended, or on another system."""
     try:
         with open(path, "rb") as file:
             return file.read()

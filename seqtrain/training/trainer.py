@@ -1,4 +1,4 @@
-"""Lightning's Trainer, and what its options become on this machine."""
+"""Lightning's Trainer, and its options resolved for this machine."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 
 def trainer_options(config: DictConfig) -> TrainerOptions:
-    """The options of `config.trainer`."""
+    """Return the options of `config.trainer`."""
     return TrainerOptions(**plain(config.trainer))
 
 
 def on_gpu(config: DictConfig) -> bool:
-    """Whether a run of this configuration uses GPUs here."""
+    """Return True if a run of this config uses GPUs here."""
     return config.trainer.accelerator != "cpu" and torch.cuda.is_available()
 
 
 def resolve_auto(config: DictConfig, say: Say) -> None:
-    """Turns precision=auto and devices=all into what this machine has, so that a resumed run keeps it."""
+    """Replace precision=auto and devices=all by values for this machine, so that a resumed run keeps them."""
     gpu = on_gpu(config)
     if config.trainer.devices == "all":
         config.trainer.devices = torch.cuda.device_count() if gpu else 1
@@ -55,14 +55,14 @@ def resolve_auto(config: DictConfig, say: Say) -> None:
 def make_trainer(
     options: TrainerOptions, steps: int, callbacks: list[Any], loggers: list[Any], directory: Path
 ) -> Trainer:
-    """Lightning's Trainer with all that we do ourselves turned off.
+    """Return Lightning's Trainer, without the features that seqtrain implements itself.
 
     Args:
-        options: Those of the config, `precision` and `devices` resolved.
+        options: Options of the config, `precision` and `devices` resolved.
         steps: Optimiser steps of the whole training.
-        callbacks: In the order in which Lightning calls them.
-        loggers: Of records.
-        directory: Of the run.
+        callbacks: Callbacks in the order in which Lightning calls them.
+        loggers: Loggers of records.
+        directory: Run directory.
     """
     from pytorch_lightning import Trainer
     from pytorch_lightning.plugins.precision import DoublePrecision
@@ -122,7 +122,13 @@ def make_trainer(
 
 
 def surroundings(config: DictConfig, trainer: Trainer, cpu: str | None) -> dict[str, Any]:
-    """What a checkpoint says of where it was written: the limits of the training, and what its bits depend on."""
+    """Return a checkpoint's description of its surroundings: limits of the training, and what its bits depend on.
+
+    Args:
+        config: Config of the run.
+        trainer: Its trainer.
+        cpu: Name of the processor.
+    """
     machine = torch.cuda.get_device_name() if trainer.strategy.root_device.type == "cuda" else cpu
     return {f"trainer.{name}": config.trainer[name] for name in LIMITS} | {
         "torch": str(torch.__version__),
@@ -133,7 +139,7 @@ def surroundings(config: DictConfig, trainer: Trainer, cpu: str | None) -> dict[
 
 
 def quiet_lightning() -> None:
-    """Silences advice that does not apply: our loaders shard, resume and size themselves."""
+    """Silence advice that does not apply: our loaders shard, resume and size themselves."""
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     for message in (
         ".*isinstance.treespec, LeafSpec.*",
