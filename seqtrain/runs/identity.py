@@ -1,4 +1,4 @@
-"""What a run is: what decides its numbers, what a resume may change, and what is said where it differs."""
+"""Identity of a run: options that decide its numbers, options that a resume may change, and words for differences."""
 
 from __future__ import annotations
 
@@ -51,14 +51,15 @@ MAY_CHANGE = (
 
 
 def identity(config: dict[str, Any], summary: Summary) -> dict[str, Any]:
-    """What every checkpoint of a run says of it: its config by dotted key, hashes of its data, hash of its parent."""
+    """Return the identity stored in each checkpoint of a run: config by dotted key, hashes of data, hash of parent."""
     return {"config": decisive(config), "hashes": summary.hashes, "parent": summary.parent}
 
 
 def decisive(config: dict[str, Any]) -> dict[str, Any]:
-    """What of a config decides numbers, by dotted key.
+    """Return the options of a config that decide numbers, by dotted key.
 
-    Not where data lies: its hash is held. Of callbacks not ours, which only show: of others nobody knows what they do.
+    Paths of data are left out: its hash is checked. Callbacks of seqtrain are left out, because they only show; those
+    of users are included, because their effect is unknown.
     """
     kept = {name: value for name, value in config.items() if name not in FREE}
     kept |= {name: dict(_mapping(config, name)) for name in ("trainer", "data", "callbacks")}
@@ -76,12 +77,12 @@ def decisive(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def digest(config: dict[str, Any]) -> str:
-    """A hash of what decides numbers."""
+    """Return a hash of the options that decide numbers."""
     return hashlib.blake2b(plain_json(sorted(decisive(config).items())).encode(), digest_size=8).hexdigest()
 
 
 def other_writer(writer: Any, run: dict[str, Any]) -> str | None:
-    """Why a checkpoint that says `writer` is not of the run with the identity `run`; None where it is."""
+    """Return why a checkpoint with the identity `writer` is not of the run with the identity `run`; None if it is."""
     if not isinstance(writer, dict) or not all(isinstance(writer.get(name), dict) for name in ("config", "hashes")):
         return "it does not say which run wrote it"
     there, here = writer["config"], run["config"]
@@ -102,7 +103,7 @@ def other_writer(writer: Any, run: dict[str, Any]) -> str | None:
 
 
 def shown(value: Any) -> str:
-    """A value that a stranger may have made, in a few words."""
+    """Return an untrusted value in a few words."""
     return SHORT.repr(value)
 
 

@@ -1,4 +1,4 @@
-"""What summary.json says of a run: one field for each of its entries, read from it and written to it here alone."""
+"""summary.json of a run: one field for each of its entries; read and written only here."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from seqtrain.runs.records import numbers
 
 @dataclass
 class Summary:
-    """What is known of a run; a field that nothing is known of has its default, and has no entry in the file.
+    """Facts about a run. A field that is not known has its default, and no entry in the file.
 
-    Change it by `update` and `remove`: they also keep the order of the entries, which is that in which they became
-    known, so that a run that goes on writes the same file as before but for what has changed.
-    Fields that hold a mapping promise no more than that: a stranger may have written the file, and what stands in the
-    mapping is for its reader to check.
+    Change it by `update` and `remove`. They keep the order of the entries, which is that in which they became known: a
+    run that continues writes the same file as before, except for the changes.
+
+    Fields that hold a mapping guarantee only its type. The file may be untrusted: readers check the contents.
     """
 
     # How the newest attempt stands, and what began the run.
@@ -91,10 +91,10 @@ class Summary:
 
     @classmethod
     def read(cls, path: Path) -> Summary:
-        """From summary.json.
+        """Read summary.json.
 
         Raises:
-            UserError: it is damaged, or an entry of RELIED_ON has another type.
+            UserError: The file is damaged, or an entry of RELIED_ON has another type.
         """
         content = read_json(path)
         if not isinstance(content, dict):
@@ -106,7 +106,7 @@ class Summary:
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> Summary:
-        """From plain values, whoever wrote them: an entry whose type is not that of its field counts as absent."""
+        """Return a summary from plain, possibly untrusted values. An entry of the wrong type counts as absent."""
         summary = cls()
         for name, value in content.items():
             # A text that says `nan` stands for the number, but in a field of texts it is what it is.
@@ -117,15 +117,15 @@ class Summary:
         return summary
 
     def to_plain(self) -> dict[str, Any]:
-        """All entries that are known, by name, in the order of the file."""
+        """Return all known entries by name, in the order of the file."""
         return {name: getattr(self, name) if name in TYPES else self.other[name] for name in self.order}
 
     def write(self, path: Path) -> None:
-        """Writes summary.json, whole or not at all."""
+        """Write summary.json atomically."""
         write_text(path, plain_json(self.to_plain(), indent=2) + "\n")
 
     def update(self, **entries: Any) -> None:
-        """Sets entries: one that is known keeps its place, others follow; what is no field goes to `other`."""
+        """Set entries. A known entry keeps its place, others follow; an entry without a field goes to `other`."""
         for name, value in entries.items():
             self._set(name, value)
 
@@ -139,14 +139,14 @@ class Summary:
             self.order.append(name)
 
     def remove(self, name: str) -> None:
-        """Forgets the value of a field; nothing happens where it is not known."""
+        """Remove the value of a field, if it is known."""
         if name in self.order:
             self.order.remove(name)
             setattr(self, name, getattr(Summary(), name))
 
 
 def _json_types(hint: Any) -> tuple[type, ...]:
-    """The types of JSON values that a field with this type hint takes, its own first."""
+    """Return the types of JSON values that a field with this type hint takes, its own first."""
     if isinstance(hint, UnionType):
         return tuple(kind for each in get_args(hint) for kind in _json_types(each))
     kind = get_origin(hint) or hint
