@@ -1,4 +1,4 @@
-"""What YAML of a stranger may hold: no more, no deeper and no larger values than it looks, before it is loaded."""
+"""Limits of untrusted YAML, checked before it is loaded: number, depth and size of values, with aliases expanded."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "float", "null", "map", 
 
 
 def check_plain(text: str, *, written_by: Literal["run", "person"]) -> None:
-    """Holds YAML to these limits without loading it.
+    """Check YAML against these limits without loading it.
 
     Args:
         text: The YAML.
         written_by: A run writes neither aliases nor tags; a person may.
 
     Raises:
-        yaml.YAMLError: It is no YAML, or beyond a limit.
+        yaml.YAMLError: It is not YAML, or beyond a limit.
     """
     sizes: dict[str, int] = {}  # of what has a name
     names: list[str | None] = []
@@ -51,7 +51,7 @@ def check_plain(text: str, *, written_by: Literal["run", "person"]) -> None:
 
 
 def _check_kind(event: yaml.Event, written_by: str) -> None:
-    """YAMLError for a tag, an alias or a number that does not belong there."""
+    """Raise YAMLError for a tag, an alias, a date or a number that is not allowed."""
     tag = getattr(event, "tag", None)
     if tag is not None and (written_by == "run" or tag not in TAGS):
         raise yaml.YAMLError(f"it holds a tag, {tag}")
