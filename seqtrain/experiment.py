@@ -1,7 +1,7 @@
-"""The story of a training: from a checked config to a run directory that tells what came of it.
+"""Course of a training: from a checked config to a run directory with the result.
 
-It reads from top to bottom. What a run is refused for before it begins, and who trains it (one process, or several),
-stands in cli/start.py and cli/resume.py; how it ends otherwise than done, in cli/endings.py.
+It reads from top to bottom. Checks before a run begins, and the processes that train it (one or several), are in
+cli/start.py and cli/resume.py; other endings than success are in cli/endings.py.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from seqtrain.training.transfer import take_tokenizer
 
 @dataclass(frozen=True)
 class Attempt:
-    """What one attempt at a run is given beside the run and its config.
+    """Arguments of one attempt at a run, beside the run and its config.
 
-    `goes_on`: the run has begun before. Its directory says so again, and takes a changed config, once all that this
-    attempt needs is there; what is refused before that leaves the run as it was.
+    `goes_on`: the run has begun before. Its directory is updated, with a changed config, once this attempt has all it
+    needs; a refusal before that leaves the run as it was.
     """
 
     command: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Attempt:
 
 @dataclass
 class Experiment:
-    """One attempt at a run, in this process, alone or together with those that it has met."""
+    """One attempt at a run, in this process, alone or together with other processes."""
 
     run: Run
     config: DictConfig
@@ -65,7 +65,7 @@ class Experiment:
     code: CodeDiff | None = None  # what the code differs in from its commit
 
     def train(self) -> None:
-        """Trains to the end; whatever happens, summary.json says how it ended."""
+        """Train to the end. On success and on errors, summary.json records how it ended."""
         alone = ranks.rank_info().world == 1 and "SLURM_JOB_ID" not in os.environ  # SLURM sends each signal twice
         self._open_summary()
         with Signals(alone=alone) as signals, endings.record_ending(self):
@@ -79,7 +79,7 @@ class Experiment:
             self._finish(session, cost)
 
     def _open_summary(self) -> None:
-        """What is known before anything is done; the first process says it, for the others may look later."""
+        """Set the summary's entries known at the start. All take those of the first; others may read later."""
         summary = self.run.summary
         was_pruned = summary.status == "pruned"
         summary.update(
@@ -94,7 +94,7 @@ class Experiment:
         self.announced = not self.attempt.goes_on
 
     def _open_directory(self) -> None:
-        """Writes that the run is running, where it can be written at all."""
+        """Check that the run can be written, and record that it is running."""
         self.summary.update(**provenance.environment(), world_size=ranks.rank_info().world)
         self.code = code_diff(Path.cwd()) if self.run.writes else None
         self.summary.update(**code_entries(self.summary, self.code), **task_class(self.config).said())
@@ -108,8 +108,10 @@ class Experiment:
             self.run.write_summary(self.summary)
 
     def _read_data(self) -> Data:
-        """The text, tokenised and laid out; the config then says what is used: a solved budget, a tokenizer taken, and
-        what follows from the data."""
+        """Read the data, tokenised and laid out; write resolved values into the config.
+
+        These are a solved budget, a tokenizer of another run, and options that follow from the data.
+        """
         begins, config = self.attempt.checkpoint is None, self.config
         if begins and config.init_from is not None:
             take_tokenizer(config)
@@ -127,7 +129,7 @@ class Experiment:
         return data
 
     def _make_session(self, data: Data, signals: Signals) -> Session:
-        """Model and task, the learner that trains them, and Lightning's trainer with its callbacks and loggers."""
+        """Make model, task, learner, and Lightning's trainer with its callbacks and loggers."""
         session = make_session(
             self.config,
             data,
@@ -141,7 +143,7 @@ class Experiment:
         return session
 
     def _count_cost(self, session: Session) -> Cost:
-        """What the whole training costs, before its first step."""
+        """Return the cost of the whole training, before its first step."""
         cost = cost_of(self.config, session.data)
         self.summary.update(**report.before_training(session, cost), **self._budget_met(cost, flops=cost.flops))
         if session.deadline:
@@ -150,7 +152,7 @@ class Experiment:
         return cost
 
     def _load_weights(self, session: Session) -> None:
-        """Puts in the weights of another run, or makes sure of the checkpoint that Lightning will load."""
+        """Load the weights of another run, or check the checkpoint that Lightning will load."""
         config, checkpoint, learner = self.config, self.attempt.checkpoint, session.learner
         if checkpoint is None:
             set_first_weights(config, session, say)
@@ -164,7 +166,7 @@ class Experiment:
             session.check_checkpoint(checkpoint)
 
     def _announce(self) -> None:
-        """Says in the run's directory that this attempt trains: all that could refuse it has been asked."""
+        """Record in the run's directory that this attempt trains, once every check has passed."""
         self.announced = True
         if self.attempt.extended:
             self.summary.update(extended=[*self.summary.extended, *self.attempt.extended])
@@ -177,7 +179,7 @@ class Experiment:
             self.run.resumed(0 if checkpoint is None else step_of(checkpoint))
 
     def _finish(self, session: Session, cost: Cost) -> None:
-        """Writes the figures of the training beside those of its baselines, and hands them to the loggers."""
+        """Write the figures of the training beside those of its baselines, and pass them to the loggers."""
         if self.run.writes:
             self.summary.update(**report.result(self.run, session, cost))
             self.summary.update(**self._budget_met(cost, flops=self.summary.flops, seconds=self.summary.seconds))
@@ -187,7 +189,7 @@ class Experiment:
         ranks.all_gather(None)  # whoever started them may end those that are left when the first one leaves
 
     def _budget_met(self, cost: Cost, **reached: float | None) -> dict[str, Any]:
-        """The entry of the summary about the budget, where there is one."""
+        """Return the summary's entry on the budget; empty if there is none."""
         if not self.config.budget:
             return {}
         return {"budget": budget.met(self.config, reached | {"params": cost.parameters["total"]})}
