@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-# A package is bound to its name in `seqtrain` when it is first imported: here, before the function of the same name,
-# which is to stay.
+# The first import of a package binds its name in `seqtrain`. Imported here, it comes before the function of that name,
+# which then replaces it.
 import seqtrain.compare  # noqa: F401
 from seqtrain.config.trust import trusting
 from seqtrain.errors import UserError
@@ -45,7 +45,7 @@ def load(run: str | Path, *, trust: Sequence[str] = (), checkpoint: Literal["bes
 
     check_words("run", run)
     check_list("trust", trust)
-    if checkpoint not in CHECKPOINTS:  # any other word would be taken for one of them
+    if checkpoint not in CHECKPOINTS:  # any other word would be read as one of them
         raise UserError(f"checkpoint={checkpoint!r}: expected {' or '.join(map(repr, CHECKPOINTS))}")
     with trusting(trust):
         return Trained(open_run(run, checkpoint))
@@ -205,7 +205,7 @@ def _sweep(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Path:
     if "dry_run=true" in overrides:
         raise UserError("dry_run=true: leaves no runs to compare; use `seqtrain train -m --dry-run`")
     request = Request(list(overrides), tuple(map(Path, config_dirs)), ("seqtrain.sweep", *overrides))
-    # A stop reaches each trial, which saves; Python's own exception would come between two of their lines.
+    # A stop reaches each trial, which saves; Python's own exception could come in the middle of that.
     with interruptible("the sweep was interrupted; `seqtrain resume` goes on with it"), Signals():
         sweep = command.run_new(request)
     sweep.close()  # this process may go on for hours, and another one may want to resume it

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from seqtrain.terminal import printable
 
-# How the names of options end that are paths.
+# Endings of the names of options that are paths.
 PATHS = (
     "path",
     "dir",
@@ -23,9 +23,9 @@ PATHS = (
     "--html",
 )
 
-MIN_ALIKE = 0.6  # share of letters in common from which on a word may be another, mistyped
+MIN_ALIKE = 0.6  # share of common letters above which a word may be a typing error
 MAX_LISTED = 24  # words; more of them would hide the message
-MAX_NAMED = 6  # words that a message names of a list without a bound
+MAX_NAMED = 6  # words of an unbounded list that a message names
 MAX_LINE = 293  # characters, 300 with `error: `; the middle of a longer message, such as that of a path, is left out
 
 
@@ -56,7 +56,7 @@ def merged(faults: Iterable[UserError]) -> UserError:
     lines: dict[str, None] = {}  # a set that keeps its order
     for fault in faults:
         lines |= dict.fromkeys(fault.lines)
-        if not isinstance(fault, Unavailable):  # one that stays makes trying again pointless
+        if not isinstance(fault, Unavailable):  # with a permanent fault, trying again is pointless
             kind = UserError
     return kind(*lines)
 

@@ -47,9 +47,9 @@ class Attempt:
     """
 
     command: tuple[str, ...] = ()
-    checkpoint: Path | None = None  # to go on from; None: from the start
+    checkpoint: Path | None = None  # to resume from; None: from the start
     goes_on: bool = False
-    extended: tuple[str, ...] = ()  # limits of the training that are other ones from here on, a line each
+    extended: tuple[str, ...] = ()  # changed limits of the training, a line each
 
 
 @dataclass
@@ -61,8 +61,8 @@ class Experiment:
     attempt: Attempt
     summary: Summary = field(default_factory=Summary)  # what summary.json will say
     session: Session | None = None  # model, task, learner and trainer, once they are made
-    announced: bool = False  # whether the run's directory tells of this attempt
-    code: CodeDiff | None = None  # what the code differs in from its commit
+    announced: bool = False  # True once the run's directory records this attempt
+    code: CodeDiff | None = None  # difference between the code and its commit
 
     def train(self) -> None:
         """Train to the end. On success and on errors, summary.json records how it ended."""
@@ -102,7 +102,7 @@ class Experiment:
             self.run.probe()
             probe(self.run.checkpoints)
         settled = self.config.budget is None and self.config.init_from is None and not open_keys(self.config)
-        if settled:  # nothing is yet to change the config
+        if settled:  # nothing will change the config
             self.summary.update(identity=digest(self.run.config))
         if self.announced:
             self.run.write_summary(self.summary)
@@ -115,7 +115,7 @@ class Experiment:
         begins, config = self.attempt.checkpoint is None, self.config
         if begins and config.init_from is not None:
             take_tokenizer(config)
-        followed = open_keys(config)  # not the tokenizer where another run gives it
+        followed = open_keys(config)  # without the tokenizer if another run provides it
         data = read_data(self.run, config, self.summary, self.attempt.checkpoint)
         if begins and config.budget is not None:
             budget.solve(config, data, say)
@@ -136,10 +136,10 @@ class Experiment:
             self.run,
             signals,
             Console(stderr=True, quiet=not self.run.writes),
-            logged_config=plain_config(self.config),  # not that of the directory, which is written once all is well
+            logged_config=plain_config(self.config),  # not the directory's, which is written later
             after_pruning=self.summary.after_pruning,
         )
-        rehearse(session)  # a fault of a task of others is told now, and not after hours
+        rehearse(session)  # faults of a user's own task are raised now, and not after hours
         return session
 
     def _count_cost(self, session: Session) -> Cost:
@@ -159,7 +159,7 @@ class Experiment:
         if checkpoint is None and config.init_from is not None:
             known = self.summary.parent  # of an earlier attempt, which saved no checkpoint
             self.summary.update(**load_initial_weights(config, session, say, parent_hash=known))
-        # After the weights: a run that took others is another run, and its checkpoints say so.
+        # After the weights: they are part of the run's identity, which checkpoints store.
         learner.run_identity = identity(self.run.config, self.summary)
         learner.surroundings = surroundings(config, session.trainer, self.summary.cpu)
         if checkpoint is not None:
@@ -170,7 +170,7 @@ class Experiment:
         self.announced = True
         if self.attempt.extended:
             self.summary.update(extended=[*self.summary.extended, *self.attempt.extended])
-        self.run.write_summary(self.summary)  # first: what is finished is not gone on with
+        self.run.write_summary(self.summary)  # first: a finished run is not continued
         if self.run.writes and self.code is not None:
             self.code.write(self.run.path)
         if self.attempt.goes_on:
@@ -186,7 +186,7 @@ class Experiment:
         self.summary.update(**session.ended)
         self.run.write_summary(self.summary)
         session.end_loggers(self.run)
-        ranks.all_gather(None)  # whoever started them may end those that are left when the first one leaves
+        ranks.all_gather(None)  # the launcher may end the others when the first one leaves
 
     def _budget_met(self, cost: Cost, **reached: float | None) -> dict[str, Any]:
         """Return the summary's entry on the budget; empty if there is none."""

@@ -185,20 +185,20 @@ def _measured(
         check_words("out", out)
     check_list("trust", trust)
     check_list("config_dirs", config_dirs)
-    # Through the parser of the command, so that ranges and refusals are the same ones.
+    # Through the parser of the command, so that ranges and errors are the same.
     for flag, value in options.items():
         if value is not None:
             words.append(f"--{flag}={_text(value)}")
     for flag, values in (("--trust", trust), ("--config-dir", config_dirs)):
         for value in values:
             words += [flag, str(value)]
-    # When it is asked for: a notebook that compares runs need not load what measures them.
+    # Imported here: a notebook that compares runs need not load what measures them.
     module = importlib.import_module(f"seqtrain.cli.{command}")
-    # Alone: measuring draws weights and sets threads, which belong to the whole process.
+    # Exclusive: measuring draws weights and sets threads, which affect the whole process.
     with alone(), trusting(trust), interruptible():
         if out is not None:
             return module.measured([*words, f"--out={out}"]).record
-        # Pictures are made all the same; they are a small part of the time.
+        # Pictures are drawn anyway; they take little of the time.
         with tempfile.TemporaryDirectory(prefix=f"seqtrain_{command}_") as folder:
             return module.measured([*words, f"--out={folder}"]).record
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TextIO
 
-# Of one line to a person; what stands in the middle of a longer one is left out.
+# Limit of one printed line; the middle of a longer one is left out.
 MAX_CHARACTERS = 10_000
 
 # Name of the codec error handler that spells out what an encoding lacks.
@@ -43,7 +43,7 @@ def tell(line: str) -> None:
 
 def drop_output() -> None:
     """Discard what is still to be written to standard output, also at exit."""
-    with contextlib.suppress(OSError, ValueError):  # a stream of a test, or of a notebook, has no descriptor
+    with contextlib.suppress(OSError, ValueError):  # streams of tests and notebooks have no descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -53,7 +53,7 @@ def leave(code: int) -> NoReturn:
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # Python gives None where a descriptor is closed
-            with contextlib.suppress(OSError, ValueError):  # nobody reads it: `main` has said so, where it matters
+            with contextlib.suppress(OSError, ValueError):  # no reader: `main` has reported that where it matters
                 stream.flush()
     os._exit(code)
 
@@ -192,7 +192,7 @@ def _nowhere(mode: Literal["r", "w"] = "w") -> TextIO:
 
 
 def _spelled_character(char: str) -> str:
-    # Blanks of other alphabets are harmless, though Python counts them among what is not printable.
+    # Spaces of other alphabets are harmless, though Python counts them as not printable.
     if char in "\n\t" or char.isprintable() or unicodedata.category(char) == "Zs":
         return char
     return _code(char)
@@ -208,7 +208,7 @@ def _quoted(word: str) -> str:
     """Return a word quoted for a shell; one with control characters in the form that bash and zsh read."""
     if spelled(word) == word and not re.search(r"[\n\t]", word):
         return shlex.quote(word)
-    # Lone surrogates stand for bytes, as in the names that the system gives, unless others are among them.
+    # Lone surrogates stand for bytes, as in names from the system, unless some are outside that range.
     errors = "surrogateescape"
     if re.search(r"[\ud800-\udc7f\udd00-\udfff]", word):
         errors = "backslashreplace"

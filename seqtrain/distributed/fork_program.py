@@ -53,7 +53,7 @@ def _serve(control: socket.socket, modules: Sequence[str]) -> list[str] | None:
                 continue
             try:
                 message, handles, _, _ = socket.recv_fds(control, MAX_MESSAGE_BYTES, 3)
-            except ConnectionError:  # it went without a word
+            except ConnectionError:  # the client ended without closing
                 return None
             if not message:
                 return None
@@ -74,7 +74,7 @@ def _reap(lines: dict[int, socket.socket]) -> None:
     """Report commands that ended and kill the rest of their process groups: an orphan would keep the output open."""
     while lines and (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(ended.si_pid, signal.SIGKILL)  # not yet waited for, so that the number is still its own
+            os.killpg(ended.si_pid, signal.SIGKILL)  # not yet waited for, so the id is still its own
         _, status = os.waitpid(ended.si_pid, 0)
         line = lines.pop(ended.si_pid)
         _tell(line, {"rc": os.waitstatus_to_exitcode(status)})
@@ -82,7 +82,7 @@ def _reap(lines: dict[int, socket.socket]) -> None:
 
 
 def _tell(line: socket.socket, message: dict[str, int]) -> None:
-    with contextlib.suppress(OSError):  # nobody waits any more
+    with contextlib.suppress(OSError):  # the client has stopped waiting
         line.send(json.dumps(message).encode())
 
 
@@ -136,7 +136,7 @@ def fork(
     try:
         die_with_parent(client)
         os.setsid()
-        ours.close()  # or the end of our client would not be seen
+        ours.close()  # or the end of the client would go unnoticed
         for number in CAUGHT:
             signal.signal(number, signal.SIG_DFL)
         nothing = os.open(os.devnull, os.O_RDWR)

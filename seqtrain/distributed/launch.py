@@ -26,8 +26,8 @@ from seqtrain.distributed.ranks import CAUGHT, ENDING, die_with_parent
 class Outcome:
     """Result of a group of processes."""
 
-    code: int  # 0 done, 2 the user can mend it, 128 + signal, 1 failed
-    lines: tuple[str, ...] = ()  # what it has to say, each once
+    code: int  # 0 done, 2 an error that the user can fix, 128 + signal, 1 failed
+    lines: tuple[str, ...] = ()  # error messages, each once
 
 
 def start(count: int, work: Callable[..., int], *args: Any, gpu: bool) -> Outcome:
@@ -47,7 +47,7 @@ def start(count: int, work: Callable[..., int], *args: Any, gpu: bool) -> Outcom
         given = (os.getpid(), folder, work, args)
         members = [context.Process(target=_member, args=(rank, count, *given)) for rank in range(count)]
         with _forwarding() as living:
-            signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)  # one that comes now waits until all can have it
+            signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)  # a signal now waits until all can get it
             for rank, worker in enumerate(members):
                 worker.start()
                 living[cast(int, worker.pid)] = rank
@@ -86,8 +86,8 @@ def _watch(members: list[Any], living: dict[int, int]) -> int:
     limit = float("inf")
     while living:
         wait([members[rank].sentinel for rank in living.values()], timeout=0.5)
-        codes = {rank: members[rank].exitcode for rank in living.values()}  # asked once: one may end at any moment
-        # Of several that are found at once the one that was killed is the cause.
+        codes = {rank: members[rank].exitcode for rank in living.values()}  # read once: a process may end at any moment
+        # If several have ended, the one that was killed is the cause.
         ended = sorted((code, rank) for rank, code in codes.items() if code is not None)
         for pid in [pid for pid, rank in living.items() if codes[rank] is not None]:
             del living[pid]

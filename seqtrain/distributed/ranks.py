@@ -46,7 +46,7 @@ def rank_info(env: Mapping[str, str] = os.environ) -> RankInfo:
     """Return the place given by torchrun, `srun` or `start`; that of a single process if none or an invalid one is."""
     try:
         return _given(env)
-    except (KeyError, ValueError):  # `check_place` says so
+    except (KeyError, ValueError):  # `check_place` raises the error
         return RankInfo()
 
 
@@ -69,7 +69,7 @@ def _given(env: Mapping[str, str]) -> RankInfo:
         rank, world = int(env["RANK"]), int(env["WORLD_SIZE"])
         local_world = int(env.get("LOCAL_WORLD_SIZE", world))
         found = RankInfo(rank, world, int(env.get("LOCAL_RANK", rank)), local_world, int(env.get("GROUP_RANK", 0)))
-    # In the batch script itself, outside `srun`, there is one process, whatever SLURM_NTASKS says.
+    # In the batch script itself, outside `srun`, there is one process; SLURM_NTASKS does not apply.
     elif "SLURM_STEP_ID" in env and "SLURM_PROCID" in env and int(env.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
         world, nodes = int(env["SLURM_STEP_NUM_TASKS"]), int(env.get("SLURM_STEP_NUM_NODES", 1))
         rank, node = int(env["SLURM_PROCID"]), int(env.get("SLURM_NODEID", 0))
@@ -140,11 +140,11 @@ def process_group(minutes: float = 30) -> Iterator[RankInfo]:
 def _rendezvous(env: dict[str, str] | os._Environ[str]) -> None:
     """Set where processes started by `srun` meet: the first node, and a port derived from the job."""
     if "MASTER_ADDR" not in env:
-        one = env.get("SLURM_STEP_NUM_NODES", "1") == "1"  # then no name has to be known
+        one = env.get("SLURM_STEP_NUM_NODES", "1") == "1"  # then no host name is needed
         env["MASTER_ADDR"] = "127.0.0.1" if one else first_host(env["SLURM_STEP_NODELIST"])
     if "MASTER_PORT" not in env:
         job, step = int(env["SLURM_JOB_ID"]), int(env.get("SLURM_STEP_ID", 0))
-        env["MASTER_PORT"] = str(15_000 + (job * 7 + step) % 17_000)  # below what the system gives to anybody
+        env["MASTER_PORT"] = str(15_000 + (job * 7 + step) % 17_000)  # below the system's ephemeral ports
 
 
 def _check_address(host: str, port: str) -> None:
@@ -228,7 +228,7 @@ def all_max(number: int) -> int:
 
 
 def _met() -> bool:
-    distributed = sys.modules.get("torch.distributed")  # importing it takes a second that one process need not spend
+    distributed = sys.modules.get("torch.distributed")  # importing it takes a second, which a single process saves
     return distributed is not None and distributed.is_available() and distributed.is_initialized()
 
 

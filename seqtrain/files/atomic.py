@@ -20,7 +20,7 @@ from seqtrain.files.checked import open_append, open_new
 from seqtrain.terminal import ERRORS
 
 SURROGATE = re.compile("[\ud800-\udfff]")
-TEMPORARY = ".*.tmp"  # names of files and folders that are not whole yet
+TEMPORARY = ".*.tmp"  # names of incomplete files and folders
 
 
 @contextlib.contextmanager
@@ -78,7 +78,7 @@ def exists(path: Path) -> bool:
     with reading(path):
         try:
             os.stat(path)
-        except (FileNotFoundError, NotADirectoryError, ValueError):  # no path has a NUL byte
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a NUL byte, which no path has
             return False
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:  # nothing can be there
@@ -142,7 +142,7 @@ def walked(root: Path | str, cannot_list: Callable[[OSError], None]) -> Iterator
             cannot_list(error)
             continue
         yield folder, below, files
-        for name in reversed(below):  # the last that waits is taken first
+        for name in reversed(below):  # the list is a stack: its last entry is next
             path = os.path.join(folder, name)
             if not os.path.islink(path):  # it may lead back up
                 waiting.append(path)
@@ -151,8 +151,8 @@ def walked(root: Path | str, cannot_list: Callable[[OSError], None]) -> Iterator
 def plain_json(value: Any, indent: int | None = None) -> str:
     """Return JSON text of plain values and NumPy or torch numbers; nan, infinities and lone surrogates as text."""
     text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, indent=indent)
-    # Half of a surrogate pair stands for a byte of a name that is not UTF-8. As a text of six characters, since an
-    # escape would be the same half again to whoever reads it, and could not be written a second time.
+    # A lone surrogate stands for a byte of a name that is not UTF-8. It is written as six plain characters:
+    # an escape would be read as the surrogate again, which could not be written a second time.
     return SURROGATE.sub(_as_text, text)
 
 
@@ -163,7 +163,7 @@ def _as_text(surrogate: re.Match[str]) -> str:
 def _plain(value: Any) -> Any:
     """Return `value` in JSON's types: NumPy and torch numbers by `item`, nan and infinities as text."""
     if isinstance(value, float):
-        number = float(value)  # of NumPy, which has floats that are Python's, too
+        number = float(value)  # NumPy's float64 is a subclass
         return number if math.isfinite(number) else str(number)
     if value is None or isinstance(value, str | bool | int):
         return value
@@ -181,7 +181,7 @@ def locked(path: Path) -> IO[bytes] | None:
 
     On a file system without locks it is not guarded. Raises UserError for a link or a pipe.
     """
-    lock = open_append(path)  # whoever asks holds it
+    lock = open_append(path)  # the caller holds it
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone: workers do not inherit it
     except (BlockingIOError, PermissionError):

@@ -55,7 +55,7 @@ def read_checked(path: Path, limit: int) -> bytes:
     """Return the content of a plain file of at most `limit` bytes. Raises as `open_checked` does."""
     with open_checked(path, limit) as file:
         content = file.read(limit + 1)
-    if len(content) > limit:  # it grew, or tells no size, as in /proc
+    if len(content) > limit:  # it grew, or reports no size, as in /proc
         raise UserError(f"{path}: more bytes than belong there ({limit:,})")
     return content
 
@@ -85,9 +85,9 @@ def loads_unicode(content: bytes) -> Any:
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(str(error)) from None  # which shows in messages; this one's own form has all of the content
+        raise ValueError(str(error)) from None  # for messages: the original error holds the whole content
     value = json.loads(text)
-    # UTF-8 itself has no such half, so only an escape can spell one; what has none need not be looked through.
+    # UTF-8 has no lone surrogates, so only an escape can spell one; without an escape no check is needed.
     if SURROGATE.search(content) and not is_unicode(json.dumps(value, ensure_ascii=False)):
         raise ValueError(NO_UNICODE)
     return value
@@ -138,7 +138,7 @@ def open_new(path: Path) -> IO[bytes]:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         handle = os.open(path, flags, 0o666)
-    except FileExistsError:  # left by a process that was killed, or laid there
+    except FileExistsError:  # left by a killed process, or placed there
         path.unlink()
         handle = os.open(path, flags, 0o666)
     return os.fdopen(handle, "wb")
@@ -159,7 +159,7 @@ def _opened(path: Path, flags: int, home: Path | None) -> int:
     try:
         handle = os.open(path, flags | os.O_NOFOLLOW, 0o666)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # a pipe that nobody reads, or a socket
+        if error.errno == errno.ENXIO:  # a pipe without a reader, or a socket
             raise UserError(f"{path}: {NO_FILE}") from None
         if error.errno == errno.EISDIR:
             raise UserError(f"{path}: a folder where a file belongs") from None

@@ -17,8 +17,8 @@ from seqtrain.errors import UserError
 from seqtrain.files.atomic import TEMPORARY, listed, locked, remove_temporary, sync, write_text
 
 LOCK = ".lock"
-STAGED = ".new-????????.tmp"  # names of folders on their way in, or out
-_one_thread = threading.Lock()  # the lock of a file tells processes apart, not threads
+STAGED = ".new-????????.tmp"  # names of folders being created or removed
+_one_thread = threading.Lock()  # file locks exclude processes, not threads
 _appearing: set[Path] = set()  # of this process
 
 
@@ -41,7 +41,7 @@ def made(path: Path, name: str, text: str) -> IO[bytes] | None:
         remove_dead(target.parent)
         if os.path.lexists(target):
             return _filled(target, name, text)
-        with contextlib.suppress(FileExistsError):  # a file there is told by what fails next
+        with contextlib.suppress(FileExistsError):  # if a file is there, the next call fails
             target.parent.mkdir(parents=True, exist_ok=True)
         staged, lock = _staged(target)
         try:
@@ -51,7 +51,7 @@ def made(path: Path, name: str, text: str) -> IO[bytes] | None:
             lock.close()
             shutil.rmtree(staged, ignore_errors=True)
             if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                return None  # somebody else was faster
+                return None  # another process was faster
             raise
     sync(target.parent)
     return lock
@@ -100,7 +100,7 @@ def _staged(target: Path) -> tuple[Path, IO[bytes]]:
     while True:
         staged = _name_beside(target)
         staged.mkdir()
-        with contextlib.suppress(FileNotFoundError):  # another start took it for a dead one, and removes it
+        with contextlib.suppress(FileNotFoundError):  # another start may remove it as dead
             lock = locked(staged / LOCK)
             if lock is not None and (staged / LOCK).exists():
                 return staged, lock
@@ -114,7 +114,7 @@ def _filled(folder: Path, name: str, text: str) -> IO[bytes] | None:
     if lock is None:
         return None
     try:
-        if vacant(folder):  # asked again: from here on it stays so
+        if vacant(folder):  # checked again: under the lock it stays so
             remove_temporary(folder)
             write_text(folder / name, text)
             return lock
@@ -131,9 +131,9 @@ def _name_beside(target: Path) -> Path:
 
 def remove_dead(parent: Path) -> None:
     """Remove staged folders whose process has ended, which releases their lock."""
-    with contextlib.suppress(OSError, UserError, RecursionError):  # of folders in folders without end
+    with contextlib.suppress(OSError, UserError, RecursionError):  # RecursionError: very deep folders
         for staged in {*listed(parent, STAGED)} - _appearing:
-            if staged.is_symlink() or not staged.is_dir():  # no start makes such a thing
+            if staged.is_symlink() or not staged.is_dir():  # never made by a start
                 continue
             lock = locked(staged / LOCK)
             if lock is not None:

@@ -16,7 +16,7 @@ from seqtrain.files.atomic import reading, walked
 from seqtrain.files.checked import LINK, NO_FILE, load_json, read_checked, stays_within
 from seqtrain.files.plain_yaml import LOADER, MAX_BYTES, check_plain
 
-# Files of a run directory, and the most bytes that each may have: they are read, or written, without a second look.
+# Files of a run directory, and their largest sizes in bytes: they are read, or written, without further checks.
 FILES = {
     "config.yaml": MAX_BYTES,
     "config.json": 1 << 24,
@@ -39,7 +39,7 @@ FILES = {
 # Files by which the folder of a run, a sweep or an export is known.
 MARKS = ("config.yaml", "sweep.yaml", "config.json")
 
-# What stands beside FILES in these folders, or beside them, and cannot be made again.
+# Further files in these folders, or beside them, that cannot be made again.
 ALSO_KEPT = ("index.json", "study.db", "mlflow.db")
 
 # Entries that config.json of an export must have.
@@ -47,7 +47,7 @@ EXPORTED = {"seqtrain_export": int, "step": int, "hashes": dict, "aliases": dict
 
 FOLDERS = ("checkpoints", "samples", "plots", "tensorboard", "wandb")
 MAX_DEPTH = 50  # of folders below a run directory
-# What `--trust` names to let a configuration of others read environment variables.
+# Value of `--trust` that lets an untrusted config read environment variables.
 ENVIRONMENT = "oc.env"
 
 
@@ -63,7 +63,7 @@ def check_entries(root: Path) -> None:
             raise UserError(f"{root}: folders in folders, deeper than any run has them ({MAX_DEPTH}); remove them")
         for name in (*below, *files):
             path = Path(folder, name)
-            with contextlib.suppress(FileNotFoundError):  # a temporary file of whoever trains the run right now
+            with contextlib.suppress(FileNotFoundError):  # a temporary file of a process that trains the run now
                 if reason := _reason(path, home, top=Path(folder) == root):
                     raise UserError(f"{path}: {reason}")
         if Path(folder) == root / "wandb":

@@ -61,11 +61,11 @@ def save(obj: Any, path: Path) -> None:
     import torch
 
     _refuse_foreign(obj, "checkpoint")
-    path.parent.mkdir(exist_ok=True)  # its run's own folder is not made again: who removed it wants no more
+    path.parent.mkdir(exist_ok=True)  # not the run's own folder: if the user removed it, it stays removed
     with atomic(path) as file:
         try:
             torch.save(obj, file)
-        except RuntimeError as error:  # torch's own, about its writer; what stopped the writer is behind it
+        except RuntimeError as error:  # torch's own, about its writer; the cause is its context
             raise error.__context__ if isinstance(error.__context__, OSError) else error from None
 
 
@@ -212,11 +212,11 @@ def _sums_hold(path: Path) -> bool:
             if file.read(len(MAGIC)) != MAGIC:  # another kind of file, which torch would read in another way
                 return False
         with zipfile.ZipFile(path) as archive:
-            # torch packs nothing: what says that it is larger than its file would fill the memory.
+            # torch does not compress: an entry that claims to be larger than its file would fill the memory.
             as_large = sum(entry.file_size for entry in archive.infolist()) <= path.stat().st_size
             return as_large and archive.testzip() is None
     except Exception as error:  # a damaged header raises anything from struct.error to NotImplementedError
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # a place before the file's begin
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # a negative offset
             raise UserError(f"checkpoint {path} cannot be read: {error.strerror}; {UNREADABLE}") from None
         return False
 

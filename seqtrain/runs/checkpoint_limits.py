@@ -16,7 +16,7 @@ MAX_PICKLE_BYTES = 1 << 25
 MAX_OPCODES = 1 << 19  # some 30 for each tensor
 MAX_DEPTH = 64
 MAX_OBJECTS = 1 << 23  # that the containers would hold if each reference were a copy
-# What a checkpoint of ours names; torch's own list is longer, and some of it takes memory without bound.
+# Names in seqtrain's checkpoints; torch's own list is longer, and parts of it take unbounded memory.
 GLOBALS = re.compile(
     r"collections OrderedDict|builtins set|torch Size|torch device|torch\._utils _rebuild_(tensor_v2|parameter)"
     r"|torch \w+Storage|torch\.storage UntypedStorage|torch (u?int\d+|b?float\d+|bool|complex\d+)"

@@ -18,7 +18,7 @@ CODE_DIFF = "code.diff"
 MAX_KEPT_BYTES = 1 << 18  # of a diff's text: beyond it a run directory would grow with every trial
 MAX_UNTRACKED_FILES = 200
 MAX_UNTRACKED_BYTES = 1 << 20  # of one file: code is smaller
-UNTRACKED_CODE = ("*.py",)  # no YAML: runs that nobody ignores write it themselves
+UNTRACKED_CODE = ("*.py",)  # no YAML: runs that git does not ignore write it themselves
 # Names of files that hold secrets.
 SECRET = re.compile(
     r"\.(env|pem|key|p12|netrc|npmrc|pypirc)\b|secret|password|passwd|credential|api_?key", re.IGNORECASE
@@ -30,7 +30,7 @@ FILE = re.compile(rb"^diff --git ", re.MULTILINE)
 class CodeDiff:
     """Difference between the files of a checkout and its commit."""
 
-    hash: str  # of all tracked changes, and of untracked code, whatever is kept
+    hash: str  # of all tracked changes and untracked code, also of what is not kept
     text: str  # what is kept: no file that may hold secrets, at most MAX_KEPT_BYTES
     about: dict[str, Any]  # for the summary
 
@@ -100,7 +100,7 @@ def _kept(diff: bytes) -> tuple[str, list[str]]:
     kept: list[str] = []
     left_out: list[str] = []
     size = 0
-    # Of a checkout whose only change is a file that git does not know, the diff is empty and has no part.
+    # If the only change is an untracked file, the diff is empty and has no parts.
     ends = [*starts[1:], len(diff)][: len(starts)]
     for start, end in zip(starts, ends, strict=True):
         part = diff[start:end].decode(errors="replace")

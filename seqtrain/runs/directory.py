@@ -47,7 +47,7 @@ class Run:
     def __repr__(self) -> str:
         try:
             status = self.summary.status or "unknown"
-        except (UserError, OSError):  # a debugger shows what it holds, whatever has become of it
+        except (UserError, OSError):  # a debugger must be able to show any run
             status = "cannot be read"
         return f"Run({self.path}, status: {status})"
 
@@ -196,7 +196,7 @@ class Run:
         path = self.path / METRICS
         if exists(path) and path.stat().st_size and not ends_line(path):
             with open_append(path) as file:
-                file.write(b"\n")  # a torn last line becomes a line of its own, which the reader skips
+                file.write(b"\n")  # a torn last line becomes a separate line, which the reader skips
         self.append({RESUMED: step})
 
     def newest_step(self) -> int:

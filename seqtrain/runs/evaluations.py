@@ -37,7 +37,7 @@ class Evaluation:
     options: dict[str, Any] = field(default_factory=dict)  # of the command, and how the text was read
     leak: dict[str, Any] | None = None  # how much of the split stands in the training text; None: not known
     baselines: dict[str, dict[str, float]] = field(default_factory=dict)  # those that were measured with it, by metric
-    test_set: str | None = None  # which of several, by its name in `data.test_paths`
+    test_set: str | None = None  # one of several, by its name in `data.test_paths`
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,10 @@ def keep(run: Path, evaluation: Evaluation) -> None:
     """
     path = run / EVALUATIONS
     line = plain_json(asdict(evaluation)).encode() + b"\n"
-    # A torn last line becomes a line of its own, which the reader skips and counts.
+    # A torn last line becomes a separate line, which the reader skips and counts.
     if exists(path) and path.stat().st_size and not ends_line(path):
         line = b"\n" + line
-    # No lock: the run may be trained at this moment, and one appended write is whole or torn, never mixed.
+    # No lock: the run may be training now, and a single appended write is complete or torn, never mixed.
     with open_append(path) as file:
         if file.write(line) != len(line):
             raise OSError(f"{path}: the disk is full")
@@ -102,7 +102,7 @@ def kept(run: Path) -> Kept:
     unreadable = 0
     with reading(path), open_checked(path, FILES[EVALUATIONS]) as file:
         for line in iter(lambda: file.readline(LONGEST), b""):
-            # One bad line must not hide the looks before and after it.
+            # One bad line must not hide the evaluations before and after it.
             evaluation = _evaluation(parsed(line) or {})
             if evaluation is None:
                 unreadable += bool(line.strip())

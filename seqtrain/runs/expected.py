@@ -38,7 +38,7 @@ def alike(found: Any, expected: Any, place: str) -> None:
     elif isinstance(expected, Tensor) and isinstance(found, Tensor):
         if (found.shape, found.dtype) != (expected.shape, expected.dtype):
             raise Mismatch(f"{place} is {_kind(found)}, and this run has {_kind(expected)}")
-        # Fused optimizers take where a tensor begins for the whole of it, whatever its strides say.
+        # Fused optimizers ignore strides: they read a tensor as contiguous memory.
         if not found.is_contiguous() and found.stride() != expected.stride():
             raise Mismatch(f"{place} does not lie in memory as it does in this run")
     elif expected is not None and _kind(found) != _kind(expected):

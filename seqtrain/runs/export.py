@@ -23,12 +23,12 @@ MAX_HEADER_BYTES = 1 << 24  # some 100 for each weight
 FILES = (TOKENIZER, TARGET_TOKENIZER, LABELS, SCALE, SERIES)
 FORMAT = 1  # raise it whenever what is written here could not be read before
 MOST_NAMES = 1 << 16  # weights that one may have
-# What safetensors calls the types of weights that models have.
+# Names in safetensors for the types of weights.
 TYPES = {
     **{"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "BOOL": "bool"},
     **{"I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8"},
 }
-# What of a run's summary goes along: what the numbers are, not who computed them where.
+# Entries of a run's summary in an export: what the numbers are, not who computed them where.
 KEPT = (
     *("task", "metrics", "best", "baselines", "context", "monitor", "signatures", "parameters", "tokens", "steps"),
     *("unknown", "splits", "hashes", "versions", "measures", "compared_by", "parent", "lineage"),
@@ -76,7 +76,7 @@ def described(folder: Path) -> dict[str, Tensor]:
         raise _other(path)
     _check_header(path)
     try:
-        with safe_open(path, "pt") as file:  # which holds the size of the file against its header
+        with safe_open(path, "pt") as file:  # which compares the size of the file with its header
             names = file.keys()
             if len(names) > MOST_NAMES:
                 raise UserError(f"{path}: {len(names):,} weights, more than any model has; export the run again")
@@ -149,9 +149,9 @@ def _write_weights(path: Path, weights: dict[str, Tensor]) -> dict[str, str]:
             aliases[name] = first[place]
         else:
             first[place] = name
-            kept[name] = tensor.clone().contiguous()  # a view would bring the whole of its storage
+            kept[name] = tensor.clone().contiguous()  # a view would save its whole storage
     path.touch()
-    mode = path.stat().st_mode  # as the umask has it; save_file writes a file of 0600 in its place
+    mode = path.stat().st_mode  # as set by the umask; save_file replaces the file by one of 0600
     save_file(kept, path)
     path.chmod(mode)
     return aliases

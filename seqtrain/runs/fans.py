@@ -12,7 +12,7 @@ from jaxtyping import Float
 from seqtrain.data.values.fan import Fan, by_steps
 
 DIGITS = 5  # of a value: more are not seen in a picture
-MAX_VALUES = 1 << 16  # of a fan that a stranger may have made
+MAX_VALUES = 1 << 16  # of a fan, which may be untrusted
 LARGEST = 1e30  # of a value, whose square and differences are finite
 
 
@@ -48,7 +48,7 @@ def _rounded(values: Float[np.ndarray, " n"]) -> list[float | None]:
     """Return the values with few digits; None for values that a picture cannot show."""
     found: list[float | None] = []
     for value in values.tolist():
-        # A model that diverges says infinite or huge values: a gap, since nothing else could be seen beside them.
+        # A diverging model predicts infinite or huge values: a gap, since they would hide all others.
         found.append(float(f"{value:.{DIGITS}g}") if abs(value) < LARGEST else None)
     return found
 
@@ -63,7 +63,7 @@ def _values(content: Any, length: int | None = None) -> Float[np.ndarray, " n"]:
 def _value(content: Any) -> float:
     if content is None:
         return math.nan
-    # By `type`, as true would pass for 1.
+    # By `type`, since True is an int.
     if type(content) not in (int, float) or not abs(content) < LARGEST:
         raise ValueError("a value is no number")
     return float(content)

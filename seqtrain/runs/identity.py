@@ -11,7 +11,7 @@ from seqtrain.config.nodes import flat
 from seqtrain.files.atomic import plain_json
 from seqtrain.runs.summary import Summary
 
-# Each option of the trainer: of another value it is another run, or a resume says so, or it changes no number.
+# Each option of the trainer: a change makes another run, or is logged by a resume, or changes no number.
 TRAINER: dict[str, Literal["identity", "said", "free"]] = {
     "accelerator": "said",  # by the machine's name
     "devices": "said",  # by the number of processes
@@ -41,8 +41,8 @@ DATA_FREE = ("workers", "eval_batch_size")
 SHORT = reprlib.Repr()
 SHORT.maxlevel, SHORT.maxstring, SHORT.maxother = 2, 80, 80
 LIMITS = ("max_steps", "max_epochs", "max_seconds")  # of the trainer: changed by hand or by override, a run is extended
-FREE = ("logger", "run_dir", "run", "dry_run", "init_from")  # what stands in init_from is held by its hash
-# What `resume` may be told to change, beside loggers.
+FREE = ("logger", "run_dir", "run", "dry_run", "init_from")  # init_from is checked by its hash
+# Options that `resume` may change, besides loggers.
 MAY_CHANGE = (
     *(f"trainer.{name}" for name, kind in TRAINER.items() if kind != "identity"),
     *(f"data.{name}" for name in DATA_FREE),
@@ -72,7 +72,7 @@ def decisive(config: dict[str, Any]) -> dict[str, Any]:
     for name, node in _mapping(config, "callbacks").items():
         if not node or str(node.get("_target_")).startswith("seqtrain."):
             del kept["callbacks"][name]
-    # By way of JSON, as a checkpoint's own was: a tuple is a list there.
+    # Through JSON, as in a checkpoint: a tuple becomes a list.
     return json.loads(plain_json(dict(flat(kept))))
 
 

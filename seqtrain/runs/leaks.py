@@ -12,12 +12,12 @@ from seqtrain.data.leak_kinds import LIMITS, Leak
 from seqtrain.runs.summary import Summary
 
 SKETCH = "train.sketch"  # of all text that the weights of a run were trained on
-MIN_SAID = 0.01  # share of a split: less stands in natural text that was well parted
-# Of what xz needs for a split alone, the part that it needs after train: measured on twelve data sets, prose, reviews,
-# captions, code and made-up sentences, it lies between 0.66 and 0.86, and falls towards 0 where train holds the text.
+MIN_SAID = 0.01  # share of a split: natural text that is split well has less
+# Size of a split compressed by xz given train, relative to its size alone. On twelve data sets of prose, reviews,
+# captions, code and made-up sentences it is 0.66 to 0.86; it falls towards 0 if train contains the text.
 MIN_XZ_RATIO = 0.5
-MAX_XZ_ALONE = 5.0  # bits per byte: above, the text is so short that xz's own frame weighs more than what it says
-# Where validation text may stand, in words; what init_from began with in its turn belongs to it.
+MAX_XZ_ALONE = 5.0  # bits per byte: above, the text is so short that xz's own header dominates
+# Words for places that may hold validation text; init_from includes the runs it began with.
 PLACES = {"train": "train too", "init_from": "the training text of init_from"}
 
 

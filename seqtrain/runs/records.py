@@ -29,7 +29,7 @@ def ends_line(path: Path) -> bool:
 
 def parsed(line: bytes) -> dict[str, Any] | None:
     """Return the JSON object in `line`; None if it is torn, empty, or not Unicode."""
-    if not line.startswith(b"{"):  # gigabytes of zeros are a few bytes on a disk; JSON takes its time over them
+    if not line.startswith(b"{"):  # gigabytes of zeros take a few bytes on a disk; JSON parses them slowly
         return None
     try:
         record = loads_unicode(line)
@@ -37,7 +37,7 @@ def parsed(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(record, dict):
         return None
-    # Others compare these two with steps of their own.
+    # Callers compare these two with ints.
     if not isinstance(record.get("step", 0), int) or not isinstance(record.get(RESUMED, 0), int):
         return None
     return numbers(record)

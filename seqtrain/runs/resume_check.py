@@ -15,7 +15,7 @@ from seqtrain.runs.checkpoint import BEST, load
 from seqtrain.runs.directory import Run
 from seqtrain.runs.records import of_the_machine
 
-PATIENCE = 600.0  # seconds that a command may take to get on
+PATIENCE = 600.0  # seconds to wait for a command
 
 # Starts `seqtrain ARGS` in the folder `cwd`.
 Start = Callable[..., Child]
@@ -110,7 +110,7 @@ def killed_and_resumed(
     for step in sorted(chance.randrange(-1, steps) for _ in range(kills)):
         began = time.monotonic()
         if not _wait(lambda step=step: newest_step(run) >= step, child):
-            break  # it was faster than its killer
+            break  # it ended before the kill
         time.sleep(chance.random() * min(0.05, (time.monotonic() - began) / 4 + 0.005))
         child.kill()
         if child.wait(PATIENCE) != -9:

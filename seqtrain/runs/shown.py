@@ -19,7 +19,7 @@ from seqtrain.runs.records import LONGEST
 if TYPE_CHECKING:
     from seqtrain.data.values.fan import Fan
 
-MAX_CELLS = 1 << 16  # of a table that a stranger may have made
+MAX_CELLS = 1 << 16  # of a table, which may be untrusted
 Cell = str | float | bool
 
 
@@ -45,7 +45,7 @@ class Samples:
 
     text: str
     table: Table | None  # None in a run that kept none
-    fans: tuple[Fan | None, ...] = ()  # of each row its picture; nothing where no row has one
+    fans: tuple[Fan | None, ...] = ()  # the picture of each row; empty if no row has one
 
 
 def write_samples(
@@ -60,10 +60,10 @@ def write_samples(
         columns: Values of each sample, by column.
         fans: Forecast plot of each sample, or None.
     """
-    from seqtrain.runs.fans import to_list  # imports numpy, which commands that only show their help do without
+    from seqtrain.runs.fans import to_list  # imports numpy, which commands that only show help do not need
 
     names = tuple(dict.fromkeys(name for row in columns for name in row))
-    # Samples of one task may have unlike columns: what one of them does not say is empty.
+    # Samples of one task may have different columns: missing values are empty.
     rows = tuple(tuple(row.get(name, "") for name in names) for row in columns)
     write_text(run.samples / f"step-{step:08d}.txt", text)
     content: dict[str, Any] = {"columns": names, "rows": rows}
@@ -147,7 +147,7 @@ def _fans(path: Path, content: Any) -> tuple[Fan | None, ...]:
         found = as_list(content["fans"])
     except ValueError:
         raise _damaged(path) from None
-    # By their place pictures belong to rows: one too many would stand beside the wrong numbers.
+    # Pictures belong to rows by their position: with one too many, they would be shown beside the wrong numbers.
     if len(found) != len(content["rows"]):
         raise _damaged(path)
     return found
@@ -164,7 +164,7 @@ def _table(path: Path, content: Any) -> Table:
 
 
 def _is_cell(value: Any) -> bool:
-    # A mapping would be taken by W&B for a file, or a picture, to be fetched from wherever it says.
+    # W&B would read a mapping as a file or a picture, and fetch it from the place it names.
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, str | int | bool)

@@ -28,7 +28,7 @@ class Accumulators:
             if total.dim() == 0 and total.device.type == "cpu":
                 self.add_term(name, total.item(), count)
             else:
-                # As a tensor: to read a number off a GPU would make every step wait for it.
+                # As a tensor: reading a number from a GPU would make every step wait.
                 self.add_term(name, total.detach().double(), count)
 
     def add_term(self, name: str, total: Tensor | float, count: int) -> None:
@@ -53,7 +53,7 @@ class Accumulators:
 
 def on_cpu(terms: Terms) -> Terms:
     """Return the same sums and counts on the CPU, so that they can be sent to other processes."""
-    moved = dict(terms)  # a copy: the learner goes on adding on its own device
+    moved = dict(terms)  # a copy: the learner continues to add on its own device
     for name, (total, count) in terms.items():
         if isinstance(total, Tensor):
             moved[name] = total.cpu(), count

@@ -6,7 +6,7 @@ import ctypes
 import os
 import platform
 
-# glibc's names for what `mallopt` sets (man 3 mallopt), and the largest block that it lets stand in its heap.
+# Parameters of glibc's `mallopt` (man 3 mallopt), and the largest block that it can keep in its heap.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 MAX_MMAP_THRESHOLD = 32 * 2**20  # bytes
 MAX_KEPT = 2**30  # bytes of free memory at the end of the heap
@@ -26,5 +26,5 @@ def keep_freed_memory() -> bool:
     if platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in OWN_SETTINGS):
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    # In this order: the second one alone would give every larger block pages of its own, and halve the speed.
+    # In this order: the second one alone would give every larger block its own pages, and halve the speed.
     return bool(mallopt(M_MMAP_THRESHOLD, MAX_MMAP_THRESHOLD) and mallopt(M_TRIM_THRESHOLD, MAX_KEPT))

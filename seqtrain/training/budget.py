@@ -16,14 +16,14 @@ from seqtrain.config.ranges import MAX_STEPS, MAX_WIDTH
 from seqtrain.errors import UserError
 from seqtrain.training.meta import on_meta
 
-if TYPE_CHECKING:  # the first two functions are asked before anything heavy is imported
+if TYPE_CHECKING:  # the first two functions are called before anything heavy is imported
     from omegaconf import DictConfig
 
     from seqtrain.tasks.base import Say
     from seqtrain.training.splits import Data
 
-TOLERANCE = 0.01  # of what was asked
-INNER = "dim_feedforward"  # of a Transformer: free where attention's heads leave too few widths to choose from
+TOLERANCE = 0.01  # relative to the request
+INNER = "dim_feedforward"  # of a Transformer: solved for if the heads of attention allow too few widths
 SOLVED = {
     "params": ("model.dim",),
     "flops": ("trainer.max_steps", "trainer.max_epochs"),
@@ -88,7 +88,7 @@ def solve(config: DictConfig, data: Data, say: Say, *, tolerance: float = TOLERA
     if "params" in asked:
         params = reached["params"] = _solve_width(config, data, asked["params"], tolerance)
         say(f"budget: params {asked['params']:g}: {_width_words(config)}, {params:,} parameters")
-    if "flops" in asked:  # after the width, which decides what a token costs
+    if "flops" in asked:  # after the width, which decides the cost of a token
         flops = reached["flops"] = _solve_steps(config, data, asked["flops"], tolerance)
         say(f"budget: flops {asked['flops']:g}: trainer.max_steps={config.trainer.max_steps}, {flops:.4g} FLOPs")
     return reached
@@ -119,7 +119,7 @@ def _solve_width(config: DictConfig, data: Data, number: float, tolerance: float
     size, inner = _sizes(config, data), config.model.get(INNER)
     grain = _grain(size, config.model.dim)
     dim = grain * closest(lambda times: size(grain * times, inner), number, MAX_WIDTH // grain)
-    # Not where the user has set it, nor where the model has none.
+    # Only if the model has this option and the user has not set it.
     if not _near(size(dim, inner), number) and config.model.get(INNER, 0) is None:
         inner = closest(lambda width: size(dim, width), number, 16 * dim)
     if not _near(size(dim, inner), number, tolerance):
@@ -142,7 +142,7 @@ def _sizes(config: DictConfig, data: Data) -> Callable[..., int]:
 
     other = config.copy()
 
-    @functools.cache  # the search asks some widths again, and building a model takes a while
+    @functools.cache  # the search repeats some widths, and building a model takes a while
     def size(dim: int, inner: int | None = None) -> int:
         other.model.dim = dim
         if INNER in other.model:

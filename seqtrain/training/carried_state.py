@@ -19,7 +19,7 @@ class CarriedState:
     """State that one stage carries from chunk to chunk, by slice of the global lanes."""
 
     def __init__(self) -> None:
-        # Apart for each micro-batch: those of a step are read one by one, and each goes on from its own lanes.
+        # One for each micro-batch: those of a step are read one by one, each from the state of its own lanes.
         self.slices: Slices = {}
 
     def take(self, lanes: slice) -> State | None:

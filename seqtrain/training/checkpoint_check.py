@@ -48,7 +48,7 @@ def check(saved: Any, path: Path, learner: Learner, trainer: Trainer, *, max_ste
                 f"they allow {max_steps} steps, and checkpoint {path} is of {step}"
             )
         _check(saved, learner, trainer, max_read)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:  # values of another kind than ours raise these
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # values of unexpected types raise these
         reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else error
         raise UserError(
             f"checkpoint {path}: this run cannot go on from it: {reason}; put the run's own file back, or move it "
@@ -69,7 +69,7 @@ def _check(saved: Any, learner: Learner, trainer: Trainer, max_read: int) -> Non
     _check_loops(saved["loops"], trainer, step, saved["epoch"])
     _check_callbacks(saved["callbacks"], trainer, step, learner.task.monitor)
     _check_entry(saved["seqtrain"], learner, step, max_read)
-    optimizer = learner.configure_optimizers()  # Lightning will ask again: of this one only the structure counts
+    optimizer = learner.configure_optimizers()  # Lightning makes its own: only the structure of this one counts
     schedulers, moving = [], ("lr",)
     if isinstance(optimizer, dict):
         schedulers, moving = [optimizer["lr_scheduler"]["scheduler"].state_dict()], SCHEDULED
@@ -86,7 +86,7 @@ def _check(saved: Any, learner: Learner, trainer: Trainer, max_read: int) -> Non
 
 def _check_plateau(saved: Any, learner: Learner) -> None:
     """Check the state of a schedule that waits for the validation loss, if the run has one."""
-    # As lists of none or one: `alike` takes anything where None is expected.
+    # As lists of zero or one entry: `alike` accepts anything where None is expected.
     one_or_none = [] if saved is None else [saved]
     expected = [] if learner.plateau is None else [learner.plateau.state_dict()]
     alike(one_or_none, expected, "seqtrain: plateau")
@@ -114,7 +114,7 @@ def _check_loops(saved: dict[str, Any], trainer: Trainer, step: int, epoch: int)
     for span in ("total", "current"):
         for name in ("ready", "started", "processed"):
             refuse_unless(batches[span][name], [micro], f"{span} batches {name}")
-        # What is saved after a step is saved before Lightning counts its last batch as completed.
+        # After a step, the checkpoint is saved before Lightning counts its last batch as completed.
         refuse_unless(batches[span]["completed"], [micro - 1, micro], f"{span} batches completed")
     for span in ("total", "current"):
         refuse_unless(steps[span]["completed"], [step], f"{span} steps")
@@ -214,7 +214,7 @@ def _check_carried(saved: Any, model: SequenceModel, lanes: int, max_read: int) 
     finite(saved, place)
     most = max_read if model.max_length is None else min(max_read, model.max_length)
     for name, value in saved.items():
-        # Models index by these counts: one that was forged would read beyond their tables.
+        # Models index by these counts: a forged one would read beyond their tables.
         if not value.is_floating_point() and bool(((value < 0) | (value > most)).any()):
             raise Mismatch(f"{place}: {name} counts {int(value.min())} to {int(value.max())} tokens, not 0 to {most}")
 

@@ -35,7 +35,7 @@ class Clipping:
                 self.clipped += 1
                 self.excess += ratio
             return
-        # On a GPU the sums become tensors: to read a number off it would make every step wait.
+        # On a GPU the sums become tensors: reading a number would make every step wait.
         ratios = norm.detach().double() / limit
         over = (ratios > 1) & ratios.isfinite()
         self.clipped = self.clipped + over.double()

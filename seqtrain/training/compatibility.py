@@ -40,7 +40,7 @@ WANTED = {
 
 OF_STORE = "seqtrain.data.tokenizers.recipes.OfStore"
 LABELS = {"name": "one name", "names": "a name for each word", "number": "a number"}  # by kind, in words
-ANY_SIZE = 2  # tokens: a vocabulary large enough to ask a model and a task what fits
+ANY_SIZE = 2  # tokens: a vocabulary large enough to check what fits
 MORE_OR_LESS = {"max": "more", "min": "less"}  # what is better, in words
 
 
@@ -51,12 +51,12 @@ def check_pair(config: DictConfig) -> None:
     the data has set vocabularies and labels.
     """
     size = config.tokenizer.get("size")
-    # Of tokenizers without that option only the data tells how many tokens they have.
+    # For tokenizers without that option, the data decides how many tokens they have.
     model, task, tbptt = _on_meta(config, size if isinstance(size, int) else ANY_SIZE)
     reason = incompatibility(model, task, tbptt, config.data.max_length)
     if reason is not None:
         fitting = _fitting_models(config, task, tbptt)
-        # None: then it is no matter of the model, and the reason has said what to change.
+        # None: the model is not the cause, and the reason already says what to change.
         if fitting:
             reason = f"{reason}; models that do, as shipped: {_listed(fitting)}"
     reasons = [
@@ -128,7 +128,7 @@ def _data_words(config: DictConfig) -> str:
 
 def _wrong_tokenizer(config: DictConfig, task: Task) -> str | None:
     """Return why the tokenizer does not fit what the task reads, or None."""
-    # Asked of the class: to make one may find another fault, which is told where it counts.
+    # Read from the class: making the tokenizer may raise another fault, which is reported elsewhere.
     if getattr(resolve(config.tokenizer._target_), "reads_text", True) != task.reads_values():
         return None
     if not task.reads_values():
@@ -141,9 +141,9 @@ def _readable_data(task: Task) -> list[str]:
     names = []
     for name in shipped("data"):
         composed = compose_data(name)
-        if "_target_" not in composed.data:  # a file that others build on is no data by itself
+        if "_target_" not in composed.data:  # a base file of others, not a data set
             continue
-        with contextlib.suppress(UserError):  # of one that the stand-ins for its options do not make
+        with contextlib.suppress(UserError):  # the placeholders for its options may be refused
             if _reads(task, make_source(composed)):
                 names.append(name)
     return names
@@ -175,7 +175,7 @@ def _uneven_lanes(config: DictConfig, task: Task) -> str | None:
     if devices == "all":  # not resolved yet: that comes after these checks
         devices = torch.cuda.device_count()
     world = max(devices, 1) * trainer.num_nodes
-    # Lanes carry a state each, so every step reads all of them, and every micro-batch the same number.
+    # Each lane carries a state, so every step reads all lanes, and every micro-batch the same number.
     if not task.streams or lanes % (trainer.accumulate * world) == 0:
         return None
     if world == 1:
@@ -264,7 +264,7 @@ def _fitting_models(config: DictConfig, task: Task, tbptt: TBPTT) -> list[str]:
     by_default, turned_round = [], []
     for words in models():
         name, *options = words.split()
-        # One that this config cannot make, for a width that its heads do not share, does not fit either.
+        # A model that this config cannot make, such as for a width that its heads cannot share, does not fit.
         with on_meta(), contextlib.suppress(UserError):
             model = make_model(with_model(config, words), ANY_SIZE)
             if incompatibility(model, task, tbptt, config.data.max_length) is not None:
@@ -284,13 +284,13 @@ def check_stopping(config: DictConfig) -> None:
     task = task_class(config)
     measured = [f"validation/{metric.name}" for metric in task.metrics]
     lines = []
-    # A task of others may not say what it measures: then nothing is known to be wrong.
+    # A user's own task may not list its metrics: then no fault is known.
     if measured and node.monitor not in measured:
         lines.append(f"monitor={node.monitor}: is not measured{did_you_mean(node.monitor, measured)}")
     metric = task.metric(str(node.monitor).removeprefix("validation/"))
     if node.mode not in ("min", "max"):
         lines.append(f"mode={node.mode}: expected min or max")
-    elif metric is not None and metric.better != node.mode:  # it would stop a training because it gets better
+    elif metric is not None and metric.better != node.mode:  # it would stop a training that improves
         more = MORE_OR_LESS[metric.better]
         lines.append(f"mode={node.mode}: {more} of {node.monitor} is better; use mode={metric.better}")
     if lines:
@@ -301,7 +301,7 @@ def check_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
     """Raise UserError for a tokenizer that cannot be made, or that `init_from` or a token store replaces."""
     make(config.tokenizer)
     if isinstance(make_source(config), TokenSource):
-        # It stands in the config from here on: what a task recommends for text would not be true.
+        # Written into the config: the tokenizer that a task recommends for text would be wrong.
         config.tokenizer = {"_target_": OF_STORE}
         remedy = "the tokenizer is that of the token store; leave it out"
     elif config.init_from is not None:

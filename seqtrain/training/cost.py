@@ -18,7 +18,7 @@ from seqtrain.tasks.base import Task
 
 PLACES = ("embed", "core", "head", "total")
 OPTIMIZER_COPIES = 4  # weights, gradients, and Adam's two moments
-FEW_TOKENS = 4  # of the shortest of three chunks that tell what a long chunk of a recurrence keeps
+FEW_TOKENS = 4  # of the shortest of three chunks, to extrapolate the memory of a long one
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Cost:
     flops_per_token: float
     tokens_per_step: int
     tokens_per_epoch: int
-    steps: int | None  # None, as the three after it: the clock decides
+    steps: int | None  # None, like the next three, if the time limit decides
     epochs: float | None
     tokens: int | None
     flops: float | None
@@ -76,11 +76,11 @@ class Cost:
 class Reading:
     """Reading of the data in training: the properties that decide its cost."""
 
-    length: int  # tokens that are read at a time, of examples the mean
-    carry: bool  # whether a reading goes on from a state
+    length: int  # tokens that are read at a time; for examples, the mean
+    carry: bool  # True if a reading begins from a carried state
     warmup_chunks: Sequence[int] = ()  # tokens of each reading before, for the gradient to reach them
     targets_per_token: float = 1.0
-    reached: float = 1.0  # fraction of the tokens that gradients reach; of the others only the forward pass is counted
+    reached: float = 1.0  # fraction of the tokens that gradients reach; the others cost a forward pass only
 
 
 def estimate(
@@ -122,7 +122,7 @@ def estimate(
     )
     # Not of examples: it depends on what the task makes of them.
     if isinstance(plan, StreamPlan):
-        with contextlib.suppress(RuntimeError):  # of a model whose work depends on values, which meta tensors lack
+        with contextlib.suppress(RuntimeError):  # a model may depend on values, which meta tensors lack
             lanes = -(-plan.lanes // accumulate)
             cost = replace(cost, memory_bytes=cost.memory_bytes + activations(model, task, lanes, reading))
     if steps is None:

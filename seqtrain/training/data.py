@@ -72,7 +72,7 @@ def make_data(
     for line in from_data.resolve_batch(config, rows):
         say(line)
     _say_unknown(rows, say, None if origin is None else origin_words(config.init_from))
-    # Not the task that trains: to be made, that one must know how often each label stands in what is laid out here.
+    # Not the task that trains: that one needs the counts of labels in the data laid out here.
     with on_meta():
         _, task = make_pair(config, preprocessor)
     for split in rows:
@@ -88,7 +88,7 @@ def make_source(config: DictConfig) -> Source:
     source: Source = source_of(config.data)
     if "task" in config:
         task_type = task_class(config)
-        # Another word would be taken for names: numbers would be places in a list of them.
+        # Any other value would be read as names: numbers would become indices into a list.
         if task_type.label_kind not in get_args(LabelKind):
             kinds = ", ".join(get_args(LabelKind))
             raise UserError(f"task={task_type.name()}: label_kind={task_type.label_kind!r}: expected one of {kinds}")
@@ -125,7 +125,7 @@ def _say_unknown(rows: dict[Split, Rows], say: Say, init_from: str | None) -> No
         if share:
             say(f"{share:.1%} of the tokens are <unk> to the tokenizer of {init_from}")
         return
-    # A tokenizer made from train knows train; what is measured on the other splits is of texts with holes.
+    # A tokenizer made from train knows train; in the other splits some tokens are unknown.
     never = ", a token that train never has; tokenizer.min_count=2 trains it" if unknown.get("train") == 0 else ""
     for split in rows:
         if split != "train" and unknown[split]:

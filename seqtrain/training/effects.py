@@ -48,7 +48,7 @@ def _of_other_layout(config: DictConfig) -> dict[str, str]:
     reasons: dict[str, str] = {}
     if task_class(config).reads_stream(config.tbptt.carry):
         useless = ["data.batch_tokens"]
-        # Of series so much is read before evaluation begins, and windows are shown; text has neither.
+        # For series, max_length is read before evaluation, and windows are shown; text has neither.
         if "values" not in task_class(config).fields:
             useless.append("callbacks.samples.examples")
             # With tbptt=whole the windows of a stream are as long as data.max_length says.
@@ -76,7 +76,7 @@ def _of_greedy_sampling(config: DictConfig) -> dict[str, str]:
 
 def _of_plateau(config: DictConfig) -> dict[str, str]:
     """Return `schedule.min_lr` if the learning rate begins at or below this minimum and so never falls."""
-    known = config.optimizer._target_.startswith(("seqtrain.", "torch."))  # another's options may mean other things
+    known = config.optimizer._target_.startswith(("seqtrain.", "torch."))  # others may differ in meaning
     if config.schedule._target_ != PLATEAU or not known:
         return {}
     rate = max(config.optimizer.lr, config.optimizer.get("lr_rest", 0))
@@ -90,7 +90,7 @@ def _beyond_the_end(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
     trainer, schedule = values["trainer"], values["schedule"]
     steps = trainer["max_steps"]
     if not isinstance(steps, int) or not isinstance(trainer["validate_every"], int):
-        return  # the clock decides, or the data, which nobody has read yet
+        return  # the time limit decides, or the data, which is not read yet
     end = f"the training ends at trainer.max_steps={steps}"
     if trainer["log_every"] > steps:
         yield "trainer.log_every", f"{end}, so only validations are recorded"

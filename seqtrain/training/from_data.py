@@ -29,7 +29,7 @@ EPOCHS = 5  # with dropout and a rate that falls to 0, more passes over labels a
 MIN_STEPS = 400  # five passes over a few hundred rows are too few steps to learn anything
 MAX_STEPS = 20_000  # an hour or two; set trainer.max_steps for more
 VALIDATIONS = 10  # in a training
-EXAMPLES = 16  # of mean length in a step: fewer make its gradient a matter of luck
+EXAMPLES = 16  # of mean length in a step: with fewer its gradient is too noisy
 MIN_TOKENS = 1024  # in a step: short examples cost little
 
 
@@ -51,7 +51,7 @@ def dropout_note(config: DictConfig) -> list[str]:
 
 def resolve_tokenizer(config: DictConfig, source: Source) -> list[str]:
     """Set `tokenizer.min_count` if it is auto, before the tokenizer is made; return the line that reports it."""
-    # With `init_from` no tokenizer is made, whatever the config says of it.
+    # With `init_from` no tokenizer is made, and its options are ignored.
     if config.tokenizer.get("min_count") != AUTO or config.init_from is not None:
         return []
     counts: Counter[str] = Counter()  # as the tokenizer will count them
@@ -92,7 +92,7 @@ def resolve_length(config: DictConfig, data: Data) -> list[str]:
 
     trainer, plan, lines = config.trainer, data.plan("train"), []
     if trainer.max_steps == AUTO:
-        # Whoever set a bound of another kind means it: a second one would end training before it.
+        # The user has set another limit: a second one would end training before it.
         if trainer.max_epochs is not None or trainer.max_seconds is not None:
             trainer.max_steps = None
         else:

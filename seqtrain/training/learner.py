@@ -85,16 +85,16 @@ class Learner(LightningModule):
         self.sums = Accumulators()  # training's since the last record
         self.terms_before = self.sums.terms  # training's, before this step
         self.sums_of_clipping = Clipping()  # training's since the last record
-        self.clipped_parameters: list[Tensor] = []  # all, found once: to look for them takes 2 % of a small step
+        self.clipped_parameters: list[Tensor] = []  # all, collected once: collecting takes 2 % of a small step
         self.eval_sums = Accumulators()
         self.totals: Reduced = {}  # of the newest evaluation
         self.metrics: dict[str, float] = {}  # of it too
         self.progress = Progress()
-        self.plateau: ReduceLROnPlateau | None = None  # stepped by a callback: Lightning would not resume it right
-        self.run_identity: dict[str, Any] = {}  # what decides its numbers (`runs.identity`); its checkpoints name it
-        self.surroundings: dict[str, Any] = {}  # limits, versions, machine: may change on resume; named too
+        self.plateau: ReduceLROnPlateau | None = None  # stepped by a callback: Lightning would not resume it correctly
+        self.run_identity: dict[str, Any] = {}  # decides its numbers (`runs.identity`); stored in checkpoints
+        self.surroundings: dict[str, Any] = {}  # limits, versions, machine: may change on resume; stored too
         self.restored: dict[str, Any] = {}
-        self.started = False  # whether this attempt has come to training, past all that is restored
+        self.started = False  # True once this attempt trains, after everything is restored
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute. `_current_fx_name`, set by Lightning around each hook, bypasses the module's slow path."""
@@ -130,12 +130,12 @@ class Learner(LightningModule):
             self.terms_before = dict(self.sums.terms)
             self.progress.fingerprint = chained(batch.fingerprint, self.progress.fingerprint)
         self.sums.add(terms)
-        # One process that does not skip can stop here; of several each must come to the reduction, with the others.
+        # A single process that does not skip can stop here; several must all reach the reduction first.
         stops_here = self.trainer.world_size == 1 and self.on_nonfinite == "stop"
         if stops_here and not self.sums.finite():
             raise NonFinite(f"the loss is {self.sums.terms[LOSS][0]} at step {self.global_step + 1}")
         self.progress.own += batch.count
-        # Totals count all micro-batches of all ranks; Lightning and DDP would divide by their numbers once more.
+        # Totals count all micro-batches of all ranks; Lightning and DDP divide by these numbers again.
         micro_batches = self.trainer.accumulate_grad_batches * self.trainer.world_size
         means = [terms[name][0] * (micro_batches / batch.totals[name]) for name in self.task.differentiated]
         loss = reduce(torch.add, means)
@@ -160,11 +160,11 @@ class Learner(LightningModule):
     # -- evaluation ----------------------------------------------------------------------------------------------
 
     def on_validation_epoch_start(self) -> None:
-        gather(self)  # from here on each process reads as much as it has, without the others
+        gather(self)  # from here on each process reads its own share, without the others
         self.eval_carried, self.eval_sums = CarriedState(), Accumulators()
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        # In the parameters' own precision: what bf16 rounds away would depend on how many lanes are read at a time.
+        # In the parameters' own precision: rounding in bf16 would depend on the number of lanes read at a time.
         with torch.autocast(self.device.type, enabled=False):
             self.eval_sums.add(self._read(batch, self.eval_carried))
 
@@ -187,7 +187,7 @@ class Learner(LightningModule):
             group["lr"] = group["initial_lr"] = group["lr"] * group["lr_scale"]
         if not isinstance(self.schedule, partial):
             return optimizer  # one of ours: a function of the step
-        scheduler = self.schedule(optimizer)  # one of torch's, that waited for its optimizer
+        scheduler = self.schedule(optimizer)  # one of torch's, a partial that takes the optimizer
         if isinstance(scheduler, ReduceLROnPlateau):
             self.plateau = scheduler
             return optimizer
@@ -236,7 +236,7 @@ class Learner(LightningModule):
         self.zero_grad(set_to_none=True)
         self.sums.terms = self.terms_before
         self.carried.reset_nonfinite()
-        self.progress.gradient_norm = None  # not that of an earlier update, which a resumed run does not know
+        self.progress.gradient_norm = None  # not an earlier update's, which a resumed run lacks
         self.progress.skipped += 1
         self.progress.skipped_in_a_row += 1
         if self.progress.skipped_in_a_row == MAX_SKIPPED_IN_A_ROW:
@@ -283,7 +283,7 @@ class Learner(LightningModule):
         elif rank == 0:  # other processes than before: the first one takes what all had
             self.sums.terms = merged(sums).terms
         self.progress.tokens = self.restored["tokens"]
-        # What is added up over processes must count the tokens of earlier attempts once.
+        # The sum over processes must count the tokens of earlier attempts once.
         if rank == 0:
             self.progress.own = self.progress.tokens
         self.progress.fingerprint = self.restored["fingerprint"]

@@ -35,7 +35,7 @@ def check_memory(config: DictConfig, what: str, parameters: float, state: int = 
         state: Bytes of the carried state.
     """
     kept, copies = "weights, gradients and moments", OPTIMIZER_COPIES
-    # A GPU holds gradients and moments, and other processes their shards; but weights are made whole, and here.
+    # A GPU holds gradients and moments, other processes hold shards; but all weights are created here.
     if on_gpu(config) or config.trainer.strategy == "fsdp":
         kept, copies = "weights", 1
     if state:

@@ -87,7 +87,7 @@ def make_task(
     labels, target_vocab_size = ("0", "1"), vocab_size
     if preprocessor is not None:
         labels, target_vocab_size = preprocessor.labels, preprocessor.target_tokenizer.vocab_size
-    # All that any task is made with, beside its options; `make` gives each what its constructor takes.
+    # All arguments of any task, beside its options; `make` passes those that its constructor takes.
     return make(
         config.task,
         dim=model.dim,
@@ -117,7 +117,7 @@ def check_optimizer(config: DictConfig) -> None:
     argument: Any = [{"params": [torch.nn.Parameter(torch.zeros(1, 1))], "role": "hidden"}]
     for group in ("optimizer", "schedule"):
         made = make(config[group])
-        # An optimizer waits for its weights, a schedule of torch for its optimizer; one of ours waits for nothing.
+        # An optimizer is a partial without weights, a schedule of torch one without optimizer; ours is complete.
         if isinstance(made, functools.partial):
             try:
                 made = made(argument)

@@ -39,7 +39,7 @@ def check_optimizer(saved: Any, optimizer: Optimizer, learner: Learner, moving: 
         raise Mismatch(f"{place} is not that of one optimizer")
     finite(saved, place)
     groups, states = saved[0]["param_groups"], saved[0]["state"]
-    # Weights are counted only: FSDP numbers them otherwise, or names them.
+    # Only the number of weights is compared: FSDP numbers or names them differently.
     found, expected = (list(map(_counted, each)) for each in (groups, optimizer.param_groups))
     alike(found, expected, f"{place}: param_groups")
     for number, (group, own) in enumerate(zip(found, expected, strict=True)):

@@ -34,7 +34,7 @@ class Origin:
         Raises:
             UserError: A path is not a run, or two runs do not read in the two directions.
         """
-        # Opened and checked here, once: weights, tokenizers and hashes are all taken from these.
+        # Opened and checked once: weights, tokenizers and hashes all come from these.
         runs = [open_run(path) for path in origins(config.init_from)]
         if len(runs) == 2:
             _check_directions(runs)
@@ -66,7 +66,7 @@ class Origin:
         found = {}
         for name, value in model.from_directions(states[0], states[1]).items():
             found[f"model.{name}"] = value
-        # Heads of language models fit no other task; they are named, so that what is left behind is said.
+        # Heads of language models fit no other task; they are listed, so that the log names them as left behind.
         for direction, opened in zip(DIRECTIONS, self.runs, strict=True):
             for name in opened.task.state_dict():
                 found[f"task.{name} of the {direction} run"] = opened.task.state_dict()[name]
@@ -74,7 +74,7 @@ class Origin:
 
     def is_of(self, task: Task) -> bool:
         """Return True if the weights were trained for a task of this class, so that its head fits."""
-        # Of two heads none is the head of this task.
+        # With two runs, neither head is that of this task.
         return len(self.runs) == 1 and type(self.runs[0].task) is type(task)
 
     @property

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 METRICS = "torchmetrics"
-# The classes that Lightning asks for, and where they stand.
+# The classes that Lightning imports, and their modules.
 PARTS = {"Metric": "torchmetrics.metric", "MetricCollection": "torchmetrics.collections"}
 
 
@@ -55,7 +55,7 @@ class QuickLoader(Loader):
         return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        # From here on it names its own loader, by which others read its files.
+        # The module now names its own loader, which others use to read its files.
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self.loader
         self.load(module)
@@ -75,7 +75,7 @@ class WithoutCollector(QuickLoader):
 
 @contextlib.contextmanager
 def _without_collector() -> Iterator[None]:
-    if not gc.isenabled():  # within another package, or somebody's wish
+    if not gc.isenabled():  # within another package, or disabled by the user
         yield
         return
     gc.disable()
@@ -94,7 +94,7 @@ class InParts(QuickLoader):
             part = self.part(name)
             if part is not None:
                 return part
-            if name.startswith("__"):  # asked of any module, as by `inspect`
+            if name.startswith("__"):  # requested from any module, as by `inspect`
                 raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
             self.whole(module)
             return getattr(module, name)
@@ -120,16 +120,16 @@ class TwoClasses(InParts):
     """torchmetrics with the two classes that Lightning uses."""
 
     def begin(self, module: ModuleType) -> None:
-        from importlib.metadata import version  # it imports email and csv, which a command without Lightning spares
+        from importlib.metadata import version  # it imports email and csv, not needed without Lightning
 
-        # What its modules ask of the package itself.
+        # Attributes that its modules use from the package.
         module.__version__ = version(METRICS)  # type: ignore[attr-defined]
         module._logger = logging.getLogger(METRICS)  # type: ignore[attr-defined]
 
     def part(self, name: str) -> Any:
         if name not in PARTS:
             return None
-        importlib.import_module(f"{METRICS}.utilities")  # metric.py alone would meet itself there
+        importlib.import_module(f"{METRICS}.utilities")  # metric.py alone would be a circular import
         return getattr(importlib.import_module(PARTS[name]), name)
 
 
@@ -141,7 +141,7 @@ class NothingDrawn(InParts):
             self.whole(module)
             return module.plot_single_or_multi_val(*args, **options)
 
-        # What the two classes ask of it: a function that their `plot` calls, and annotations.
+        # Attributes that the two classes use: a function that their `plot` calls, and annotations.
         module.plot_single_or_multi_val = draw  # type: ignore[attr-defined]
         module._AX_TYPE = module._PLOT_OUT_TYPE = object  # type: ignore[attr-defined]
 

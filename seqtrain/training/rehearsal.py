@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = 4  # that are read at a time: an even number, since laws halve them
 MAX_LANES = 2  # of a stream
-MAX_SHOWN = 4  # tokens that a sample goes on by: to see that it can is enough
-TEXTS = 3  # that predictors are asked
+MAX_SHOWN = 4  # generated tokens of a sample: a few show that it works
+TEXTS = 3  # given to predictors
 MAX_TEXT_CHARACTERS = 200  # of each
 
 
@@ -91,7 +91,7 @@ def _batches(data: Data) -> tuple[Any, tuple[Any, Any] | None, Any]:
     """Return a batch of training, the same examples in two halves, and a batch of evaluation."""
     if data.task.streams:
         plan = data.plan("train")
-        # All lanes: the targets of a step are counted over them, whoever reads which.
+        # All lanes: the targets of a step are counted over all of them.
         train = data.batcher("train").batch(plan.chunk(0, 0), slice(0, plan.lanes))
         plan = data.eval_plan("validation")
         lanes = slice(0, min(plan.lanes, MAX_LANES))
@@ -101,7 +101,7 @@ def _batches(data: Data) -> tuple[Any, tuple[Any, Any] | None, Any]:
     index = train.index.numpy()
     middle = len(index) // 2
     halves = None
-    if middle:  # of a single example there is no half
+    if middle:  # a single example has no halves
         first, second = index[:middle], index[middle:]
         halves = (
             examples.collate(first, 0, examples.totals(first, 0)),

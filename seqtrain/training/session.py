@@ -77,7 +77,7 @@ class Session:
         validation = self.data.eval_loader("validation")
         with as_written() if self.learner.compiled else nullcontext():
             self.trainer.fit(self.learner, loader, validation, ckpt_path=checkpoint, weights_only=True)
-            # The last step may fall on no multiple of trainer.validate_every.
+            # The last step may not be a multiple of trainer.validate_every.
             if self.recorder.validated != self.trainer.global_step:
                 self.trainer.validate(self.learner, validation, verbose=False)
 
@@ -96,7 +96,7 @@ class Session:
         check(saved, path, self.learner, self.trainer, max_steps=self._max_possible_steps, max_read=max_read)
         before, changed = saved["seqtrain"]["where"], []
         for name, now in self.learner.surroundings.items():
-            # Limits of the trainer may change, and `resume` has said which do.
+            # Limits of the trainer may change; `resume` has already logged them.
             if not name.startswith("trainer.") and before.get(name, now) != now:
                 changed.append(f"{name} {shown(before[name])} -> {shown(now)}")
         if changed:
@@ -110,7 +110,7 @@ class Session:
         steps = self.max_steps or ENDLESS
         if self.deadline is None:
             return steps
-        # Without this bound the loader would count up to a step that somebody forged.
+        # Without this bound the loader would count up to a forged step.
         return min(steps, int(self.deadline.seconds * MAX_STEPS_PER_SECOND))
 
     @property
@@ -178,7 +178,7 @@ def make_session(
         *_configured_callbacks(config, data, run),
         ProgressBar(recorder=recorder, steps_per_epoch=plan.steps, console=console),
         pruning,
-        checkpoints,  # behind the others, so that what it saves holds their newest state, and what was decided
+        checkpoints,  # last, so that it saves the newest state of the others, and their decisions
     ]
     loggers = _loggers(config, run, logged_config)
     trainer = make_trainer(options, steps or ENDLESS, list(filter(None, callbacks)), loggers, run.path)
@@ -238,7 +238,7 @@ def _configured_callbacks(config: DictConfig, data: Data, run: Run) -> list[Call
     """Return the callbacks of the config."""
     callbacks = []
     for node in filter(None, config.callbacks.values()):
-        # Ours only show what one process knows; one of others, as early stopping, may act, and must in each of them.
+        # Ours only show data of one process; others, such as early stopping, may act, and must in every process.
         if run.writes or not node._target_.startswith("seqtrain."):
             callbacks.append(make(node, run=run, data=data, tokenizer=data.tokenizer))
     return callbacks
@@ -274,7 +274,7 @@ def max_steps(options: TrainerOptions, plan: StreamPlan | ExamplePlan) -> int | 
 def cost_of(config: DictConfig, data: Data) -> Cost:
     """Return the cost of the whole training."""
     options, plan = trainer_options(config), data.plan("train")
-    # Made apart from those that train: a budget asks before these can be made, and to count, models are copied,
+    # Separate from those that train: a budget needs this before they can be made, and counting copies models,
     # which takes no memory on the meta device. Those that `make_data` made may have another width than a budget chose.
     with on_meta():
         model, task = make_pair(config, data.preprocessor, data.label_counts)

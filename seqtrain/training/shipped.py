@@ -45,7 +45,7 @@ def compose_data(name: str) -> DictConfig:
     node = cast(DictConfig, OmegaConf.load(shipped_file("data", name)))
     parents = [compose_data(parent).data for parent in node.pop("defaults", [])]
     merged = cast(DictConfig, OmegaConf.merge({}, *parents, node))
-    # In its place first: a file may say that one of its options follows from another.
+    # Nested under `data` first: one option of a file may refer to another.
     composed = OmegaConf.create({"data": merged})
     for key in OmegaConf.missing_keys(composed) | ({"data.path"} if "path" in merged else set()):
         OmegaConf.update(composed, key, "x")

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pytorch_lightning import Callback
 from pytorch_lightning.profilers import PassThroughProfiler
 
-# What Lightning asks of every callback at every step.
+# Hooks of callbacks that Lightning calls at every step.
 HOOKS_OF_A_STEP = (
     "on_train_batch_start",
     "on_before_zero_grad",

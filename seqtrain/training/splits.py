@@ -28,7 +28,7 @@ from seqtrain.tasks.base import ExampleTask, Facts, Say, SeriesTask, Task
 from seqtrain.training.accumulators import LOSS
 from seqtrain.training.cost import Reading
 
-LONG = 2.0  # seconds that baselines may take without a word
+LONG = 2.0  # seconds after which baselines log their time
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Data(ABC):
     batching: Batching
     tbptt: TBPTT
     seed: int
-    task: Task  # on the meta device: its options say what rows become; another one trains
+    task: Task  # on the meta device: its options lay out rows; another instance trains
     say: Say
 
     @property
@@ -56,7 +56,7 @@ class Data(ABC):
 
     def facts(self) -> dict[str, Facts]:
         """Return the facts of each split that convert losses per token into losses per byte and word."""
-        if self.preprocessor.series is not None:  # a value has no bytes, and is no word
+        if self.preprocessor.series is not None:  # a value has no bytes and no words
             return dict.fromkeys(self.rows, Facts(bytes_per_token=1.0, words_per_token=None))
         facts: dict[str, Facts] = {}
         for split, corpus in self.corpora.items():
@@ -91,7 +91,7 @@ class Data(ABC):
         """Return the baselines, or none if they fail, with a log line: a run is useful without them."""
         try:
             return self.baselines(split)
-        except Exception as error:  # whatever a task calls may fail: memory, a file that is gone, a library
+        except Exception as error:  # any call of a task may fail: memory, a missing file, a library
             words = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
             self.say(f"{split}: no baselines: {words}")
             self._baselines[split] = {}
@@ -174,7 +174,7 @@ class StreamData(Data):
 
     def _make_eval_plan(self, split: Split, batch_size: int | None) -> StreamPlan:
         tbptt = self.tbptt.evaluation
-        # Not of the machine or the memory: how many lanes there are decides how much context each token has.
+        # Independent of machine and memory: the number of lanes decides how much context each token has.
         lanes = min(self.batching.eval_lanes, most_lanes(self.documents(split), tbptt))
         if lanes < self.batching.eval_lanes:
             self.say(f"{split}: read on {lanes} lanes; its text is too short for {self.batching.eval_lanes}")
@@ -199,7 +199,7 @@ class StreamData(Data):
     def context(self) -> dict[str, Any]:
         context = {"eval_lanes": self.plan("validation").lanes, "carry": self.tbptt.carry}
         if self.tbptt.carry and self.tbptt.reset == "never":
-            return context  # a state goes on over all cuts, so they change no number
+            return context  # the state is carried over all cuts, so they change no number
         cut = self.tbptt.evaluation
         return context | {"k1": cut.k1, "k2": cut.k2, "reset": cut.reset}
 
@@ -239,7 +239,7 @@ class SeriesData(StreamData):
         return documents
 
     def _make_eval_plan(self, split: Split, batch_size: int | None) -> StreamPlan:
-        # A lane that began in the middle of a series would know less of it than it may.
+        # A lane that begins in the middle of a series would lack its history.
         lengths = np.diff(self.documents(split))
         lanes = len(lengths) if (lengths == lengths[0]).all() else 1
         return self._plan(split, lanes, self.tbptt.evaluation, shuffle=False)
@@ -328,7 +328,7 @@ class ExampleData(Data):
 
     def eval_loader(self, split: Split, batch_size: int | None = None) -> ExampleLoader:
         here = ranks.rank_info()
-        # With none of them batch_tokens alone says how many are read at a time.
+        # Without either, batch_tokens alone limits the examples read at a time.
         batch_size = batch_size or self.batching.eval_batch_size or len(self.batcher(split).lengths)
         return ExampleLoader(self.batcher(split), self.eval_plan(split, batch_size), world=here.world, rank=here.rank)
 
@@ -339,7 +339,7 @@ class ExampleData(Data):
         most = self.tbptt.k2 if self.task.needs_whole is None else longest  # tokens read at a time
         num_reached = int(lengths.counts @ lengths.rows.clip(max=most).sum(1))
         reached = num_reached / lengths.num_tokens
-        # An estimate: the first step stands for all, of which a task might have to draw every mask.
+        # An estimate from the first step: for all steps, a task might have to draw every mask.
         first = self.plan("train").chunk(0, 0).examples
         return Reading(
             length=min(round(lengths.num_tokens / (len(examples.lengths) * lengths.rows.shape[1])), most),

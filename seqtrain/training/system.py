@@ -13,7 +13,7 @@ import torch
 from seqtrain.distributed.ranks import all_gather
 
 PREFIX = "system/"  # of the names in metrics.jsonl
-MIN_SECONDS = 1.0  # between two readings: however short a step is, they cost nothing that shows
+MIN_SECONDS = 1.0  # between two readings: their cost is then negligible, also for short steps
 PROC = Path("/proc")
 PROCESSOR, RESIDENT = slice(11, 15), 1  # fields of /proc/PID/stat behind the name, and of /proc/PID/statm
 
@@ -29,7 +29,7 @@ class SystemUsage:
     _read_at: float | None = None  # by the clock of the machine; None before the first reading
     _since: float = field(default_factory=time.monotonic)
     _seconds_before: float = field(default_factory=lambda: _processor_seconds(os.getpid()))  # at the last reading
-    _has_gpu_clock: bool = True  # until it was asked for once
+    _has_gpu_clock: bool = True  # until a reading fails
 
     def start(self) -> None:
         """Start counting. Every process calls it, so that the first one knows the others."""
@@ -56,7 +56,7 @@ class SystemUsage:
         self._read_at = now
         processes = self._processes()
         seconds = sum(map(_processor_seconds, processes))
-        # A worker that ends between two readings is counted on among the children of its process.
+        # A worker that ends between two readings still counts among the children of its process.
         busy = (seconds - self._seconds_before) / max(now - self._since, 1e-9)
         self._since, self._seconds_before = now, seconds
         found = {f"{PREFIX}cpu_percent": round(100 * max(busy, 0.0), 1)}
@@ -80,7 +80,7 @@ class SystemUsage:
         if self._has_gpu_clock:
             try:
                 found[f"{PREFIX}gpu_percent"] = float(torch.cuda.utilization(device))
-            except Exception:  # no nvidia-ml-py, or a driver that does not say: neither is worth a word, nor a run
+            except Exception:  # no nvidia-ml-py, or a driver without this value: not worth a line
                 self._has_gpu_clock = False
         return found
 

@@ -82,11 +82,11 @@ def make_trainer(
     torch.backends.cudnn.allow_tf32 = False
     plugins: list[Any] = [AtomicCheckpointIO(), Joined(here)]
     every = options.validate_every
-    if every == "auto":  # of what only evaluates: `from_data.resolve_length` has made that of a training a number
+    if every == "auto":  # only in evaluation: `from_data.resolve_length` has set it for training
         every = steps
     precision = cast(Any, options.precision)  # `resolve_auto` has made `auto` one of Lightning's
     if options.strategy == "fsdp" and precision == "64-true":
-        # By its name Lightning refuses double precision with FSDP; as a plugin it takes it.
+        # Lightning refuses double precision with FSDP by name, but accepts it as a plugin.
         precision = None
         plugins.append(DoublePrecision())
     leave_out_empty_hooks(callbacks)
@@ -108,7 +108,7 @@ def make_trainer(
         plugins=plugins,
         profiler=NoProfiler(),
         default_root_dir=directory,
-        num_sanity_val_steps=0,  # they would stand in the record as a validation at step 0
+        num_sanity_val_steps=0,  # they would be recorded as a validation at step 0
         use_distributed_sampler=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -116,7 +116,7 @@ def make_trainer(
         log_every_n_steps=2**40,  # our recorder logs
     )
     if options.deterministic:
-        # Read when cuBLAS is first used. Lightning's own value is right for matrices, and not for cuDNN's recurrences.
+        # Read when cuBLAS is first used. Lightning's own value suits matrices, but not cuDNN's recurrences.
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":16:8"
     return trainer
 

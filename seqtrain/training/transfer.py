@@ -15,7 +15,7 @@ from seqtrain.models.base import SequenceModel
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Task
 
-MAX_MODULES = 6  # that a line about weights names
+MAX_MODULES = 6  # named in a line about weights
 
 
 def take_tokenizer(config: DictConfig) -> None:
@@ -92,7 +92,7 @@ def _has_more_specials(name: str, value: Tensor, given: Tensor) -> bool:
 
 def _incompatibility(model: SequenceModel, weights: dict[str, Tensor], faults: Sequence[str]) -> str:
     """Return one line for weights of other shapes: a different width, if that is the cause, or the first shape."""
-    # A width stands in every shape: to name it says more than the first shape that differs.
+    # A width is in every shape: naming it says more than naming the first different shape.
     embedding = weights.get("model.embed.weight")
     if embedding is not None and embedding.shape[-1] != model.dim:
         dim = embedding.shape[-1]

@@ -60,8 +60,8 @@ class Checkpoints(Callback):
     def on_load_checkpoint(self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]) -> None:  # type: ignore[override]
         self.load_state_dict(checkpoint["callbacks"][self.state_key])
         trainer.should_stop = self.stopped or self._pruned
-        self._name_best(trainer)  # a process killed between two names left the second one behind
-        if trainer.is_global_zero:  # nor may it have come to remove what is kept no longer
+        self._name_best(trainer)  # the process may have been killed between two names
+        if trainer.is_global_zero:  # or before it removed old checkpoints
             remove_older(self.run.checkpoints, self.keep_last, step=checkpoint["global_step"])
 
     def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
@@ -111,7 +111,7 @@ class Checkpoints(Callback):
 
     def _save(self, trainer: Trainer) -> None:
         step = trainer.global_step
-        # An overflow shows in the loss one step later: what is saved before that would be called the last good one.
+        # An overflow shows in the loss one step later: a checkpoint before that would count as the last good one.
         finite = all(bool(torch.isfinite(weight).all()) for weight in trainer.lightning_module.parameters())
         if not trainer.strategy.reduce_boolean_decision(finite):
             raise NonFinite(f"a weight is no number any more at step {step}")
@@ -130,7 +130,7 @@ class Checkpoints(Callback):
         folder = self.run.checkpoints
         wanted = {best_name(entry["step"]): entry["step"] for entry in self.ranked if self.keep_best > 1}
         for name, step in [*wanted.items(), (BEST, self.best["step"])]:
-            # Older steps are removed by and by: then only a second name still leads to the weights.
+            # Older steps are removed over time: then only a second name leads to the weights.
             for source in (folder / step_name(step), folder / best_name(step)):
                 if source.exists() and source.name != name:
                     _link(source, folder / name)

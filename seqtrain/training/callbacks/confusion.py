@@ -37,7 +37,7 @@ class ConfusionMatrix(Callback):
             return
         table = np.array(pl_module.totals["confusion"][0], dtype=np.int64)
         confusion = Confusion(tuple(labels), tuple(map(tuple, table.tolist())))
-        # First: what a logger is not sent now, `seqtrain sync` sends from there.
+        # First: `seqtrain sync` sends from this file what a logger does not get now.
         write_confusion(self.run, trainer.global_step, confusion)
         picture = drawn("the confusion matrix", lambda: draw_confusion(confusion, self.run.plots / "confusion.png"))
         if picture is None:

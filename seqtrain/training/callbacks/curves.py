@@ -21,7 +21,7 @@ Record = dict[str, Any]
 
 SMALL_PANELS = {"lr": "learning rate", "tokens_per_second": "tokens a second", "gradient_norm": "gradient norm"}
 SMALL_PANELS |= {"clipped": "share of updates clipped"}
-TRAIN, VALIDATION, GREY = "#56B4E9", "#D55E00", "#555555"  # told apart by the colour-blind (Okabe & Ito 2008)
+TRAIN, VALIDATION, GREY = "#56B4E9", "#D55E00", "#555555"  # safe for colour-blind readers (Okabe & Ito 2008)
 LARGE = EngFormatter(sep="")  # 20k, 1.5M
 
 

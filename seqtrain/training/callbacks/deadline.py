@@ -10,7 +10,7 @@ from seqtrain.distributed.ranks import all_max, rank_info
 from seqtrain.training.callbacks.record import Recorder, step_done
 from seqtrain.training.learner import Learner
 
-MICRO = 1e6  # processes tell each other whole numbers
+MICRO = 1e6  # processes exchange integers
 
 
 class Deadline(Callback):

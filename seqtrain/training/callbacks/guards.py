@@ -13,7 +13,7 @@ from seqtrain.training.callbacks.record import step_done
 from seqtrain.training.learner import Learner
 from seqtrain.training.loggers.base import say
 
-MAX_SAID = 3  # skipped updates that are told one by one
+MAX_SAID = 3  # skipped updates that are reported individually
 ELSEWHERE = "while the model was built or the data read; lower model.dim, or read less"
 
 
@@ -72,7 +72,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return True if this error says that memory ran out, on a GPU or elsewhere."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return True
-    # torch has no class of its own for what its allocator of the CPU, or a driver, says.
+    # torch has no exception class for errors of its CPU allocator or of a driver.
     words = ("can't allocate memory", "Cannot allocate memory", "bad_alloc", "out of memory")
     return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
 

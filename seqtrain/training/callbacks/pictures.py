@@ -14,7 +14,7 @@ def drawn(what: str, draw: Callable[[], Path | None]) -> Path | None:
     """Return the PNG file that `draw` writes, or None. `what`: noun for the message if drawing fails."""
     try:
         return draw()
-    except Exception as error:  # whatever matplotlib, or the data, does
+    except Exception as error:  # any fault of matplotlib or the data
         say(f"{what} could not be drawn: {error}")
         return None
 

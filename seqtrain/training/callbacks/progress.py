@@ -14,7 +14,7 @@ from seqtrain.training.accumulators import LOSS
 from seqtrain.training.callbacks.record import Recorder, step_done
 from seqtrain.training.learner import Learner
 
-MIN_SECONDS_BETWEEN_LINES = 5.0  # about epochs, where no bar is drawn: short ones would bury everything else
+MIN_SECONDS_BETWEEN_LINES = 5.0  # about epochs, without a bar: lines about short ones would hide all others
 MIN_SECONDS_BETWEEN_DRAWINGS = 1.0  # of the bar; each costs milliseconds
 
 
@@ -98,7 +98,7 @@ class ProgressBar(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         planned = str(pl_module.max_steps)
-        if pl_module.max_steps != trainer.max_steps:  # the clock decides, and this is what it allows by now
+        if pl_module.max_steps != trainer.max_steps:  # the time limit decides, and this is its current estimate
             planned = f"about {planned}"
         step = trainer.global_step
         self._print(f"step {step} of {planned}: {self._training_words(step)}, {self._words('validation')}")

@@ -45,7 +45,7 @@ class Pruning(Callback):
         self.after_pruning = after_pruning
         self.reason = ""  # why the training ended; empty as long as it goes on
         self._trial: optuna.trial.Trial | None = None
-        self._silent = False  # once a person has been told that the study does not answer
+        self._silent = False  # True after a line that the study does not answer
 
     def state_dict(self) -> dict[str, Any]:
         return {"reason": self.reason}
@@ -66,7 +66,7 @@ class Pruning(Callback):
         """Return the reason to stop, or an empty string; also if the study does not answer."""
         try:
             return self._judged(step, metrics, last)
-        except Exception as error:  # whatever a storage does, it must not stop the training
+        except Exception as error:  # no fault of a storage may stop the training
             if not self._silent:
                 say(f"the study of the search does not answer, so nothing is pruned: {' '.join(str(error).split())}")
             self._silent = True
@@ -83,10 +83,10 @@ class Pruning(Callback):
         reported = self._trial.storage.get_trial(self._trial._trial_id).intermediate_values
         if step not in reported:  # else an earlier attempt has reported it
             self._trial.report(metrics[metric], step)
-        # A resumed run has been judged up to where it left: at an older step the study would judge by newer ones.
+        # A resumed run was already judged up to its last step: at an older one the study would judge by newer values.
         if last or step < max(reported, default=0) or not study.gives_up(self._trial, step):
             return ""
-        # Asked all the same, so that successive halving notes each rung at its own step.
+        # After asking the study, so that successive halving notes each rung at its own step.
         if step < self.first_step:
             return ""
         return f"validation {metric} {metrics[metric]:.4g} at step {step} is behind that of other trials"

@@ -16,7 +16,7 @@ from seqtrain.training.clipping import Clipping
 from seqtrain.training.learner import Learner, chained
 from seqtrain.training.system import SystemUsage
 
-CHECKED_STEPS = 1000  # before the one that is gone on from, whose batches are asked of the plan once more
+CHECKED_STEPS = 1000  # before the step of a resume, whose batches are computed again from the plan
 
 
 def step_done(trainer: Trainer, batch_idx: int) -> bool:
@@ -44,8 +44,8 @@ class Recorder(Callback):
         self.validated = -1  # the step of the newest evaluation
         self.trained = 0  # the step of the newest record of training
         self.seconds = 0.0  # of training, until the clock was last stopped, in earlier attempts of this run too
-        self._started_at: float | None = None  # by the clock of the machine; None while ours stands still
-        self._last_record = (0, 0.0)  # tokens and seconds at the last training record, from which speed is told
+        self._started_at: float | None = None  # by the machine's clock; None while the training clock is stopped
+        self._last_record = (0, 0.0)  # tokens and seconds at the last training record, to compute speed
         self._system = SystemUsage()
         self._num_records: int | None = None  # in metrics.jsonl, once there is one of this attempt
 
@@ -97,7 +97,7 @@ class Recorder(Callback):
             )
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Learner, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
-        if self._started_at is None:  # after a validation, and all that callbacks made of it
+        if self._started_at is None:  # after a validation and its callbacks
             self._started_at = time.monotonic()
 
     def on_train_batch_end(  # type: ignore[override]
@@ -119,7 +119,7 @@ class Recorder(Callback):
         if pl_module.on_nonfinite == "skip":
             record["skipped"] = progress.skipped
         norm = math.nan if progress.gradient_norm is None else float(progress.gradient_norm)
-        if math.isfinite(norm):  # in fp16 one may be too large, of an update that was left out
+        if math.isfinite(norm):  # in fp16 the norm of a skipped update may be infinite
             record["gradient_norm"] = norm
         record |= pl_module.sums_of_clipping.measures()
         pl_module.sums_of_clipping = Clipping()
@@ -127,7 +127,7 @@ class Recorder(Callback):
         self._last_record = (progress.tokens, self.elapsed())
         record["tokens_per_second"] = (progress.tokens - tokens) / max(self._last_record[1] - seconds, 1e-9)
         if self.run.writes:
-            # After the speed is told, so that it is not in it.
+            # After the speed is computed, so that this reading does not count.
             record |= self._system.read(pl_module.device)
         self.trained = trainer.global_step
         self._write(trainer, pl_module, record)
@@ -141,7 +141,7 @@ class Recorder(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         self.validated = trainer.global_step
         values = {f"validation/{name}": value for name, value in pl_module.metrics.items()}
-        # After training no checkpoint follows: a process that was killed then has left this record already.
+        # After training no checkpoint follows: a process killed then has already written this record.
         if trainer.state.fn == "fit" or not self._is_validated(trainer.global_step):
             self._write(trainer, pl_module, values)
         self._last_record = (pl_module.progress.tokens, self.elapsed())

@@ -46,10 +46,10 @@ def checksum(tensors: Iterable[Tensor]) -> int:
     """Return a number that depends on every bit of the tensors and on their order; equal bits give equal numbers."""
     sums = []
     for tensor in tensors:
-        # As whole numbers: sums of floats would round small differences away, and hide -0 and kinds of nan.
+        # As integers: sums of floats would round small differences away, and hide -0 and kinds of nan.
         bits = tensor.detach().contiguous().view(WIDTHS[tensor.element_size()])
         sums.append(bits.sum(dtype=torch.int64))
     if not sums:
         return 0
-    # Read at once: a GPU is waited for one time, and not for each tensor.
+    # Read together: this waits for a GPU once, and not for each tensor.
     return sum(place * value for place, value in enumerate(torch.stack(sums).tolist(), start=1))

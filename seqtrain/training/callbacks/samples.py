@@ -49,7 +49,7 @@ class Samples(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         try:
             found = self._sample(pl_module)
-        except NonFinite as error:  # whether the training goes on is decided by its loss
+        except NonFinite as error:  # the loss decides whether the training continues
             tell(f"step {trainer.global_step}: no samples: {error}")
             return
         self.newest = "\n".join(sample.text for sample in found)

@@ -29,7 +29,7 @@ class Signals:
     def __init__(self, *, alone: bool = True) -> None:
         self.alone = alone
         self.received: int | None = None
-        self.agreed: int | None = None  # not the same: a signal may come between asking the others and leaving
+        self.agreed: int | None = None  # differs from `received`: a signal may come after the exchange
         self._deferred = False
         self._former: dict[int, object] = {}
 

@@ -50,9 +50,9 @@ class RunLogger(Logger):
         super().__init__()
         self.label = label
         self.broken = False
-        self.trouble = f"{label} failed and is left out from here on"  # what is said of it then, before the reason
+        self.trouble = f"{label} failed and is left out from here on"  # message after a failure, before the reason
         self._directory = directory
-        self._time: float | None = None  # of the newest record: when it was made, by the clock of the wall
+        self._time: float | None = None  # of the newest record, in seconds since 1970
         self._worker = Worker()
 
     @property
@@ -101,7 +101,7 @@ class RunLogger(Logger):
         """Log a PNG file, such as a plot, after `step` steps."""
 
         def send() -> None:
-            check_png(path)  # `seqtrain sync` sends what stands in the run, whoever drew it
+            check_png(path)  # `seqtrain sync` sends files of the run, which may be untrusted
             self._image(name, path, step)
 
         self._send(send)
@@ -124,7 +124,7 @@ class RunLogger(Logger):
     def _send(self, action: Callable[[], None], seconds: float | None = None) -> None:
         if self.broken:
             return
-        error = self._worker.run(action, seconds)  # whatever a third party does, it must not stop the training
+        error = self._worker.run(action, seconds)  # no fault of a third party may stop the training
         if error is not None:
             self.broken = True
             say(f"{self.trouble}: {' '.join(str(error).split())}")
@@ -160,7 +160,7 @@ class Worker:
     """A thread that runs one action after the other. An action that never ends is abandoned."""
 
     def __init__(self) -> None:
-        # Each action brings a queue of its own for the answer: one that comes too late is read by nobody.
+        # Each action has its own queue for the answer: a late answer is never read.
         self._actions: queue.SimpleQueue[tuple[Callable[[], None], queue.SimpleQueue[BaseException | None]]]
         self._actions = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -232,7 +232,7 @@ def answers(url: str) -> bool:
     """Return True if the host of `url`, or its proxy, accepts a connection in time; False if the URL names no host."""
     try:
         address = _host(url)
-    except ValueError:  # `http://[`, a port that is no number, or of such a proxy
+    except ValueError:  # `http://[`, or a port that is not a number; also in the proxy's URL
         return False
     answered = threading.Event()
 

@@ -9,7 +9,7 @@ from typing import Any
 from seqtrain.config.groups import GROUPS, option_name
 from seqtrain.config.nodes import flat
 
-OPTIONS = "options"  # what the nested config stands under, where a plain name has the place of its group
+OPTIONS = "options"  # key of the nested config: plain names take the keys of its groups
 NO_HYPERPARAMETERS = ("logger", "callbacks", "run_dir", "dry_run")  # they say how a run is watched, not what it is
 FIRST_WORDS = {"metrics": "final", "best": "best", "baselines": "baselines"}
 """What figures of the summary are called among metrics, where the same names stand for what was measured on the way."""
@@ -20,7 +20,7 @@ def chosen(config: dict[str, Any]) -> dict[str, str]:
     names = {}
     for group in GROUPS:
         node = config.get(group)
-        # `seqtrain sync` reads the config of a run that a stranger may have made.
+        # `seqtrain sync` reads the config of a run, which may be untrusted.
         if isinstance(node, dict) and isinstance(node.get("_target_"), str):
             names[group] = option_name(node["_target_"])
     return names
@@ -38,7 +38,7 @@ def hyperparameters(config: dict[str, Any]) -> dict[str, str | bool | int | floa
     found: dict[str, str | bool | int | float] = dict(chosen(config))
     for path, value in flat(config):
         words = path.split(".")
-        # `_target_` is said by the plain names, and what a YAML recommends has become a value of its own.
+        # The plain names replace `_target_`; recommendations of a YAML have become values already.
         if words[0] in NO_HYPERPARAMETERS or any(word.startswith("_") for word in words):
             continue
         found[path] = value if isinstance(value, str | bool | int | float) else str(value)

@@ -17,7 +17,7 @@ from seqtrain.training.loggers.mlflow_logger import MLflowRunLogger
 from seqtrain.training.loggers.tensorboard_logger import TensorBoardRunLogger
 from seqtrain.training.loggers.wandb_logger import Axis, WandbRunLogger, wandb_mode
 
-AGENT_VARIABLES = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")  # what its sweep agent says to a run
+AGENT_VARIABLES = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")  # set by its sweep agent
 
 
 def wandb(
@@ -82,7 +82,7 @@ def _class_names(config: dict[str, Any]) -> list[str]:
     names = []
     for group in ("model", "task"):
         node = config.get(group)
-        # `seqtrain sync` reads the config of a run that a stranger may have made.
+        # `seqtrain sync` reads the config of a run, which may be untrusted.
         if isinstance(node, dict) and isinstance(node.get("_target_"), str):
             names.append(node["_target_"].rpartition(".")[2])
     return names
@@ -127,5 +127,5 @@ def _package(name: str) -> Iterator[None]:
         yield
     except ImportError:
         raise Unavailable(f"logger={name} needs a package: pip install 'seqtrain[{name}]'") from None
-    except Exception as error:  # what it finds in the environment: MLflow does not begin where there is no home folder
+    except Exception as error:  # a fault of the environment: MLflow needs a home folder
         raise Unavailable(f"logger={name}: its package cannot be imported: {' '.join(str(error).split())}") from None

@@ -98,7 +98,7 @@ class MLflowRunLogger(RunLogger):
         member = member_of(self._directory)
         if member:
             name, tags = member.label or name, {"sweep": member.sweep}
-        # Of a run that was recorded before; live there is no record yet, and MLflow takes the time of now.
+        # Known for `seqtrain sync`. During training there is no record yet, and MLflow uses the current time.
         start = _milliseconds(_began(self._directory))
         return client.create_run(number, start_time=start, tags=tags, run_name=name).info.run_id
 
@@ -130,7 +130,7 @@ class MLflowRunLogger(RunLogger):
 
         if self._client is None:
             return
-        # Not when it is sent: that may be weeks later, and sent again it must be the same point.
+        # Not the time of sending: that may be weeks later, and sending again must give the same point.
         ended = _milliseconds(_last_recorded(self._directory)) or _now()
         step = figures.get("steps", 0)
         metrics = [Metric(name, value, ended, step) for name, value in figures_as_metrics(figures).items()]

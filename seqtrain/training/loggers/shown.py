@@ -35,7 +35,7 @@ def log_fans(run_loggers: Sequence[RunLogger], samples: Samples, step: int) -> N
             picture = Path(folder) / f"sample_{place}.png"
             try:
                 draw_small_fan(fan, picture)
-            except Exception as error:  # whatever matplotlib, or the numbers, do
+            except Exception as error:  # any fault of matplotlib or the numbers
                 say(f"the picture of sample {place} could not be drawn: {error}")
                 continue
             for run_logger in shown_by:

@@ -11,7 +11,7 @@ import yaml
 from seqtrain.training.loggers.base import NO_METRICS, Record, RunLogger
 from seqtrain.training.loggers.flattened import figures_as_metrics, hyperparameters
 
-HPARAMS = ".hparams"  # ends the name of the file that the HPARAMS tab is read from, and of no other
+HPARAMS = ".hparams"  # suffix of the only file that the HPARAMS tab reads
 
 
 class TensorBoardRunLogger(RunLogger):

@@ -54,9 +54,9 @@ class WandbRunLogger(RunLogger):
         self._log_model = log_model
         self._mode: Mode = mode
         self._options = options
-        self._axis = "step" if x == "steps" else x  # our records say it in the singular
+        self._axis = "step" if x == "steps" else x  # our records use the singular
         self._run: Any = None
-        self._begin_at: int | None = None  # W&B's own count of rows, where an earlier attempt has made some
+        self._begin_at: int | None = None  # W&B's own count of rows, if an earlier attempt sent some
         self._flops_per_token: float | None = None
         self._summary = Summary()  # of the run, once it is open
         self._known: set[str] = set()  # metrics whose direction W&B knows
@@ -80,7 +80,7 @@ class WandbRunLogger(RunLogger):
             before = self._rows_before()
             self._run = self._begin()
             entity = self._options["entity"]
-            if self._mode == "online" and entity:  # its config may be a stranger's
+            if self._mode == "online" and entity:  # its config may be untrusted
                 say(f"W&B: records go to {entity}/{self._options['project']}")
             if before > self._run.step:
                 self._begin_at = before
@@ -196,7 +196,7 @@ class WandbRunLogger(RunLogger):
         if self._run is None:
             return
         if self._log_model and went_well(figures) and has_best(self._directory):
-            # Before `finish`, which waits for what is on its way.
+            # Before `finish`, which waits for uploads.
             from seqtrain.training.loggers.wandb_values import log_model
 
             log_model(self._run, self._directory, figures)
@@ -246,7 +246,7 @@ def wandb_problem() -> str | None:
     try:
         settings = package.setup(package.Settings(silent=True)).settings
         host = urlsplit(settings.base_url).hostname or ""
-    except Exception as error:  # of variables that hold what W&B does not take
+    except Exception as error:  # variables may have values that W&B refuses
         return f"a fault in what the environment says of W&B ({' '.join(str(error).split())}): mend it"
     keys = (os.environ.get("WANDB_API_KEY"), os.environ.get("WANDB_IDENTITY_TOKEN_FILE"), settings.api_key)
     if not (any(keys) or _in_netrc(host)):
@@ -269,11 +269,11 @@ def trusted_wandb() -> Any:
         path = Path(settings.settings_workspace)
         if path.is_file():
             say(f"W&B: {path} is not read; logger.wandb.* and WANDB_BASE_URL say what it would")
-        settings.disable_git = True  # or it asks git where it stands before any option can say so
+        settings.disable_git = True  # or it would call git before any option can disable that
         own = settings.settings_system
         return SettingsFiles(global_settings=Path(own) if own else None, local_settings=Path(os.devnull))
 
-    # There is no option that would leave these out.
+    # No option disables these.
     setattr(Settings, "read_system_settings", read_system_settings)  # noqa: B010 - pyright knows its signature
     setattr(Config, "_load_defaults", lambda config: None)  # noqa: B010
     return package

@@ -65,7 +65,7 @@ def _role(weight: Tensor, *, inner: bool) -> str:
     """Return the role of a weight. `inner`: it belongs to the model, and not to an embedding."""
     if weight.dim() < 2:
         return "vectors"
-    # Muon orthogonalises matrices: kernels of convolutions, which have three dimensions, are none.
+    # Muon orthogonalises matrices only: kernels of convolutions have three dimensions.
     if inner and weight.dim() == 2:
         return "hidden"
     return "other"
@@ -79,7 +79,7 @@ def _depths(model: SequenceModel, embedding_ids: set[int]) -> tuple[dict[int, in
         if id(weight) in embedding_ids:
             continue
         layers[id(weight)] = layer = _layer(name)
-        # Layers are counted by their matrices: a last norm may have a number of its own.
+        # Layers are counted by their matrices: a last norm may have its own number.
         if layer is not None and weight.dim() > 1:
             last = max(last, layer)
     return {key: min(layer or last, last) for key, layer in layers.items()}, last + 1

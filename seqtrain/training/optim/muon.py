@@ -23,7 +23,7 @@ class Muon(Optimizer):
     The update is scaled to the size of AdamW's (Liu et al. 2025, arXiv 2502.16982), so `lr` and `lr_rest` compare.
     """
 
-    # Asked by trainer.precision=auto: with bf16 it learned less, and on a GPU float32 is several times slower.
+    # Read by trainer.precision=auto: with bf16 it learned less; on a GPU float32 is several times slower.
     float32_on_cpu = True
 
     def __init__(
@@ -37,7 +37,7 @@ class Muon(Optimizer):
         eps: float,
         weight_decay: float,
     ) -> None:
-        # Each group says its learning rate: schedules and checkpoints of this optimizer look into groups alone.
+        # Each group has its own learning rate: schedules and checkpoints read only the groups.
         groups = []
         for group in params:
             groups.append({"lr": lr if group["role"] == "hidden" else lr_rest, **group})
@@ -60,7 +60,7 @@ class Muon(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        # Loading a checkpoint replaces groups and state: both work on whatever this optimizer holds now.
+        # Loading a checkpoint replaces groups and state: both must use those of this optimizer.
         groups_of_each = filter(None, self._groups_by_optimizer())  # an optimizer without weights was not made
         for optimizer, groups in zip(self._optimizers, groups_of_each, strict=True):
             optimizer.param_groups, optimizer.state = groups, self.state

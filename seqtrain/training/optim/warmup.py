@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-MOST_STEPS = 200_000  # that are looked at: no warm-up is longer
+MOST_STEPS = 200_000  # that are checked: no warm-up is longer
 
 
 def warmup_steps(schedule: Any, max_steps: int) -> int:
@@ -31,7 +31,7 @@ def warmup_steps(schedule: Any, max_steps: int) -> int:
     for step, rate in enumerate(islice(rates, min(max_steps, MOST_STEPS))):
         if highest is not None and rate < highest:
             break
-        # A rate may also wait between two rises.
+        # A rate may also stay constant between two rises.
         if highest is not None and rate > highest:
             warmup = step
         highest = rate
