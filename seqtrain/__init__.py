@@ -7,7 +7,7 @@ from seqtrain.errors import UserError
 from seqtrain.measures import demo, gradients, memory, profile, scale
 from seqtrain.runs.working_folder import shield_matplotlib
 
-if sys.flags.safe_path:  # in a process that one of ours has started: where no module is taken from, no settings are
+if sys.flags.safe_path:  # in a process started by seqtrain: no modules or settings from the working folder
     shield_matplotlib()
 
 __all__ = [

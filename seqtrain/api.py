@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-# A package is bound to its name in `seqtrain` when it is first imported: here, before the function of the same name,
-# which is to stay.
+# The first import of a package binds its name in `seqtrain`. Imported here, it comes before the function of that name,
+# which then replaces it.
 import seqtrain.compare  # noqa: F401
 from seqtrain.config.trust import trusting
 from seqtrain.errors import UserError
@@ -31,40 +31,40 @@ _TRAINING = threading.Lock()
 
 
 def load(run: str | Path, *, trust: Sequence[str] = (), checkpoint: Literal["best", "last"] = "best") -> Trained:
-    """Opens a run directory or an export; nothing in it can execute.
+    """Open a run directory or an export. Nothing in it can execute.
 
     Args:
-        run: its path.
-        trust: packages of others whose classes its config may name.
-        checkpoint: the best by the task's own measure, or the newest.
+        run: Path of the run or export.
+        trust: Packages whose classes its config may name.
+        checkpoint: "best" by the task's monitored metric, or "last".
 
     Raises:
-        UserError: where there is no run, or it has no checkpoint, or an option has no such value.
+        UserError: There is no run, it has no checkpoint, or an option has an invalid value.
     """
     from seqtrain.inference.opened import open_run
 
     check_words("run", run)
     check_list("trust", trust)
-    if checkpoint not in CHECKPOINTS:  # any other word would be taken for one of them
+    if checkpoint not in CHECKPOINTS:  # any other word would be read as one of them
         raise UserError(f"checkpoint={checkpoint!r}: expected {' or '.join(map(repr, CHECKPOINTS))}")
     with trusting(trust):
         return Trained(open_run(run, checkpoint))
 
 
 def train(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str | Path] = ()) -> Trained:
-    """Trains as `seqtrain train OVERRIDE ...` does and opens the run.
+    """Train as `seqtrain train OVERRIDE ...` does and open the run.
 
-    In any thread of a process, in one at a time. In the main thread an interrupt (Ctrl-C, or a notebook's stop) ends
-    it at the next step, with a checkpoint that `seqtrain resume` goes on from.
+    It works in any thread, but only one training runs at a time in a process. In the main thread an interrupt (Ctrl-C,
+    or a notebook's stop) ends it at the next step, with a checkpoint from which `seqtrain resume` continues.
 
     Args:
-        overrides: such as "model=gpt" or "model.dim=256".
-        trust: packages of others whose classes the config may name.
-        config_dirs: folders with configs of your own.
+        overrides: Overrides such as "model=gpt" or "model.dim=256".
+        trust: Packages whose classes the config may name.
+        config_dirs: Folders with your own configs.
 
     Raises:
-        UserError: for what the caller can mend, another training in this process among it.
-        KeyboardInterrupt: where it was interrupted.
+        UserError: The caller can fix it; also if another training runs in this process.
+        KeyboardInterrupt: It was interrupted.
     """
     check_words("override", *overrides)
     check_list("trust", trust)
@@ -74,24 +74,23 @@ def train(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str 
 
 
 def sweep(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str | Path] = ()) -> Compared:
-    """Trains what `seqtrain train -m OVERRIDE ...` trains, each trial in processes of its own, and compares the runs.
+    """Train as `seqtrain train -m OVERRIDE ...` does, each trial in its own processes, and compare the runs.
 
-    A line on standard error tells of each trial that begins or ends. An interrupt (Ctrl-C, or a notebook's stop) in
-    the main thread ends it: each trial saves, and `seqtrain resume SWEEP` goes on. A trial that failed or was refused
-    does not end it: the comparison's `remarks` say which and why.
+    A line on standard error reports each trial that begins or ends. An interrupt (Ctrl-C, or a notebook's stop) in the
+    main thread ends the sweep: each trial saves, and `seqtrain resume SWEEP` continues. A trial that failed or was
+    refused does not end it: the comparison's `remarks` say which and why.
 
     Args:
-        overrides: such as "model=lstm,gpt", "seed=1,2,3" or "sweep=optuna".
-        trust: packages of others whose classes the configs may name.
-        config_dirs: folders with configs of your own.
+        overrides: Overrides such as "model=lstm,gpt", "seed=1,2,3" or "sweep=optuna".
+        trust: Packages whose classes the configs may name.
+        config_dirs: Folders with your own configs.
 
     Returns:
-        The comparison of its runs, as `compare` gives it; its `paths` name the sweep's folder.
+        The comparison of its runs, as `compare` returns it; its `paths` name the sweep's folder.
 
     Raises:
-        UserError: for what the caller can mend, another training in this process among it, and where no trial could
-            begin.
-        KeyboardInterrupt: where it was interrupted.
+        UserError: The caller can fix it; also if another training runs in this process, or no trial could begin.
+        KeyboardInterrupt: It was interrupted.
     """
     check_words("override", *overrides)
     check_list("trust", trust)
@@ -109,23 +108,23 @@ def compare(
     by: Sequence[str] = (),
     where: Sequence[str] = (),
 ) -> Compared:
-    """Compares runs as `seqtrain compare PATH ...` does, for notebooks: DataFrames, sentences, and curves.
+    """Compare runs as `seqtrain compare PATH ...` does, for notebooks: DataFrames, sentences, and curves.
 
     Args:
-        paths: runs, sweeps, or folders of them.
-        metric: of validation, such as "loss"; None: what the task is judged by.
+        paths: Runs, sweeps, or folders of them.
+        metric: Metric of validation, such as "loss". None: the one that the task is compared by.
         x: "steps", "tokens", "seconds" or "flops": compare at the largest x that all finished runs have reached.
         checkpoint: "final", or "best" for each run's best validation.
-        across: conditions in which runs of one group may differ although that makes them incomparable, such as
-            ["train"]; the first sentence of the verdict says what it therefore does not mean.
-        by: what else sets runs apart, such as ["commit"], ["label"], or keys of the config.
-        where: only runs that are so, such as ["model=lstm,gpt", "seed=1"].
+        across: Conditions in which runs of one group may differ although that makes them incomparable, such as
+            ["train"]. The first sentence of the verdict says what it does not mean for that reason.
+        by: Further properties that separate runs, such as ["commit"], ["label"], or keys of the config.
+        where: Conditions that select runs, such as ["model=lstm,gpt", "seed=1"].
 
     Returns:
-        The comparison of the runs as they stand now; call it again for what was trained since.
+        The comparison of the runs as they are now. Call it again after further training.
 
     Raises:
-        UserError: where a path holds no run, or no run has the metric, or an option has no such value.
+        UserError: A path holds no run, no run has the metric, or an option has an invalid value.
     """
     from seqtrain.compare import compared
 
@@ -138,7 +137,7 @@ def compare(
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Held by one training of this process at a time; UserError for a second one."""
+    """Allow one training at a time in this process. Raises UserError for a second one."""
     if not _TRAINING.acquire(blocking=False):
         raise UserError(
             "a training runs in this process already, and both would draw from one source of random numbers; "
@@ -152,7 +151,7 @@ def alone() -> Iterator[None]:
 
 @contextlib.contextmanager
 def interruptible(words: str = "it was interrupted") -> Iterator[None]:
-    """Keeps the notebook's own threads, which trainings change, and makes an interrupt what a notebook knows."""
+    """Restore the notebook's number of threads, which training changes, and convert SIGINT into KeyboardInterrupt."""
     import torch
 
     threads = torch.get_num_threads()
@@ -167,7 +166,7 @@ def interruptible(words: str = "it was interrupted") -> Iterator[None]:
 
 
 def check_list(name: str, value: Sequence[str | Path]) -> None:
-    """UserError for what is no list of words: the letters of one word would be taken for several."""
+    """Raise UserError unless the value is a list of texts: a single text would be read as a list of letters."""
     if isinstance(value, str | Path):
         raise UserError(f"{name}={str(value)!r}: expected a list; write {name}=[{str(value)!r}]")
     if not isinstance(value, Sequence) or not all(isinstance(item, str | Path) for item in value):
@@ -199,14 +198,14 @@ def _train(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Train
 
 
 def _sweep(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Path:
-    """Trains the sweep to its end; gives its folder."""
+    """Train the sweep to its end; return its folder."""
     from seqtrain.cli import sweep as command
     from seqtrain.cli.start import Request
 
     if "dry_run=true" in overrides:
         raise UserError("dry_run=true: leaves no runs to compare; use `seqtrain train -m --dry-run`")
     request = Request(list(overrides), tuple(map(Path, config_dirs)), ("seqtrain.sweep", *overrides))
-    # A stop reaches each trial, which saves; Python's own exception would come between two of their lines.
+    # A stop reaches each trial, which saves; Python's own exception could come in the middle of that.
     with interruptible("the sweep was interrupted; `seqtrain resume` goes on with it"), Signals():
         sweep = command.run_new(request)
     sweep.close()  # this process may go on for hours, and another one may want to resume it

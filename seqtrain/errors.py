@@ -1,4 +1,4 @@
-"""What the user can mend: an error that ends a command with one clear line and exit code 2."""
+"""Errors that the user can fix: each ends a command with one clear line and exit code 2."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from seqtrain.terminal import printable
 
-# How the names of options end that are paths.
+# Endings of the names of options that are paths.
 PATHS = (
     "path",
     "dir",
@@ -23,14 +23,14 @@ PATHS = (
     "--html",
 )
 
-MIN_ALIKE = 0.6  # share of letters in common from which on a word may be another, mistyped
+MIN_ALIKE = 0.6  # share of common letters above which a word may be a typing error
 MAX_LISTED = 24  # words; more of them would hide the message
-MAX_NAMED = 6  # words that a message names of a list without a bound
+MAX_NAMED = 6  # words of an unbounded list that a message names
 MAX_LINE = 293  # characters, 300 with `error: `; the middle of a longer message, such as that of a path, is left out
 
 
 class UserError(Exception):
-    """One or more things that the user can mend; each line names what, where and the remedy."""
+    """One or more faults that the user can fix; each line names the fault, its place and the remedy."""
 
     def __init__(self, *lines: str) -> None:
         self.lines = tuple(printable(line, MAX_LINE) for line in lines)
@@ -38,39 +38,39 @@ class UserError(Exception):
 
 
 class Unavailable(UserError):
-    """A fault of the surroundings, not of what was asked for: it may go away by itself.
+    """A fault of the surroundings, not of the request: it may disappear by itself.
 
-    A file, room on the disk, the network, memory, a device, a package or a permission is wanting. A trial of a sweep
-    that ends so has failed and can be tried again; every other UserError refuses it.
+    A file, disk space, the network, memory, a device, a package or a permission is missing. A trial of a sweep that
+    ends with it has failed and can be tried again; with any other UserError the trial is refused.
     """
 
 
 def kind_of(error: BaseException) -> type[UserError]:
-    """The kind of fault that an error of other code is: one of the surroundings where the system raised it."""
+    """Return Unavailable for an OSError, ImportError or MemoryError of other code, else UserError."""
     return Unavailable if isinstance(error, OSError | ImportError | MemoryError) else UserError
 
 
 def merged(faults: Iterable[UserError]) -> UserError:
-    """One fault that says what all of these say, each line once; Unavailable where none of them is of another kind."""
+    """Return one fault with the lines of all, each once; Unavailable if all of them are, else UserError."""
     kind: type[UserError] = Unavailable
     lines: dict[str, None] = {}  # a set that keeps its order
     for fault in faults:
         lines |= dict.fromkeys(fault.lines)
-        if not isinstance(fault, Unavailable):  # one that stays makes trying again pointless
+        if not isinstance(fault, Unavailable):  # with a permanent fault, trying again is pointless
             kind = UserError
     return kind(*lines)
 
 
 class RunFailed(RuntimeError):
-    """A run that failed in itself: ends a command with one clear line and exit code 1."""
+    """A run that failed by itself: ends a command with one clear line and exit code 1."""
 
 
 class NonFinite(RunFailed):
-    """The loss or the gradient is no longer a number."""
+    """The loss or the gradient is not finite."""
 
 
 class OutOfMemory(RunFailed):
-    """A batch, or the model, did not fit."""
+    """A batch, or the model, did not fit in memory."""
 
 
 def first_few(words: Iterable[object], most: int = MAX_NAMED) -> str:
@@ -81,7 +81,7 @@ def first_few(words: Iterable[object], most: int = MAX_NAMED) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean X?` for the nearest known word, or the sorted list of a few, or nothing."""
+    """Return `; did you mean X?` for the nearest known word, else the sorted list if short, else an empty string."""
     words = sorted(set(known))
     near = difflib.get_close_matches(word, words, n=1, cutoff=MIN_ALIKE)
     if near:
@@ -92,8 +92,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def refuse_tilde(key: str, value: object) -> None:
-    """UserError for a path that begins with a `~` which the shell has left as it is: a folder of that name is
-    nobody's."""
+    """Raise UserError for a path that begins with a `~` that the shell has not expanded."""
     if not (isinstance(value, str) and key.endswith(PATHS)):
         return
     value = value.strip("'\"")

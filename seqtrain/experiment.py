@@ -1,7 +1,7 @@
-"""The story of a training: from a checked config to a run directory that tells what came of it.
+"""Course of a training: from a checked config to a run directory with the result.
 
-It reads from top to bottom. What a run is refused for before it begins, and who trains it (one process, or several),
-stands in cli/start.py and cli/resume.py; how it ends otherwise than done, in cli/endings.py.
+It reads from top to bottom. Checks before a run begins, and the processes that train it (one or several), are in
+cli/start.py and cli/resume.py; other endings than success are in cli/endings.py.
 """
 
 from __future__ import annotations
@@ -40,32 +40,32 @@ from seqtrain.training.transfer import take_tokenizer
 
 @dataclass(frozen=True)
 class Attempt:
-    """What one attempt at a run is given beside the run and its config.
+    """Arguments of one attempt at a run, beside the run and its config.
 
-    `goes_on`: the run has begun before. Its directory says so again, and takes a changed config, once all that this
-    attempt needs is there; what is refused before that leaves the run as it was.
+    `goes_on`: the run has begun before. Its directory is updated, with a changed config, once this attempt has all it
+    needs; a refusal before that leaves the run as it was.
     """
 
     command: tuple[str, ...] = ()
-    checkpoint: Path | None = None  # to go on from; None: from the start
+    checkpoint: Path | None = None  # to resume from; None: from the start
     goes_on: bool = False
-    extended: tuple[str, ...] = ()  # limits of the training that are other ones from here on, a line each
+    extended: tuple[str, ...] = ()  # changed limits of the training, a line each
 
 
 @dataclass
 class Experiment:
-    """One attempt at a run, in this process, alone or together with those that it has met."""
+    """One attempt at a run, in this process, alone or together with other processes."""
 
     run: Run
     config: DictConfig
     attempt: Attempt
     summary: Summary = field(default_factory=Summary)  # what summary.json will say
     session: Session | None = None  # model, task, learner and trainer, once they are made
-    announced: bool = False  # whether the run's directory tells of this attempt
-    code: CodeDiff | None = None  # what the code differs in from its commit
+    announced: bool = False  # True once the run's directory records this attempt
+    code: CodeDiff | None = None  # difference between the code and its commit
 
     def train(self) -> None:
-        """Trains to the end; whatever happens, summary.json says how it ended."""
+        """Train to the end. On success and on errors, summary.json records how it ended."""
         alone = ranks.rank_info().world == 1 and "SLURM_JOB_ID" not in os.environ  # SLURM sends each signal twice
         self._open_summary()
         with Signals(alone=alone) as signals, endings.record_ending(self):
@@ -79,7 +79,7 @@ class Experiment:
             self._finish(session, cost)
 
     def _open_summary(self) -> None:
-        """What is known before anything is done; the first process says it, for the others may look later."""
+        """Set the summary's entries known at the start. All take those of the first; others may read later."""
         summary = self.run.summary
         was_pruned = summary.status == "pruned"
         summary.update(
@@ -94,7 +94,7 @@ class Experiment:
         self.announced = not self.attempt.goes_on
 
     def _open_directory(self) -> None:
-        """Writes that the run is running, where it can be written at all."""
+        """Check that the run can be written, and record that it is running."""
         self.summary.update(**provenance.environment(), world_size=ranks.rank_info().world)
         self.code = code_diff(Path.cwd()) if self.run.writes else None
         self.summary.update(**code_entries(self.summary, self.code), **task_class(self.config).said())
@@ -102,18 +102,20 @@ class Experiment:
             self.run.probe()
             probe(self.run.checkpoints)
         settled = self.config.budget is None and self.config.init_from is None and not open_keys(self.config)
-        if settled:  # nothing is yet to change the config
+        if settled:  # nothing will change the config
             self.summary.update(identity=digest(self.run.config))
         if self.announced:
             self.run.write_summary(self.summary)
 
     def _read_data(self) -> Data:
-        """The text, tokenised and laid out; the config then says what is used: a solved budget, a tokenizer taken, and
-        what follows from the data."""
+        """Read the data, tokenised and laid out; write resolved values into the config.
+
+        These are a solved budget, a tokenizer of another run, and options that follow from the data.
+        """
         begins, config = self.attempt.checkpoint is None, self.config
         if begins and config.init_from is not None:
             take_tokenizer(config)
-        followed = open_keys(config)  # not the tokenizer where another run gives it
+        followed = open_keys(config)  # without the tokenizer if another run provides it
         data = read_data(self.run, config, self.summary, self.attempt.checkpoint)
         if begins and config.budget is not None:
             budget.solve(config, data, say)
@@ -127,21 +129,21 @@ class Experiment:
         return data
 
     def _make_session(self, data: Data, signals: Signals) -> Session:
-        """Model and task, the learner that trains them, and Lightning's trainer with its callbacks and loggers."""
+        """Make model, task, learner, and Lightning's trainer with its callbacks and loggers."""
         session = make_session(
             self.config,
             data,
             self.run,
             signals,
             Console(stderr=True, quiet=not self.run.writes),
-            logged_config=plain_config(self.config),  # not that of the directory, which is written once all is well
+            logged_config=plain_config(self.config),  # not the directory's, which is written later
             after_pruning=self.summary.after_pruning,
         )
-        rehearse(session)  # a fault of a task of others is told now, and not after hours
+        rehearse(session)  # faults of a user's own task are raised now, and not after hours
         return session
 
     def _count_cost(self, session: Session) -> Cost:
-        """What the whole training costs, before its first step."""
+        """Return the cost of the whole training, before its first step."""
         cost = cost_of(self.config, session.data)
         self.summary.update(**report.before_training(session, cost), **self._budget_met(cost, flops=cost.flops))
         if session.deadline:
@@ -150,25 +152,25 @@ class Experiment:
         return cost
 
     def _load_weights(self, session: Session) -> None:
-        """Puts in the weights of another run, or makes sure of the checkpoint that Lightning will load."""
+        """Load the weights of another run, or check the checkpoint that Lightning will load."""
         config, checkpoint, learner = self.config, self.attempt.checkpoint, session.learner
         if checkpoint is None:
             set_first_weights(config, session, say)
         if checkpoint is None and config.init_from is not None:
             known = self.summary.parent  # of an earlier attempt, which saved no checkpoint
             self.summary.update(**load_initial_weights(config, session, say, parent_hash=known))
-        # After the weights: a run that took others is another run, and its checkpoints say so.
+        # After the weights: they are part of the run's identity, which checkpoints store.
         learner.run_identity = identity(self.run.config, self.summary)
         learner.surroundings = surroundings(config, session.trainer, self.summary.cpu)
         if checkpoint is not None:
             session.check_checkpoint(checkpoint)
 
     def _announce(self) -> None:
-        """Says in the run's directory that this attempt trains: all that could refuse it has been asked."""
+        """Record in the run's directory that this attempt trains, once every check has passed."""
         self.announced = True
         if self.attempt.extended:
             self.summary.update(extended=[*self.summary.extended, *self.attempt.extended])
-        self.run.write_summary(self.summary)  # first: what is finished is not gone on with
+        self.run.write_summary(self.summary)  # first: a finished run is not continued
         if self.run.writes and self.code is not None:
             self.code.write(self.run.path)
         if self.attempt.goes_on:
@@ -177,17 +179,17 @@ class Experiment:
             self.run.resumed(0 if checkpoint is None else step_of(checkpoint))
 
     def _finish(self, session: Session, cost: Cost) -> None:
-        """Writes the figures of the training beside those of its baselines, and hands them to the loggers."""
+        """Write the figures of the training beside those of its baselines, and pass them to the loggers."""
         if self.run.writes:
             self.summary.update(**report.result(self.run, session, cost))
             self.summary.update(**self._budget_met(cost, flops=self.summary.flops, seconds=self.summary.seconds))
         self.summary.update(**session.ended)
         self.run.write_summary(self.summary)
         session.end_loggers(self.run)
-        ranks.all_gather(None)  # whoever started them may end those that are left when the first one leaves
+        ranks.all_gather(None)  # the launcher may end the others when the first one leaves
 
     def _budget_met(self, cost: Cost, **reached: float | None) -> dict[str, Any]:
-        """The entry of the summary about the budget, where there is one."""
+        """Return the summary's entry on the budget; empty if there is none."""
         if not self.config.budget:
             return {}
         return {"budget": budget.met(self.config, reached | {"params": cost.parameters["total"]})}

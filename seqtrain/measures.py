@@ -1,7 +1,7 @@
-"""seqtrain from Python, second part: what models cost, remember and see, as the commands of the same names measure it.
+"""seqtrain from Python, second part: cost, memory and gradients of models, measured as the commands of these names do.
 
-Each function gives the record that its command writes as COMMAND.json: plain dicts, lists and numbers; a list of rows
-goes into a pandas DataFrame as it is. Options are the command's flags; what is left out is as the command's help says.
+Each function returns the record that its command writes as COMMAND.json: plain dicts, lists and numbers. A list of rows
+converts directly to a pandas DataFrame. Options are the command's flags; their defaults are in the command's help.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ def profile(
     trust: Sequence[str] = (),
     config_dirs: Sequence[str | Path] = (),
 ) -> dict[str, Any]:
-    """Measures what models cost, as `seqtrain profile -m OVERRIDE ...` does.
+    """Measure the cost of models, as `seqtrain profile -m OVERRIDE ...` does.
 
     Args:
-        overrides: such as "model=rnn,lstm,gpt"; every combination of values is profiled.
-        out: a folder for profile.json and the pictures; None: none are kept.
-        lengths: T of the grid, in tokens.
-        dims: d of the grid.
-        at_dim: the width at which all lengths are read.
-        at_length: the length at which all widths are read.
-        repeats: how often each size is timed.
-        threads: that torch computes with meanwhile.
-        trust: packages of others whose classes the config may name.
-        config_dirs: folders with configs of your own.
+        overrides: Overrides such as "model=rnn,lstm,gpt"; every combination of values is profiled.
+        out: Folder for profile.json and the pictures. None: none are kept.
+        lengths: Lengths T of the grid, in tokens.
+        dims: Widths d of the grid.
+        at_dim: Width at which all lengths are read.
+        at_length: Length, in tokens, at which all widths are read.
+        repeats: How often each size is timed.
+        threads: Threads that torch uses for it.
+        trust: Packages whose classes the config may name.
+        config_dirs: Folders with your own configs.
 
     Returns:
         "cost", "models" (counted and timed, with fitted exponents), "crossovers", and "numbers" by name.
 
     Raises:
-        UserError: for what the caller can mend.
+        UserError: The caller can fix it.
     """
     options = {"lengths": lengths, "dims": dims, "at-dim": at_dim, "at-length": at_length}
     options |= {"repeats": repeats, "threads": threads}
@@ -64,24 +64,24 @@ def gradients(
     trust: Sequence[str] = (),
     config_dirs: Sequence[str | Path] = (),
 ) -> dict[str, Any]:
-    """Measures how far back gradients reach, as `seqtrain gradients RUN|OVERRIDE ...` does.
+    """Measure how far back gradients reach, as `seqtrain gradients RUN|OVERRIDE ...` does.
 
     Args:
-        of: a run, or overrides such as "model=rnn", "tbptt.k2=20".
-        out: a folder for gradients.json and the picture; None: none are kept.
-        checkpoint: of a run; None: the best.
-        whole: the model itself, without the cut of training.
-        distance: the farthest, in tokens.
-        samples: losses in each lane, or example.
-        trust: packages of others whose classes the config may name.
-        config_dirs: folders with configs of your own.
+        of: A run, or overrides such as "model=rnn", "tbptt.k2=20".
+        out: Folder for gradients.json and the picture. None: none are kept.
+        checkpoint: Checkpoint of a run. None: the best.
+        whole: Measure the model itself, without the truncation of training.
+        distance: Largest distance, in tokens.
+        samples: Losses in each lane, or example.
+        trust: Packages whose classes the config may name.
+        config_dirs: Folders with your own configs.
 
     Returns:
         "models" ("untrained", and of a run "trained": norms by layer and distance, half-life, rate), and "numbers" by
         name.
 
     Raises:
-        UserError: for what the caller can mend.
+        UserError: The caller can fix it.
     """
     words = [*(["--whole"] if whole else []), *_words(of)]
     given = {"distance": distance, "samples": samples, "checkpoint": checkpoint}
@@ -99,24 +99,24 @@ def memory(
     tolerance: float | None = None,
     trust: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Measures how much context a run uses and what its carried state gives, as `seqtrain memory RUN` does.
+    """Measure how much context a run uses and what its carried state contributes, as `seqtrain memory RUN` does.
 
     Args:
-        run: its path.
-        out: a folder for memory.json and the pictures; None: none are kept.
-        split: the text that is read.
-        checkpoint: the best by the task's own measure, or the newest.
-        context: the longest, in tokens.
-        targets: tokens that are predicted from each context.
-        tolerance: nats a token within which two losses count as one.
-        trust: packages of others whose classes its config may name.
+        run: Path of the run.
+        out: Folder for memory.json and the pictures. None: none are kept.
+        split: Split whose text is read.
+        checkpoint: "best" by the task's monitored metric, or "last".
+        context: Longest context, in tokens.
+        targets: Tokens that are predicted from each context.
+        tolerance: Nats a token within which two losses count as equal.
+        trust: Packages whose classes its config may name.
 
     Returns:
-        "by_context", "since_reset" and "in_chunk" (rows), "verdict" (sentences), "is_lower_bound" (whether the loss
+        "by_context", "since_reset" and "in_chunk" (rows), "verdict" (sentences), "is_lower_bound" (True if the loss
         still falls at the longest context), and "numbers" by name.
 
     Raises:
-        UserError: for what the caller can mend.
+        UserError: The caller can fix it.
     """
     words = [f"--split={split}", f"--checkpoint={checkpoint}", *_words([run])]
     options = {"context": context, "targets": targets, "tolerance": tolerance}
@@ -132,44 +132,42 @@ def scale(
     tokens_per_parameter: float | None = None,
     trust: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Trains a ladder of budgets and predicts a larger rung, as `seqtrain scale OVERRIDE ...` does.
+    """Train a ladder of budgets and predict a larger rung, as `seqtrain scale OVERRIDE ...` does.
 
     Args:
-        overrides: such as "model=lstm,gpt".
-        out: a folder for scale.json, the picture and the runs, which a second call takes from there; None: none are
-            kept.
-        flops: budgets of the ladder.
-        hold_back: the budget that is predicted.
-        seeds: trainings of each budget.
-        tokens_per_parameter: how a budget is divided.
-        trust: packages of others whose classes the configs may name.
+        overrides: Overrides such as "model=lstm,gpt".
+        out: Folder for scale.json, the picture and the runs, which a second call reuses. None: none are kept.
+        flops: Budgets of the ladder, in FLOPs.
+        hold_back: Budget that is predicted, in FLOPs.
+        seeds: Trainings of each budget.
+        tokens_per_parameter: Ratio by which a budget is divided.
+        trust: Packages whose classes the configs may name.
 
     Returns:
         "rungs" (rows), "models" (law, prediction, measured), and "numbers" by name.
 
     Raises:
-        UserError: for what the caller can mend.
-        KeyboardInterrupt: where it was interrupted; with `out`, a second call goes on.
+        UserError: The caller can fix it.
+        KeyboardInterrupt: It was interrupted; with `out`, a second call continues.
     """
     options = {"flops": flops, "hold-back": hold_back, "seeds": seeds, "tokens-per-parameter": tokens_per_parameter}
     return _measured("scale", _words(overrides), out, options, trust)
 
 
 def demo(name: str, *, out: str | Path | None = None, seeds: int = 1) -> dict[str, Any]:
-    """Shows a claim of theory by an experiment, as `seqtrain demo NAME` does.
+    """Demonstrate a claim of theory by an experiment, as `seqtrain demo NAME` does.
 
     Args:
-        name: of the demonstration; `seqtrain demo` lists them.
-        out: a folder for NAME/NAME.json, the pictures and the runs, which a second call takes from there; None: none
-            are kept.
-        seeds: trainings of each variant.
+        name: Name of the demonstration; `seqtrain demo` lists them.
+        out: Folder for NAME/NAME.json, the pictures and the runs, which a second call reuses. None: none are kept.
+        seeds: Trainings of each variant.
 
     Returns:
         "claim", "rows", "verdict" (a sentence), and "numbers" by name.
 
     Raises:
-        UserError: for what the caller can mend.
-        KeyboardInterrupt: where it was interrupted; with `out`, a second call goes on.
+        UserError: The caller can fix it.
+        KeyboardInterrupt: It was interrupted; with `out`, a second call continues.
     """
     return _measured("demo", _words([name]), out, {"seeds": seeds})
 
@@ -182,31 +180,31 @@ def _measured(
     trust: Sequence[str] = (),
     config_dirs: Sequence[str | Path] = (),
 ) -> dict[str, Any]:
-    """The record of a command with these words and flags; of flags that are None the command knows the default."""
+    """Return the record of a command with these words and flags. A flag that is None takes the command's default."""
     if out is not None:
         check_words("out", out)
     check_list("trust", trust)
     check_list("config_dirs", config_dirs)
-    # Through the parser of the command, so that ranges and refusals are the same ones.
+    # Through the parser of the command, so that ranges and errors are the same.
     for flag, value in options.items():
         if value is not None:
             words.append(f"--{flag}={_text(value)}")
     for flag, values in (("--trust", trust), ("--config-dir", config_dirs)):
         for value in values:
             words += [flag, str(value)]
-    # When it is asked for: a notebook that compares runs need not load what measures them.
+    # Imported here: a notebook that compares runs need not load what measures them.
     module = importlib.import_module(f"seqtrain.cli.{command}")
-    # Alone: measuring draws weights and sets threads, which belong to the whole process.
+    # Exclusive: measuring draws weights and sets threads, which affect the whole process.
     with alone(), trusting(trust), interruptible():
         if out is not None:
             return module.measured([*words, f"--out={out}"]).record
-        # Pictures are made all the same; they are a small part of the time.
+        # Pictures are drawn anyway; they take little of the time.
         with tempfile.TemporaryDirectory(prefix=f"seqtrain_{command}_") as folder:
             return module.measured([*words, f"--out={folder}"]).record
 
 
 def _words(words: Sequence[str | Path]) -> list[str]:
-    """Words that are no flags: UserError for one that is."""
+    """Return the words as texts. Raises UserError for a flag."""
     check_words("argument", *words)
     texts = [str(word) for word in words]
     for text in texts:
@@ -216,7 +214,7 @@ def _words(words: Sequence[str | Path]) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    """As it is typed; several with commas between them."""
+    """Return the value as typed on a command line; several values are joined by commas."""
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))
     return str(value)

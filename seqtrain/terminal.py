@@ -1,7 +1,7 @@
-"""What reaches a terminal: text whose control characters are spelled out, and streams that may be closed or full.
+r"""Output to a terminal: text with control characters spelled out, and streams that may be closed or full.
 
-Everything here writes `\\u001b` for a character that could steer a terminal, or that the stream's encoding lacks: JSON
-stays the same JSON.
+Everything here writes `\u001b` for a character that could control a terminal, or that the stream's encoding lacks. JSON
+remains equal JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TextIO
 
-# Of one line to a person; what stands in the middle of a longer one is left out.
+# Limit of one printed line; the middle of a longer one is left out.
 MAX_CHARACTERS = 10_000
 
 # Name of the codec error handler that spells out what an encoding lacks.
@@ -29,37 +29,37 @@ ERRORS = "seqtrain_spelled"
 
 
 class OutputLost(Exception):
-    """Standard output takes nothing any more: it is closed, or its disk is full."""
+    """Standard output accepts nothing any more: it is closed, or its disk is full."""
 
 
 class ReaderGone(OutputLost):
-    """Who read standard output has gone, as `head` does when it has seen enough."""
+    """The reader of standard output has gone, as `head` does when it has seen enough."""
 
 
 def tell(line: str) -> None:
-    """Tells a person one line; results go to standard output, this to error."""
+    """Print one line for the user to standard error; results go to standard output."""
     print(printable(line), file=sys.stderr, flush=True)
 
 
 def drop_output() -> None:
-    """Lets what is still to be written to standard output, at exit too, lead nowhere."""
-    with contextlib.suppress(OSError, ValueError):  # a stream of a test, or of a notebook, has no descriptor
+    """Discard what is still to be written to standard output, also at exit."""
+    with contextlib.suppress(OSError, ValueError):  # streams of tests and notebooks have no descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process as an interpreter does, but for taking modules apart, which costs up to a second."""
+    """End the process as an interpreter does, but skip the teardown of modules, which takes up to a second."""
     threading._shutdown()  # type: ignore[attr-defined] - waits for threads that are no daemons
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # Python gives None where a descriptor is closed
-            with contextlib.suppress(OSError, ValueError):  # nobody reads it: `main` has said so, where it matters
+            with contextlib.suppress(OSError, ValueError):  # no reader: `main` has reported that where it matters
                 stream.flush()
     os._exit(code)
 
 
 def printable(text: str, most: int = MAX_CHARACTERS) -> str:
-    """The text on one line, its control characters spelled out: a name of a stranger's must not steer a terminal."""
+    """Return the text on one line, control characters spelled out: an untrusted name may not control a terminal."""
     line = re.sub(r"\s*[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]\s*|\t", " ", text).rstrip()
     if len(line) > most:
         line = f"{line[: most // 2]} ... {line[most // 2 + 5 - most :]}"
@@ -67,16 +67,16 @@ def printable(text: str, most: int = MAX_CHARACTERS) -> str:
 
 
 def spelled(text: str) -> str:
-    """The text with its line ends and tabs, and every other control character spelled out."""
+    """Return the text with control characters spelled out, except line ends and tabs."""
     if text.isascii() and text.isprintable():  # nearly all lines: nothing to look for
         return text
     return "".join(map(_spelled_character, text))
 
 
 def pasted(*words: str | Path) -> str:
-    """A command that a shell takes as it is meant when it is pasted, also with blanks, quotes or `$` in a word.
+    """Return a command that can be pasted into a shell, also with blanks, quotes or `$` in a word.
 
-    A path that begins with `-` becomes one that no command takes for an option.
+    A path that begins with `-` gets a prefix, so that no command reads it as an option.
     """
     return " ".join(map(_pasted_word, words))
 
@@ -89,11 +89,11 @@ def _pasted_word(word: str | Path) -> str:
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-    """Standard input, output and error as a command needs them, for as long as it is entered.
+    """Replace standard input, output and error by safe streams while this context is entered.
 
-    Closed ones are there again, and lead nowhere; a terminal is shown control characters spelled out; what an encoding
-    lacks is spelled out; what standard output cannot take raises OutputLost, and what standard error cannot take is
-    dropped: no training ends for want of a reader. A warning of Python is told as one line.
+    Closed streams are replaced by empty ones. A terminal gets control characters spelled out, and any stream gets those
+    spelled out that its encoding lacks. What standard output cannot take raises OutputLost. What standard error cannot
+    take is dropped: no training ends because its reader has gone. A Python warning is printed as one line.
     """
     # Python gives None for a stream whose descriptor is closed.
     former = sys.stdin, sys.stdout, sys.stderr
@@ -112,7 +112,7 @@ def guarded() -> Iterator[None]:
 
 
 class _Stream:
-    """A text stream that does what the one below does, but for writing."""
+    """A text stream that passes everything except writing to the stream below."""
 
     def __init__(self, below: TextIO) -> None:
         self.below = below
@@ -165,13 +165,13 @@ class _Words(_Stream):
 
 
 def _tell_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-    """In the place of `warnings.showwarning`: a library may quote what a stranger wrote."""
+    """Print a warning in one line, replacing `warnings.showwarning`: a library may quote untrusted text."""
     tell(f"warning: {message} ({category.__name__})")
 
 
 @contextlib.contextmanager
 def _raise_lost() -> Iterator[None]:
-    """Turns what keeps standard output from being written into OutputLost."""
+    """Convert errors of writing to standard output into OutputLost."""
     try:
         yield
     except BrokenPipeError as error:
@@ -181,7 +181,7 @@ def _raise_lost() -> Iterator[None]:
 
 
 def _open_descriptors() -> None:
-    """Opens descriptors 0, 1 and 2 where they are closed: the next file that is opened would be taken for them."""
+    """Open descriptors 0, 1 and 2 if they are closed: the next file opened would get their number."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)
@@ -192,23 +192,23 @@ def _nowhere(mode: Literal["r", "w"] = "w") -> TextIO:
 
 
 def _spelled_character(char: str) -> str:
-    # Blanks of other alphabets are harmless, though Python counts them among what is not printable.
+    # Spaces of other alphabets are harmless, though Python counts them as not printable.
     if char in "\n\t" or char.isprintable() or unicodedata.category(char) == "Zs":
         return char
     return _code(char)
 
 
 def _code(char: str) -> str:
-    """A character as JSON spells it: astral ones are two."""
+    """Return a character as a JSON escape; astral characters need two."""
     units = char.encode("utf-16-be", "surrogatepass").hex(" ", bytes_per_sep=2).split()
     return "".join(f"\\u{unit}" for unit in units)
 
 
 def _quoted(word: str) -> str:
-    """A word quoted for a shell; one with control characters as bash, zsh read it."""
+    """Return a word quoted for a shell; one with control characters in the form that bash and zsh read."""
     if spelled(word) == word and not re.search(r"[\n\t]", word):
         return shlex.quote(word)
-    # Lone surrogates stand for bytes, as in the names that the system gives, unless others are among them.
+    # Lone surrogates stand for bytes, as in names from the system, unless some are outside that range.
     errors = "surrogateescape"
     if re.search(r"[\ud800-\udc7f\udd00-\udfff]", word):
         errors = "backslashreplace"
@@ -229,7 +229,7 @@ codecs.register_error(ERRORS, _spell)
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text can be encoded: one with lone surrogates, as of bytes that are not UTF-8, cannot."""
+    """Return True if a text can be encoded. One with lone surrogates, as from bytes that are not UTF-8, cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

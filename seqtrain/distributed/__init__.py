@@ -1,1 +1,1 @@
-"""Several processes: who they are, how they start, meet and end."""
+"""Several processes of a run: their places, and how they start, meet and end."""

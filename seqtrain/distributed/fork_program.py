@@ -1,4 +1,4 @@
-"""The process that `launch.ForkServer` forks its commands from; a program of its own, or forked from its client."""
+"""Server process of `ForkServer`, which forks its commands; a program of its own, or forked from its client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_MESSAGE_BYTES = 1 << 20  # of one request
 
 
 def _serve(control: socket.socket, modules: Sequence[str]) -> list[str] | None:
-    """The server's loop; comes back in a forked command, with its arguments, or with None when the client is gone."""
+    """Run the server's loop. Return in a forked command, with its arguments, or with None once the client is gone."""
     for name in modules:
         module, _, function = name.partition(":")
         try:
@@ -53,7 +53,7 @@ def _serve(control: socket.socket, modules: Sequence[str]) -> list[str] | None:
                 continue
             try:
                 message, handles, _, _ = socket.recv_fds(control, MAX_MESSAGE_BYTES, 3)
-            except ConnectionError:  # it went without a word
+            except ConnectionError:  # the client ended without closing
                 return None
             if not message:
                 return None
@@ -71,10 +71,10 @@ def _serve(control: socket.socket, modules: Sequence[str]) -> list[str] | None:
 
 
 def _reap(lines: dict[int, socket.socket]) -> None:
-    """Reports the commands that ended and kills what they left in their groups: an orphan would hold the output."""
+    """Report commands that ended and kill the rest of their process groups: an orphan would keep the output open."""
     while lines and (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(ended.si_pid, signal.SIGKILL)  # not yet waited for, so that the number is still its own
+            os.killpg(ended.si_pid, signal.SIGKILL)  # not yet waited for, so the id is still its own
         _, status = os.waitpid(ended.si_pid, 0)
         line = lines.pop(ended.si_pid)
         _tell(line, {"rc": os.waitstatus_to_exitcode(status)})
@@ -82,12 +82,12 @@ def _reap(lines: dict[int, socket.socket]) -> None:
 
 
 def _tell(line: socket.socket, message: dict[str, int]) -> None:
-    with contextlib.suppress(OSError):  # nobody waits any more
+    with contextlib.suppress(OSError):  # the client has stopped waiting
         line.send(json.dumps(message).encode())
 
 
 def _become(request: dict[str, Any], server: int, out: int, err: int) -> list[str]:
-    """Turns this forked process into the command: signals, session, files, environment, arguments."""
+    """Turn this forked process into the command: set signals, session, files and environment; return its arguments."""
     die_with_parent(server)
     os.setsid()
     signal.set_wakeup_fd(-1)
@@ -108,7 +108,7 @@ def _become(request: dict[str, Any], server: int, out: int, err: int) -> list[st
 
 
 def _disown() -> None:
-    """Leaves to the server what its modules want done at exit, such as the removal of a temporary folder."""
+    """Unregister exit handlers of the server's modules, such as removing a temporary folder: the server runs them."""
     atexit._clear()
     for inherited in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         inherited.atexit = False
@@ -118,9 +118,16 @@ def _disown() -> None:
 def fork(
     theirs: socket.socket, ours: socket.socket, target: str, modules: Sequence[str], env: Mapping[str, str]
 ) -> int:
-    """A server forked from this process, which it outlives by nothing; gives its number.
+    """Fork a server from this process; return its process id. It ends with this process.
 
-    It listens to `theirs`; what is imported later, and threads that are started then, is its own.
+    The server does not share modules that are imported later, or threads that are started later.
+
+    Args:
+        theirs: Socket on which the server listens.
+        ours: The client's end, closed in the server.
+        target: `module:function` that runs a command.
+        modules: Modules to import first.
+        env: Environment variables to set in the server.
     """
     client = os.getpid()
     pid = os.fork()
@@ -129,7 +136,7 @@ def fork(
     try:
         die_with_parent(client)
         os.setsid()
-        ours.close()  # or the end of our client would not be seen
+        ours.close()  # or the end of the client would go unnoticed
         for number in CAUGHT:
             signal.signal(number, signal.SIG_DFL)
         nothing = os.open(os.devnull, os.O_RDWR)
@@ -150,7 +157,7 @@ def _main(handle: str, target: str, *modules: str) -> None:
 
 
 def _call(target: str, args: list[str]) -> int:
-    """The exit status that `target` would have as the main program."""
+    """Return the exit status that `target` would have as the main program."""
     module, _, name = target.partition(":")
     try:
         code = getattr(importlib.import_module(module), name)(args)

@@ -1,4 +1,4 @@
-"""A fork server: heavy imports are paid once, then each command runs in a forked process of its own."""
+"""Fork server: heavy imports run once, then each command runs in its own forked process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TARGET = "seqtrain.cli.main:main"
 
 @dataclass(frozen=True)
 class Result:
-    """How a command ended: exit status (-9 where signal 9 ended it), what it printed, seconds it took."""
+    """Result of a command: exit status (-9 if signal 9 ended it), output, and seconds."""
 
     rc: int
     stdout: str
@@ -35,13 +35,13 @@ class Result:
 
 
 class ForkServer:
-    """Runs commands in processes forked from one that has imported `modules`; thread-safe.
+    """Server that runs commands in processes forked from one that has imported `modules`; thread-safe.
 
-    `module:function` is called once it is imported: what it leaves in memory every command finds there.
+    A `module:function` among them is called after the import; every command inherits its effects in memory.
 
-    Each command is a process and a group of its own, may be killed, and dies with the server, as the server dies with
-    this process. What a library reads from the environment while it is imported, such as OMP_NUM_THREADS or HF_HOME,
-    it takes from `env`, the server's; everything later, from the command's.
+    Each command is its own process and process group. It can be killed, and ends with the server, as the server ends
+    with this process. Variables that a library reads at import, such as OMP_NUM_THREADS or HF_HOME, come from `env`,
+    the server's; later ones from the command's environment.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ForkServer:
         env: dict[str, str] | None = None,
         begin: Literal["spawn", "fork"] = "spawn",
     ) -> None:
-        """`begin`: as a new Python, or forked from this process, which then has nothing heavy, and no thread, yet."""
+        """Store the options. `begin`: a new Python, or a fork of this process, without heavy modules or threads yet."""
         self._modules = list(modules)
         self._target = target
         self._env = env
@@ -63,7 +63,7 @@ class ForkServer:
         self._lock = threading.Lock()
 
     def start(self) -> ForkServer:
-        """Starts the server and waits until it has imported everything; RuntimeError when it cannot begin."""
+        """Start the server and wait until its imports are done. Raises RuntimeError if it cannot start."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         env = {"OPENBLAS_NUM_THREADS": "1", **(self._env or os.environ)}  # it would start its threads when imported
         if self._begin == "fork":
@@ -91,7 +91,7 @@ class ForkServer:
         return self
 
     def popen(self, args: Sequence[str], *, cwd: Path | str | None = None, env: dict[str, str] | None = None) -> Child:
-        """Starts the command `seqtrain ARGS` in `cwd` with the whole environment `env` (default: this process's)."""
+        """Start the command `seqtrain ARGS` in `cwd` with the whole environment `env` (default: this process's)."""
         if self._control is None:
             raise RuntimeError("the fork server was not started")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -112,7 +112,17 @@ class ForkServer:
         env: dict[str, str] | None = None,
         timeout: float | None = None,
     ) -> Result:
-        """Runs a command to its end; subprocess.TimeoutExpired, and everything it started killed, after `timeout` s."""
+        """Run a command to its end.
+
+        Args:
+            args: Arguments of `seqtrain`.
+            cwd: Its working folder. None: that of this process.
+            env: Its whole environment. None: that of this process.
+            timeout: Seconds after which it is killed with everything it started. None: no limit.
+
+        Raises:
+            subprocess.TimeoutExpired: It ran longer than `timeout`.
+        """
         child = self.popen(args, cwd=cwd, env=env)
         try:
             child.wait(timeout)
@@ -122,14 +132,14 @@ class ForkServer:
             child.close()
 
     def close(self) -> None:
-        """Ends the server and every command that still runs."""
+        """End the server and every command that still runs."""
         if self._control is not None:
             self._control.close()
             self._control = None
         self._ended()
 
     def _ended(self) -> int:
-        """Waits for the server's end; gives its exit status."""
+        """Wait for the server's end; return its exit status."""
         code = 0
         if self._process is not None:
             code = self._process.wait()
@@ -158,32 +168,32 @@ class Child:
         self._seconds = 0.0
 
     def fileno(self) -> int:
-        """What `select` finds readable once the command has ended."""
+        """Return the descriptor that `select` reports as readable once the command has ended."""
         return self._line.fileno()
 
     def begun(self) -> None:
-        """Waits for the process to exist."""
+        """Wait until the process exists."""
         self.pid = self._read()["pid"]
 
     @property
     def stdout(self) -> str:
-        """What the command has printed so far."""
+        """Output of the command so far."""
         return _content(self.out)
 
     @property
     def stderr(self) -> str:
-        """What the command has printed to standard error so far."""
+        """Standard error of the command so far."""
         return _content(self.err)
 
     def poll(self) -> int | None:
-        """The exit status, or None while the command runs."""
+        """Return the exit status, or None while the command runs."""
         if self._rc is None and select.select([self._line], [], [], 0)[0]:
             self._rc = self._read()["rc"]
             self._seconds = time.monotonic() - self._started
         return self._rc
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit status, -9 where signal 9 ended it; subprocess.TimeoutExpired after `timeout` seconds."""
+        """Return the exit status, -9 if signal 9 ended it. Raises subprocess.TimeoutExpired after `timeout` seconds."""
         if self._rc is None and not select.select([self._line], [], [], timeout)[0]:
             raise subprocess.TimeoutExpired("seqtrain", timeout or 0.0, _bytes(self.out), _bytes(self.err))
         rc = self.poll()
@@ -191,24 +201,24 @@ class Child:
         return rc
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Sends a signal to the process, if it still runs."""
+        """Send a signal to the process, if it still runs."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def kill_group(self, number: int = signal.SIGKILL) -> None:
-        """Sends a signal to the process and everything that it started, as Ctrl-C in a terminal does."""
+        """Send a signal to the process and everything that it started, as Ctrl-C in a terminal does."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 
     def result(self) -> Result:
-        """How the command ended; waits for it."""
+        """Wait for the command and return its result."""
         rc = self.wait()
         return Result(rc, self.stdout, self.stderr, self._seconds)
 
     def close(self) -> None:
-        """Gives back the files."""
+        """Close the files."""
         for file in (self._line, self.out, self.err):
             file.close()
 
@@ -220,7 +230,7 @@ class Child:
 
 
 def _bytes(file: IO[bytes]) -> bytes:
-    """The whole file by `pread`: the command writes at the offset that a read would move."""
+    """Return the whole file by `pread`: a normal read would move the offset at which the command writes."""
     return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
 
 

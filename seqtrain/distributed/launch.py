@@ -1,4 +1,4 @@
-"""The processes of a run on this machine, where we start them: signals reach all, and none outlives the others."""
+"""Processes of a run that seqtrain starts on this machine: signals reach all, and all end together."""
 
 from __future__ import annotations
 
@@ -24,24 +24,30 @@ from seqtrain.distributed.ranks import CAUGHT, ENDING, die_with_parent
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a group of processes ended."""
+    """Result of a group of processes."""
 
-    code: int  # 0 done, 2 the user can mend it, 128 + signal, 1 failed
-    lines: tuple[str, ...] = ()  # what it has to say, each once
+    code: int  # 0 done, 2 an error that the user can fix, 128 + signal, 1 failed
+    lines: tuple[str, ...] = ()  # error messages, each once
 
 
 def start(count: int, work: Callable[..., int], *args: Any, gpu: bool) -> Outcome:
-    """Runs `work(tell, *args)`, an importable function that gives an exit code, in `count` processes of this machine.
+    """Run `work(tell, *args)` in `count` processes of this machine and wait for them.
 
-    They end with this process. Where one fails or is killed, the others are ended too; a signal to this process reaches
-    all of them, and they are waited for. CPU processes are forked, so this one must not have used torch's threads.
+    They end with this process. If one fails or is killed, the others are ended too. A signal to this process is passed
+    on to all of them. CPU processes are forked, so this process must not have used torch's threads.
+
+    Args:
+        count: Number of processes.
+        work: Importable function that returns an exit code.
+        args: Its arguments after `tell`.
+        gpu: Spawn the processes instead of forking them.
     """
     context: Any = multiprocessing.get_context("spawn" if gpu else "fork")
     with tempfile.TemporaryDirectory(prefix="seqtrain-") as folder:
         given = (os.getpid(), folder, work, args)
         members = [context.Process(target=_member, args=(rank, count, *given)) for rank in range(count)]
         with _forwarding() as living:
-            signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)  # one that comes now waits until all can have it
+            signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)  # a signal now waits until all can get it
             for rank, worker in enumerate(members):
                 worker.start()
                 living[cast(int, worker.pid)] = rank
@@ -53,7 +59,7 @@ def start(count: int, work: Callable[..., int], *args: Any, gpu: bool) -> Outcom
 
 @contextmanager
 def _forwarding() -> Iterator[dict[int, int]]:
-    """Passes the signals that end a run on to the processes in the map that it gives, pid to rank."""
+    """Yield a map from process id to rank, and forward the signals that end a run to the processes in it."""
     living: dict[int, int] = {}
 
     def forward(number: int, frame: FrameType | None) -> None:
@@ -75,13 +81,13 @@ def _send(living: dict[int, int], number: int) -> None:
 
 
 def _watch(members: list[Any], living: dict[int, int]) -> int:
-    """Waits until all have ended; gives the rank of the first that failed, or 0. After a failure the others must go."""
+    """Wait until all have ended; return the rank of the first that failed, or 0. After a failure, end the others."""
     failed: int | None = None
     limit = float("inf")
     while living:
         wait([members[rank].sentinel for rank in living.values()], timeout=0.5)
-        codes = {rank: members[rank].exitcode for rank in living.values()}  # asked once: one may end at any moment
-        # Of several that are found at once the one that was killed is the cause.
+        codes = {rank: members[rank].exitcode for rank in living.values()}  # read once: a process may end at any moment
+        # If several have ended, the one that was killed is the cause.
         ended = sorted((code, rank) for rank, code in codes.items() if code is not None)
         for pid in [pid for pid, rank in living.items() if codes[rank] is not None]:
             del living[pid]
@@ -95,7 +101,7 @@ def _watch(members: list[Any], living: dict[int, int]) -> int:
 
 
 def _outcome(rank: int, code: int, lines: list[str]) -> Outcome:
-    """What it means that the process `rank` ended first, or last, with this exit code."""
+    """Return the outcome, given that the process `rank` failed first, or none did, and its exit code."""
     if -code in CAUGHT:  # before it could handle it
         return Outcome(128 - code)
     if code < 0:
@@ -107,7 +113,7 @@ def _outcome(rank: int, code: int, lines: list[str]) -> Outcome:
 def _member(
     rank: int, count: int, parent: int, folder: str, work: Callable[..., int], args: tuple[Any, ...]
 ) -> NoReturn:
-    """One process of the group: dies with its parent, leaves what it has to say in a file."""
+    """Run one process of the group: it dies with its parent and leaves its messages in a file."""
     for number in CAUGHT:
         signal.signal(number, signal.SIG_DFL)  # a forked process has its parent's
     signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)

@@ -1,4 +1,4 @@
-"""The processes of one run: which of them this is, how they meet, what they tell each other."""
+"""Processes of one run: the place of this one, how they meet, and how they communicate."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 @dataclass(frozen=True)
 class RankInfo:
-    """Where this process stands among those of a run."""
+    """Place of this process among those of a run."""
 
     rank: int = 0
     world: int = 1
@@ -34,24 +34,24 @@ class RankInfo:
 
     @property
     def first(self) -> bool:
-        """Whether this is the one that writes and speaks."""
+        """True if this is the process that writes and prints."""
         return self.rank == 0
 
 
 class PeerLost(RunFailed):
-    """Another process of the run has gone, so that this one cannot go on either."""
+    """Another process of the run has gone, so this one cannot continue."""
 
 
 def rank_info(env: Mapping[str, str] = os.environ) -> RankInfo:
-    """The place that torchrun, `srun` or `start` gave this process; the only one where nobody did, or none there is."""
+    """Return the place given by torchrun, `srun` or `start`; that of a single process if none or an invalid one is."""
     try:
         return _given(env)
-    except (KeyError, ValueError):  # `check_place` says so
+    except (KeyError, ValueError):  # `check_place` raises the error
         return RankInfo()
 
 
 def check_place(env: Mapping[str, str] = os.environ) -> None:
-    """UserError where the environment names a place that there is not."""
+    """Raise UserError if the environment names an invalid place."""
     try:
         _given(env)
     except (KeyError, ValueError):
@@ -63,13 +63,13 @@ def check_place(env: Mapping[str, str] = os.environ) -> None:
 
 
 def _given(env: Mapping[str, str]) -> RankInfo:
-    """The place; KeyError or ValueError where that is none."""
+    """Return the place in the environment. Raises KeyError or ValueError if it is invalid."""
     found = RankInfo()
     if "RANK" in env and "WORLD_SIZE" in env:
         rank, world = int(env["RANK"]), int(env["WORLD_SIZE"])
         local_world = int(env.get("LOCAL_WORLD_SIZE", world))
         found = RankInfo(rank, world, int(env.get("LOCAL_RANK", rank)), local_world, int(env.get("GROUP_RANK", 0)))
-    # In the batch script itself, outside `srun`, there is one process, whatever SLURM_NTASKS says.
+    # In the batch script itself, outside `srun`, there is one process; SLURM_NTASKS does not apply.
     elif "SLURM_STEP_ID" in env and "SLURM_PROCID" in env and int(env.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
         world, nodes = int(env["SLURM_STEP_NUM_TASKS"]), int(env.get("SLURM_STEP_NUM_NODES", 1))
         rank, node = int(env["SLURM_PROCID"]), int(env.get("SLURM_NODEID", 0))
@@ -80,9 +80,11 @@ def _given(env: Mapping[str, str]) -> RankInfo:
 
 
 def check_world(devices: int | str, num_nodes: int) -> None:
-    """UserError unless the processes that were started for this run are as many as its options ask for.
+    """Raise UserError unless the number of started processes matches the options of the run.
 
-    `devices`: on each node; `all` is as many as were started.
+    Args:
+        devices: Processes on each node; `all`: as many as were started.
+        num_nodes: Number of nodes.
     """
     here = rank_info()
     devices = here.local_world if devices == "all" else int(devices)
@@ -100,9 +102,9 @@ def check_world(devices: int | str, num_nodes: int) -> None:
 
 @contextmanager
 def process_group(minutes: float = 30) -> Iterator[RankInfo]:
-    """Meets the other processes of the run, if there are any; `minutes` to wait for them in each exchange.
+    """Join the other processes of the run, if there are any. `minutes`: time limit of each exchange.
 
-    Within another `process_group` they have met already.
+    Within another `process_group` this does nothing.
     """
     here = rank_info()
     if here.world == 1 or _met():
@@ -136,18 +138,17 @@ def process_group(minutes: float = 30) -> Iterator[RankInfo]:
 
 
 def _rendezvous(env: dict[str, str] | os._Environ[str]) -> None:
-    """Sets where processes that `srun` started meet: the first node, a port that follows from the job."""
+    """Set where processes started by `srun` meet: the first node, and a port derived from the job."""
     if "MASTER_ADDR" not in env:
-        one = env.get("SLURM_STEP_NUM_NODES", "1") == "1"  # then no name has to be known
+        one = env.get("SLURM_STEP_NUM_NODES", "1") == "1"  # then no host name is needed
         env["MASTER_ADDR"] = "127.0.0.1" if one else first_host(env["SLURM_STEP_NODELIST"])
     if "MASTER_PORT" not in env:
         job, step = int(env["SLURM_JOB_ID"]), int(env.get("SLURM_STEP_ID", 0))
-        env["MASTER_PORT"] = str(15_000 + (job * 7 + step) % 17_000)  # below what the system gives to anybody
+        env["MASTER_PORT"] = str(15_000 + (job * 7 + step) % 17_000)  # below the system's ephemeral ports
 
 
 def _check_address(host: str, port: str) -> None:
-    """UserError for a name that nobody knows: torch would ask for it until its patience ends; and for what is no
-    port."""
+    """Raise UserError for an unknown host, which torch would retry until its time limit, or an invalid port."""
     if not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
         raise UserError(f"MASTER_PORT={port}: no port; give a number from 1 to 65535")
     try:
@@ -157,7 +158,7 @@ def _check_address(host: str, port: str) -> None:
 
 
 def first_host(nodes: str) -> str:
-    """The first host of SLURM's list of nodes: `a[3-5,7],b` gives a3."""
+    """Return the first host of SLURM's list of nodes: a3 for `a[3-5,7],b`."""
     name, bracket, rest = nodes.partition("[")
     if "," in name or not bracket:
         return nodes.partition(",")[0]
@@ -166,7 +167,7 @@ def first_host(nodes: str) -> str:
 
 @contextmanager
 def losing_peers() -> Iterator[None]:
-    """Turns what torch says of a connection that broke into PeerLost."""
+    """Convert torch's errors about a broken connection into PeerLost."""
     try:
         yield
     except RuntimeError as error:
@@ -176,14 +177,14 @@ def losing_peers() -> Iterator[None]:
 
 
 def is_loss(error: BaseException) -> bool:
-    """Whether this error is about the connection to another process."""
+    """Return True if this error is about the connection to another process."""
     import torch.distributed as dist
 
     return isinstance(error, PeerLost | dist.DistError) or "gloo" in str(error) or "Connection closed" in str(error)
 
 
 def all_gather(value: Told) -> list[Told]:
-    """What each process gives, by rank, on every process; tensors must be on the CPU."""
+    """Return the values of all processes, by rank, on every process. Tensors must be on the CPU."""
     here = rank_info()
     if here.world == 1 or not _met():
         return [value]
@@ -196,7 +197,7 @@ def all_gather(value: Told) -> list[Told]:
 
 
 def run_on_all(work: Callable[[], Told]) -> Told:
-    """What `work` gives; a UserError of any process is raised by all, so that none waits for one that has left."""
+    """Return the result of `work`. A UserError in one process is raised in all, so that none waits in vain."""
     result, fault = None, None
     try:
         result = work()
@@ -209,12 +210,12 @@ def run_on_all(work: Callable[[], Told]) -> Told:
 
 
 def broadcast(value: Told) -> Told:
-    """What the first process gives, on every process."""
+    """Return the first process's value on every process."""
     return all_gather(value)[0]
 
 
 def all_max(number: int) -> int:
-    """The largest of the numbers that the processes give: cheap, for every step."""
+    """Return the maximum of a number over processes; cheap enough for every step."""
     if not _met():
         return number
     import torch
@@ -227,12 +228,12 @@ def all_max(number: int) -> int:
 
 
 def _met() -> bool:
-    distributed = sys.modules.get("torch.distributed")  # importing it takes a second that one process need not spend
+    distributed = sys.modules.get("torch.distributed")  # importing it takes a second, which a single process saves
     return distributed is not None and distributed.is_available() and distributed.is_initialized()
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """Has this process killed, on Linux, when its parent ends; now, where that is not `parent` any more."""
+    """Kill this process, on Linux, when its parent ends; exit at once if the parent is not `parent` any more."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if parent is not None and os.getppid() != parent:
@@ -240,5 +241,5 @@ def die_with_parent(parent: int | None = None) -> None:
 
 
 def pause_for_the_first() -> None:
-    """Lets the process that died be found before those that only noticed it."""
+    """Wait, so that a process that died is detected before those that only noticed it."""
     time.sleep(2)

@@ -1,4 +1,4 @@
-"""How several processes train together, for Lightning: whole copies (DDP), or shards (FSDP2)."""
+"""Lightning strategies for several processes: full copies (DDP), or shards (FSDP2)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Joined(ClusterEnvironment):
-    """Processes that have met already: Lightning starts none, and asks nobody else where it is."""
+    """Cluster environment of processes that have already met: Lightning starts none and detects none."""
 
     def __init__(self, rank_info: RankInfo) -> None:
         super().__init__()
@@ -57,11 +57,11 @@ class Joined(ClusterEnvironment):
         return self.rank_info.node
 
     def teardown(self) -> None:
-        """Nothing: the processes still have something to tell each other."""
+        """Do nothing: the processes still communicate afterwards."""
 
 
 def strategy(rank_info: RankInfo, kind: Literal["auto", "ddp", "fsdp"]) -> Strategy | str:
-    """Lightning's strategy for this place; gradients are means over processes, which the learner undoes."""
+    """Return Lightning's strategy for this place. Gradients are means over processes, which the learner undoes."""
     if rank_info.world == 1:
         return "auto"
     if kind == "fsdp":
@@ -70,10 +70,10 @@ def strategy(rank_info: RankInfo, kind: Literal["auto", "ddp", "fsdp"]) -> Strat
 
 
 class Sharded(ModelParallelStrategy):
-    """FSDP2 whose checkpoints can be loaded for any optimizer: also one that keeps nothing for a weight, as SGD."""
+    """FSDP2 whose checkpoints load for any optimizer, also one without state for a weight, such as SGD."""
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        """Load weights and optimizer; Lightning itself would look for the first entry of an empty state."""
+        """Load weights and optimizer. Lightning itself fails on an optimizer with an empty state."""
         (saved,) = torch.load(checkpoint_path, mmap=True, weights_only=True)["optimizer_states"]
         optimizers = self.optimizers
         self.optimizers = optimizers if saved["state"] else []
@@ -87,7 +87,7 @@ class Sharded(ModelParallelStrategy):
 
 
 def shard(learner: nn.Module, mesh: DeviceMesh) -> None:
-    """Shares out weights, gradients and moments; a step gathers the weights once, however often it reads."""
+    """Shard weights, gradients and moments. A step gathers the weights once, however often it reads."""
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
     for module in learner.modules():
@@ -99,7 +99,7 @@ def shard(learner: nn.Module, mesh: DeviceMesh) -> None:
 
 
 def gather(learner: nn.Module) -> None:
-    """Makes the weights whole on every process until the next step, or the next checkpoint, shares them out again."""
+    """Gather the weights on every process; the next step or checkpoint shards them again."""
     if hasattr(learner, "unshard"):
         cast(Any, learner).unshard()
 
@@ -110,5 +110,5 @@ def _refresh(core: nn.Module, inputs: Any) -> None:
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself, gathered where each process has a shard of it."""
+    """Return the tensor itself, gathered if each process has a shard of it."""
     return cast(Any, tensor).full_tensor() if hasattr(tensor, "full_tensor") else tensor

@@ -1,1 +1,1 @@
-"""Files: opened with care, written whole or not at all."""
+"""Files: opened safely and written atomically."""

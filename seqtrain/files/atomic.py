@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, what is there and what cannot be read, JSON of any numbers, locks."""
+"""Atomic writes, tests for existence, listing of folders, JSON of any numbers, and locks."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from seqtrain.files.checked import open_append, open_new
 from seqtrain.terminal import ERRORS
 
 SURROGATE = re.compile("[\ud800-\udfff]")
-TEMPORARY = ".*.tmp"  # names of files and folders that are not whole yet
+TEMPORARY = ".*.tmp"  # names of incomplete files and folders
 
 
 @contextlib.contextmanager
 def atomic(path: Path) -> Iterator[IO[bytes]]:
-    """A file that becomes `path` when the block ends, whole and on disk; on an error `path` stays as it was."""
+    """Open a file that becomes `path` when the block ends, complete and on disk. On an error `path` does not change."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # beside its target: os.replace must not copy
     try:
         with open_new(temporary) as file:
@@ -40,13 +40,13 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file, whole or not at all; half of a surrogate pair, which no file can hold, is spelled out."""
+    """Write a text file atomically. Lone surrogates, which no file can hold, are spelled out."""
     with atomic(path) as file:
         file.write(text.encode("utf-8", ERRORS))
 
 
 def sync(path: Path) -> None:
-    """Brings a file, or the names in a folder, to the disk, so that they survive a power cut."""
+    """Flush a file, or the names in a folder, to the disk, so that they survive a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -55,7 +55,7 @@ def sync(path: Path) -> None:
 
 
 def remove_temporary(folder: Path) -> None:
-    """Removes the files that writers which were killed left in a folder; for the one process that writes there now."""
+    """Remove files that killed writers left in a folder; only for the process that writes there now."""
     for path in listed(folder, TEMPORARY):
         if path.is_file() or path.is_symlink():
             path.unlink(missing_ok=True)
@@ -63,7 +63,7 @@ def remove_temporary(folder: Path) -> None:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Says in one line what keeps `path` from being read; that nothing can be there stays an OSError."""
+    """Raise Unavailable in one line if `path` cannot be read; OSError if nothing can exist there."""
     try:
         yield
     except OSError as error:
@@ -74,11 +74,11 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is something at `path`; UserError where nobody can tell, which is another answer than no."""
+    """Return True if something exists at `path`. Raises UserError if the system cannot tell."""
     with reading(path):
         try:
             os.stat(path)
-        except (FileNotFoundError, NotADirectoryError, ValueError):  # no path has a NUL byte
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a NUL byte, which no path has
             return False
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:  # nothing can be there
@@ -88,7 +88,7 @@ def exists(path: Path) -> bool:
 
 
 def expanded(path: Path | str) -> Path:
-    """The path, `~` replaced by the home folder; UserError where the system knows of none."""
+    """Return the path with `~` replaced by the home folder. Raises UserError if the system has none."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -96,7 +96,7 @@ def expanded(path: Path | str) -> Path:
 
 
 def is_at(file: IO[bytes], path: Path) -> bool:
-    """Whether a file that is held open is still what lies at `path`."""
+    """Return True if an open file is still the one at `path`."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except (FileNotFoundError, NotADirectoryError):
@@ -104,10 +104,9 @@ def is_at(file: IO[bytes], path: Path) -> bool:
 
 
 def listed(folder: Path, pattern: str = "*") -> list[Path]:
-    """What a folder holds of names like `pattern`, sorted; nothing where it is not there; UserError where it is
-    unreadable.
+    """Return sorted paths in a folder whose names match `pattern`; empty without a folder; UserError if unreadable.
 
-    `Path.glob` says that a folder which it may not read is empty.
+    `Path.glob` treats an unreadable folder as empty.
     """
     try:
         with reading(folder), os.scandir(folder) as entries:
@@ -118,9 +117,14 @@ def listed(folder: Path, pattern: str = "*") -> list[Path]:
 
 
 def walked(root: Path | str, cannot_list: Callable[[OSError], None]) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Every folder at and below `root` with the names of the folders and of the files in it, as os.walk has it.
+    """Yield every folder at and below `root`, with the names of its folders and files, as os.walk does.
 
-    However deep folders lie, of which os.walk makes a RecursionError; what is taken out of the folders is not entered.
+    It works at any depth, at which os.walk raises RecursionError. Names removed from the list of folders are not
+    entered.
+
+    Args:
+        root: Folder to begin with.
+        cannot_list: Called with the error for a folder that cannot be listed.
     """
     waiting = [os.fspath(root)]
     while waiting:
@@ -138,17 +142,17 @@ def walked(root: Path | str, cannot_list: Callable[[OSError], None]) -> Iterator
             cannot_list(error)
             continue
         yield folder, below, files
-        for name in reversed(below):  # the last that waits is taken first
+        for name in reversed(below):  # the list is a stack: its last entry is next
             path = os.path.join(folder, name)
             if not os.path.islink(path):  # it may lead back up
                 waiting.append(path)
 
 
 def plain_json(value: Any, indent: int | None = None) -> str:
-    """JSON text of plain values and of numbers of NumPy and torch; nan and infinities as text, as `\\udcff` is too."""
+    """Return JSON text of plain values and NumPy or torch numbers; nan, infinities and lone surrogates as text."""
     text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, indent=indent)
-    # Half of a surrogate pair stands for a byte of a name that is not UTF-8. As a text of six characters, since an
-    # escape would be the same half again to whoever reads it, and could not be written a second time.
+    # A lone surrogate stands for a byte of a name that is not UTF-8. It is written as six plain characters:
+    # an escape would be read as the surrogate again, which could not be written a second time.
     return SURROGATE.sub(_as_text, text)
 
 
@@ -157,9 +161,9 @@ def _as_text(surrogate: re.Match[str]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """`value` in JSON's types; a number of NumPy or torch by its `item`, nan and infinities as text."""
+    """Return `value` in JSON's types: NumPy and torch numbers by `item`, nan and infinities as text."""
     if isinstance(value, float):
-        number = float(value)  # of NumPy, which has floats that are Python's, too
+        number = float(value)  # NumPy's float64 is a subclass
         return number if math.isfinite(number) else str(number)
     if value is None or isinstance(value, str | bool | int):
         return value
@@ -173,11 +177,11 @@ def _plain(value: Any) -> Any:
 
 
 def locked(path: Path) -> IO[bytes] | None:
-    """The file at `path`, this process's alone until it is closed; None where another process holds it.
+    """Open the file at `path` with an exclusive lock until it is closed; return None if another process holds it.
 
-    On a file system without locks it is unguarded: better than not at all. UserError where a link or a pipe lies there.
+    On a file system without locks it is not guarded. Raises UserError for a link or a pipe.
     """
-    lock = open_append(path)  # whoever asks holds it
+    lock = open_append(path)  # the caller holds it
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone: workers do not inherit it
     except (BlockingIOError, PermissionError):
@@ -189,7 +193,7 @@ def locked(path: Path) -> IO[bytes] | None:
 
 
 def is_locked(file: IO[bytes]) -> bool:
-    """Whether another process holds the file that `locked` gave it; asked with a lock that readers share."""
+    """Return True if another process holds the lock of `locked`. The test takes a lock that readers share."""
     try:
         fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):

@@ -1,7 +1,7 @@
-"""Files that somebody else may have put there: what was opened is a plain file of bounded size, or it is refused.
+"""Files that may be untrusted: an opened file is a plain file of bounded size, or it is refused.
 
-A link may lead anywhere, a pipe is waited for without end, a device never ends. The file is judged after it was opened,
-by its own handle, so that nothing can take its place in between.
+A link may lead anywhere, reading a pipe may block forever, and a device never ends. The file is checked after it was
+opened, by its own handle, so that it cannot be replaced in between.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ MAX_JSON_VALUES = 1 << 23  # an empty list takes 30 times as much memory as it t
 
 
 def open_checked(path: Path, limit: int | None = None, *, home: Path | None = None) -> BinaryIO:
-    """Opens a plain file for reading.
+    """Open a plain file for reading.
 
     Args:
-        path: The file, which may be a link within `home` and nowhere else.
-        limit: The most bytes that it may have; None for any number.
+        path: The file, which may be a link within `home` only.
+        limit: The largest size in bytes. None: any size.
         home: The folder that it belongs to; by default the one that it is in.
 
     Raises:
-        UserError: it is a link that leads out, a folder, a pipe or a device, or too large.
-        OSError: it is not there, or cannot be read.
+        UserError: It is a link that leads out, a folder, a pipe or a device, or too large.
+        OSError: It does not exist, or cannot be read.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # so that no pipe is waited for
     file = os.fdopen(_opened(path, flags, home or path.parent), "rb")
@@ -52,20 +52,22 @@ def open_checked(path: Path, limit: int | None = None, *, home: Path | None = No
 
 
 def read_checked(path: Path, limit: int) -> bytes:
-    """The content of a plain file of at most `limit` bytes; raises as `open_checked` does."""
+    """Return the content of a plain file of at most `limit` bytes. Raises as `open_checked` does."""
     with open_checked(path, limit) as file:
         content = file.read(limit + 1)
-    if len(content) > limit:  # it grew, or tells no size, as in /proc
+    if len(content) > limit:  # it grew, or reports no size, as in /proc
         raise UserError(f"{path}: more bytes than belong there ({limit:,})")
     return content
 
 
 def load_json(path: Path, limit: int) -> Any:
-    """The value in a JSON file of at most `limit` bytes.
+    """Return the value in a JSON file of at most `limit` bytes.
 
     Raises:
-        UserError: as `open_checked` does.
-        OSError, ValueError, RecursionError: it cannot be read, or is no JSON, or nested too deep.
+        UserError: As `open_checked` does.
+        OSError: It cannot be read.
+        ValueError: It is not JSON, or has too many values.
+        RecursionError: It is nested too deep.
     """
     content = read_checked(path, limit)
     if content.count(b",") + content.count(b"[") + content.count(b"{") > MAX_JSON_VALUES:
@@ -74,24 +76,25 @@ def load_json(path: Path, limit: int) -> Any:
 
 
 def loads_unicode(content: bytes) -> Any:
-    """The value in JSON, all of whose texts can be written again.
+    """Return the value in JSON; all of its texts can be written again.
 
     Raises:
-        ValueError, RecursionError: it is no JSON, or nested too deep, or spells half of a surrogate pair.
+        ValueError: It is not JSON, or has a lone surrogate.
+        RecursionError: It is nested too deep.
     """
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(str(error)) from None  # which shows in messages; this one's own form has all of the content
+        raise ValueError(str(error)) from None  # for messages: the original error holds the whole content
     value = json.loads(text)
-    # UTF-8 itself has no such half, so only an escape can spell one; what has none need not be looked through.
+    # UTF-8 has no lone surrogates, so only an escape can spell one; without an escape no check is needed.
     if SURROGATE.search(content) and not is_unicode(json.dumps(value, ensure_ascii=False)):
         raise ValueError(NO_UNICODE)
     return value
 
 
 def file_hash(path: Path) -> str:
-    """SHA-256 of a file, read in blocks, so that its size does not matter."""
+    """Return the SHA-256 of a file, read in blocks, so that its size does not matter."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         for block in iter(lambda: file.read(BLOCK_BYTES), b""):
@@ -100,8 +103,7 @@ def file_hash(path: Path) -> str:
 
 
 def check_png(path: Path) -> None:
-    """UserError for a PNG file that would fill the memory once it is unpacked, or that is none; read from its
-    header."""
+    """Raise UserError, from the header, if the file is not PNG or would fill the memory once unpacked."""
     with open_checked(path, MAX_PNG_BYTES) as file:
         head = file.read(1 << 16)
     before, data, _ = head.partition(b"IDAT")
@@ -112,7 +114,13 @@ def check_png(path: Path) -> None:
 
 
 def copy_checked(path: Path, target: Path, limit: int) -> None:
-    """Copies a plain file of at most `limit` bytes to a new one, with its times; raises as `open_checked` does."""
+    """Copy a plain file of at most `limit` bytes to a new one, with its times. Raises as `open_checked` does.
+
+    Args:
+        path: File to copy.
+        target: New file; an existing one is replaced.
+        limit: The largest size in bytes.
+    """
     with open_checked(path, limit) as file, open_new(target) as copy:
         shutil.copyfileobj(file, copy)
         found = os.fstat(file.fileno())
@@ -120,25 +128,24 @@ def copy_checked(path: Path, target: Path, limit: int) -> None:
 
 
 def open_append(path: Path) -> IO[bytes]:
-    """Opens a plain file to add to its end, made where there is none, without a buffer; a link is refused by
-    UserError."""
+    """Open a plain file for appending, unbuffered; create it if needed. Raises UserError for a link."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
     return os.fdopen(_opened(path, flags, None), "ab", buffering=0)
 
 
 def open_new(path: Path) -> IO[bytes]:
-    """Opens a new file for writing; whatever has its name already, a link too, is removed first."""
+    """Open a new file for writing; remove an existing file or link of that name first."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         handle = os.open(path, flags, 0o666)
-    except FileExistsError:  # left by a process that was killed, or laid there
+    except FileExistsError:  # left by a killed process, or placed there
         path.unlink()
         handle = os.open(path, flags, 0o666)
     return os.fdopen(handle, "wb")
 
 
 def stays_within(path: Path, home: Path) -> bool:
-    """Whether what a path leads to is in this folder; in the hub's own cache, among the blobs beside it, too."""
+    """Return True if the path resolves into this folder, or, in the hub's own cache, into the blobs beside it."""
     try:
         real, home = path.resolve(), home.resolve()
     except (OSError, RuntimeError):  # a circle of links
@@ -148,11 +155,11 @@ def stays_within(path: Path, home: Path) -> bool:
 
 
 def _opened(path: Path, flags: int, home: Path | None) -> int:
-    """The handle of a plain file, judged by what was opened; `home`: where a link may lead, None for nowhere."""
+    """Return the handle of a plain file, checked after opening. `home`: folder for targets of links; None: no links."""
     try:
         handle = os.open(path, flags | os.O_NOFOLLOW, 0o666)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # a pipe that nobody reads, or a socket
+        if error.errno == errno.ENXIO:  # a pipe without a reader, or a socket
             raise UserError(f"{path}: {NO_FILE}") from None
         if error.errno == errno.EISDIR:
             raise UserError(f"{path}: a folder where a file belongs") from None

@@ -1,4 +1,4 @@
-"""Folders that appear with what they must hold, or not at all, whatever ends the process that makes them."""
+"""Folders that appear together with their content, or not at all, even if the process that makes them is killed."""
 
 from __future__ import annotations
 
@@ -17,23 +17,31 @@ from seqtrain.errors import UserError
 from seqtrain.files.atomic import TEMPORARY, listed, locked, remove_temporary, sync, write_text
 
 LOCK = ".lock"
-STAGED = ".new-????????.tmp"  # names of folders on their way in, or out
-_one_thread = threading.Lock()  # the lock of a file tells processes apart, not threads
+STAGED = ".new-????????.tmp"  # names of folders being created or removed
+_one_thread = threading.Lock()  # file locks exclude processes, not threads
 _appearing: set[Path] = set()  # of this process
 
 
 def made(path: Path, name: str, text: str) -> IO[bytes] | None:
-    """Makes the folder `path` with the file `name` in it and gives its lock, held; None where the path is taken.
+    """Create the folder `path` with the file `name` in it; return its held lock, or None if the path is taken.
 
-    A folder that is there already and vacant is filled and not replaced: somebody may stand in it, or a disk may be
-    mounted on it. Of several processes that ask for the same path exactly one gets it. OSError where none can.
+    An existing empty folder is filled, not replaced: it may be a process's working folder, or a mount point. If several
+    processes request the same path, exactly one gets it.
+
+    Args:
+        path: Folder to create.
+        name: Name of the file in it.
+        text: Text of that file.
+
+    Raises:
+        OSError: The folder cannot be created.
     """
     target = Path(os.path.realpath(path))
     with _one_thread:
         remove_dead(target.parent)
         if os.path.lexists(target):
             return _filled(target, name, text)
-        with contextlib.suppress(FileExistsError):  # a file there is told by what fails next
+        with contextlib.suppress(FileExistsError):  # if a file is there, the next call fails
             target.parent.mkdir(parents=True, exist_ok=True)
         staged, lock = _staged(target)
         try:
@@ -43,7 +51,7 @@ def made(path: Path, name: str, text: str) -> IO[bytes] | None:
             lock.close()
             shutil.rmtree(staged, ignore_errors=True)
             if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                return None  # somebody else was faster
+                return None  # another process was faster
             raise
     sync(target.parent)
     return lock
@@ -51,7 +59,7 @@ def made(path: Path, name: str, text: str) -> IO[bytes] | None:
 
 @contextlib.contextmanager
 def appearing(target: Path) -> Iterator[Path]:
-    """A new folder that becomes `target`, whole and on disk, when the block ends, and goes on an error."""
+    """Yield a new folder that becomes `target`, complete and on disk, when the block ends; remove it on an error."""
     with _one_thread:
         remove_dead(target.parent)
         staged, lock = _staged(target)
@@ -72,12 +80,12 @@ def appearing(target: Path) -> Iterator[Path]:
 
 
 def vacant(folder: Path) -> bool:
-    """Whether a folder holds nothing, or only what is left of a start that was killed before it began."""
+    """Return True if a folder is empty, or holds only what a start that was killed early has left."""
     return all(path.name == LOCK or fnmatch(path.name, TEMPORARY) for path in listed(folder))
 
 
 def remove(path: Path) -> None:
-    """Removes a folder; killed in the middle it leaves nothing under that name."""
+    """Remove a folder. If it is killed midway, nothing is left under that name."""
     target = Path(os.path.realpath(path))
     staged = _name_beside(target)
     try:
@@ -88,25 +96,25 @@ def remove(path: Path) -> None:
 
 
 def _staged(target: Path) -> tuple[Path, IO[bytes]]:
-    """A new folder beside `target`, and its lock, held."""
+    """Create a folder beside `target`; return it with its held lock."""
     while True:
         staged = _name_beside(target)
         staged.mkdir()
-        with contextlib.suppress(FileNotFoundError):  # another start took it for a dead one, and removes it
+        with contextlib.suppress(FileNotFoundError):  # another start may remove it as dead
             lock = locked(staged / LOCK)
             if lock is not None and (staged / LOCK).exists():
                 return staged, lock
 
 
 def _filled(folder: Path, name: str, text: str) -> IO[bytes] | None:
-    """Writes the file into a vacant folder and gives its lock; None where it is not vacant, or is filled by another."""
+    """Write the file into a vacant folder and return its lock; None if it is not vacant or another process fills it."""
     if not folder.is_dir() or not vacant(folder):
         return None
     lock = locked(folder / LOCK)
     if lock is None:
         return None
     try:
-        if vacant(folder):  # asked again: from here on it stays so
+        if vacant(folder):  # checked again: under the lock it stays so
             remove_temporary(folder)
             write_text(folder / name, text)
             return lock
@@ -122,10 +130,10 @@ def _name_beside(target: Path) -> Path:
 
 
 def remove_dead(parent: Path) -> None:
-    """Removes folders on their way in or out whose process has ended, and with it their lock."""
-    with contextlib.suppress(OSError, UserError, RecursionError):  # of folders in folders without end
+    """Remove staged folders whose process has ended, which releases their lock."""
+    with contextlib.suppress(OSError, UserError, RecursionError):  # RecursionError: very deep folders
         for staged in {*listed(parent, STAGED)} - _appearing:
-            if staged.is_symlink() or not staged.is_dir():  # no start makes such a thing
+            if staged.is_symlink() or not staged.is_dir():  # never made by a start
                 continue
             lock = locked(staged / LOCK)
             if lock is not None:

@@ -1,4 +1,4 @@
-"""What YAML of a stranger may hold: no more, no deeper and no larger values than it looks, before it is loaded."""
+"""Limits of untrusted YAML, checked before it is loaded: number, depth and size of values, with aliases expanded."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import yaml
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # eight times as fast where PyYAML has it
 MAX_BYTES = 1 << 20
-MAX_DEPTH = 100  # the fast loader has no limit of its own, and would end the process
-MAX_VALUES = 1 << 18  # with what aliases stand for
-MAX_NUMBER_CHARACTERS = 100  # 1:59:59 is a number, and a long one takes the square of its length
+MAX_DEPTH = 100  # the fast loader has no limit, and would crash the process
+MAX_VALUES = 1 << 18  # with aliases expanded
+MAX_NUMBER_CHARACTERS = 100  # 1:59:59 is a number, parsed in quadratic time
 DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt \t].*)?")
 NUMBER = re.compile(r"[-+]?[0-9.][-+0-9a-fA-FxXo._:]*")
-# Tags that a person may write; PyYAML trips over values that are not what the others say.
+# Tags that a person may write; with other tags PyYAML fails on values that do not match.
 TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "float", "null", "map", "seq")}
 
 
 def check_plain(text: str, *, written_by: Literal["run", "person"]) -> None:
-    """Holds YAML to these limits without loading it.
+    """Check YAML against these limits without loading it.
 
     Args:
         text: The YAML.
         written_by: A run writes neither aliases nor tags; a person may.
 
     Raises:
-        yaml.YAMLError: It is no YAML, or beyond a limit.
+        yaml.YAMLError: It is not YAML, or beyond a limit.
     """
-    sizes: dict[str, int] = {}  # of what has a name
+    sizes: dict[str, int] = {}  # values below each anchor
     names: list[str | None] = []
     counts = [0]  # values in each collection that is open
     for event in yaml.parse(text, LOADER):
@@ -51,7 +51,7 @@ def check_plain(text: str, *, written_by: Literal["run", "person"]) -> None:
 
 
 def _check_kind(event: yaml.Event, written_by: str) -> None:
-    """YAMLError for a tag, an alias or a number that does not belong there."""
+    """Raise YAMLError for a tag, an alias, a date or a number that is not allowed."""
     tag = getattr(event, "tag", None)
     if tag is not None and (written_by == "run" or tag not in TAGS):
         raise yaml.YAMLError(f"it holds a tag, {tag}")

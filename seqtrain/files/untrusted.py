@@ -1,4 +1,4 @@
-"""What of a run directory is refused before it is read, since a stranger may have made it: ways out, bombs, traps."""
+"""Checks of an untrusted run directory before it is read: links that lead out, oversized files, and traps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seqtrain.files.atomic import reading, walked
 from seqtrain.files.checked import LINK, NO_FILE, load_json, read_checked, stays_within
 from seqtrain.files.plain_yaml import LOADER, MAX_BYTES, check_plain
 
-# Files of a run directory, and the most bytes that each may have: they are read, or written, without a second look.
+# Files of a run directory, and their largest sizes in bytes: they are read, or written, without further checks.
 FILES = {
     "config.yaml": MAX_BYTES,
     "config.json": 1 << 24,
@@ -39,7 +39,7 @@ FILES = {
 # Files by which the folder of a run, a sweep or an export is known.
 MARKS = ("config.yaml", "sweep.yaml", "config.json")
 
-# What stands beside FILES in these folders, or beside them, and cannot be made again.
+# Further files in these folders, or beside them, that cannot be made again.
 ALSO_KEPT = ("index.json", "study.db", "mlflow.db")
 
 # Entries that config.json of an export must have.
@@ -47,15 +47,15 @@ EXPORTED = {"seqtrain_export": int, "step": int, "hashes": dict, "aliases": dict
 
 FOLDERS = ("checkpoints", "samples", "plots", "tensorboard", "wandb")
 MAX_DEPTH = 50  # of folders below a run directory
-# What `--trust` names to let a configuration of others read environment variables.
+# Value of `--trust` that lets an untrusted config read environment variables.
 ENVIRONMENT = "oc.env"
 
 
 def check_entries(root: Path) -> None:
-    """UserError unless everything below a run directory is a file or a folder of its own, and of a kind that it may be.
+    """Raise UserError unless everything below a run directory is an allowed file or folder that lies in it.
 
-    A link that leads outside would be written through, and a named pipe waited for. What W&B keeps in the folder of
-    each attempt is its own: it links its logs elsewhere, and never writes there again.
+    A link that leads outside would be written through, and a named pipe would block. W&B's folders of attempts are not
+    entered: W&B links its logs elsewhere, and never writes there again.
     """
     home = root.resolve()
     for folder, below, files in walked(root, _cannot_list):
@@ -63,7 +63,7 @@ def check_entries(root: Path) -> None:
             raise UserError(f"{root}: folders in folders, deeper than any run has them ({MAX_DEPTH}); remove them")
         for name in (*below, *files):
             path = Path(folder, name)
-            with contextlib.suppress(FileNotFoundError):  # a temporary file of whoever trains the run right now
+            with contextlib.suppress(FileNotFoundError):  # a temporary file of a process that trains the run now
                 if reason := _reason(path, home, top=Path(folder) == root):
                     raise UserError(f"{path}: {reason}")
         if Path(folder) == root / "wandb":
@@ -71,13 +71,13 @@ def check_entries(root: Path) -> None:
 
 
 def _cannot_list(error: OSError) -> None:
-    """UserError for a folder that cannot be listed, unless it was removed meanwhile: nobody knows what it holds."""
+    """Raise UserError for a folder that cannot be listed, unless it was removed meanwhile."""
     with contextlib.suppress(FileNotFoundError), reading(Path(error.filename)):
         raise error
 
 
 def _reason(path: Path, home: Path, *, top: bool) -> str | None:
-    """Why a run directory may not hold this, or None."""
+    """Return why a run directory may not hold this path, or None."""
     found = path.lstat()
     if stat.S_ISLNK(found.st_mode):
         if not stays_within(path, home):
@@ -96,7 +96,7 @@ def _reason(path: Path, home: Path, *, top: bool) -> str | None:
 
 
 def check_output(option: str, path: Path) -> None:
-    """UserError for an output that would take the place of what a run, a sweep or an export keeps, and lose it."""
+    """Raise UserError for an output that would overwrite a file of a run, a sweep or an export."""
     real = Path(os.path.realpath(path))
     kept = real.name in (*FILES, *ALSO_KEPT) or real.suffix in (".ckpt", ".safetensors")
     if kept and real.is_file() and any((home / mark).is_file() for home in real.parents[:2] for mark in MARKS):
@@ -108,7 +108,7 @@ MAX_OTHER_BYTES = 1 << 24  # of a JSON file that FILES does not name
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file, in plain values; UserError when it cannot be read."""
+    """Return the mapping in a YAML file, in plain values. Raises UserError if it cannot be read."""
     try:
         text = read_checked(path, FILES.get(path.name, MAX_BYTES)).decode("utf-8")
         check_plain(text, written_by="run")
@@ -121,12 +121,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def is_word(word: Any) -> bool:
-    """Whether this is an override that can be parsed in time: Hydra takes seconds for thousands of brackets."""
+    """Return True if this is an override that can be parsed quickly: Hydra takes seconds for thousands of brackets."""
     return isinstance(word, str) and len(word) <= MAX_WORD_CHARACTERS and sum(map(word.count, "[{(")) <= MAX_BRACKETS
 
 
 def read_json(path: Path) -> Any:
-    """The value in a JSON file; UserError when it cannot be read."""
+    """Return the value in a JSON file. Raises UserError if it cannot be read."""
     try:
         return load_json(path, FILES.get(path.name, MAX_OTHER_BYTES))
     except (OSError, ValueError, RecursionError) as error:
@@ -134,7 +134,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_export(path: Path) -> dict[str, Any]:
-    """What config.json of an export says; UserError where it is damaged, or of another program or version."""
+    """Return config.json of an export. Raises UserError if it is damaged, or of another program or version."""
     about = read_json(path)
     if isinstance(about, dict) and "model_type" in about and "seqtrain_export" not in about:
         raise UserError(f"{path}: a Hugging Face model, which cannot be loaded yet; name a run or export of seqtrain")
@@ -150,9 +150,14 @@ def read_export(path: Path) -> dict[str, Any]:
 
 
 def check_references(config: Any, where: Path, trust: Sequence[str]) -> None:
-    """UserError for a value that would be worked out on this machine, such as `${oc.env:NAME}`, unless that is trusted.
+    """Raise UserError for a value resolved on this machine, such as `${oc.env:NAME}`, unless `trust` allows it.
 
-    A run keeps only references to the environment, and from there secrets would go to the loggers that it names.
+    A run keeps only references to the environment. From there secrets would go to the loggers that the run names.
+
+    Args:
+        config: Plain containers of the config.
+        where: The file, for the message.
+        trust: Values of `--trust`.
     """
     if ENVIRONMENT in trust:
         return
@@ -165,7 +170,7 @@ def check_references(config: Any, where: Path, trust: Sequence[str]) -> None:
 
 
 def _texts(node: Any, path: str = "") -> list[tuple[str, str]]:
-    """Path and value of every text in plain containers."""
+    """Return path and value of every text in plain containers."""
     if isinstance(node, str):
         return [(path, node)]
     children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()

@@ -1,4 +1,4 @@
-"""Checkpoint files that are written whole or not at all, verified before they are read, and execute nothing."""
+"""Checkpoint files: written atomically, verified before they are read, and unable to execute code."""
 
 from __future__ import annotations
 
@@ -29,42 +29,48 @@ SPACE = 64 << 20  # bytes that `probe` wants free
 
 
 class Unsound(ValueError):
-    """A file that is no checkpoint, or is one no longer; says why."""
+    """A file that is not a checkpoint, or is damaged; the message says why."""
 
 
 def step_name(step: int) -> str:
-    """The file name of the checkpoint after `step` optimiser steps: `step-00000100.ckpt`."""
+    """Return the file name of the checkpoint after `step` optimiser steps: `step-00000100.ckpt`."""
     return f"step-{step:08d}.ckpt"
 
 
 def best_name(step: int) -> str:
-    """The file name of one of the best checkpoints, where several are kept: `best-00000100.ckpt`."""
+    """Return the file name of one of several best checkpoints: `best-00000100.ckpt`."""
     return f"best-{step:08d}.ckpt"
 
 
 def step_of(path: Path) -> int:
-    """The step in a checkpoint's file name: the inverse of `step_name`."""
+    """Return the step in a checkpoint's file name: the inverse of `step_name`."""
     return int(path.stem.removeprefix("step-"))
 
 
 def save(obj: Any, path: Path) -> None:
-    """Writes tensors and plain containers to `path`; until that is done, and on any error, the old file stands.
+    """Write tensors and plain containers to `path` atomically; on an error the old file is kept.
 
-    TypeError, with the place, for anything that `load` would refuse; OSError when the disk is full.
+    Args:
+        obj: Tensors and plain containers, at any depth.
+        path: File to write.
+
+    Raises:
+        TypeError: `obj` holds something that `load` would refuse; names the place.
+        OSError: The disk is full.
     """
     import torch
 
     _refuse_foreign(obj, "checkpoint")
-    path.parent.mkdir(exist_ok=True)  # its run's own folder is not made again: who removed it wants no more
+    path.parent.mkdir(exist_ok=True)  # not the run's own folder: if the user removed it, it stays removed
     with atomic(path) as file:
         try:
             torch.save(obj, file)
-        except RuntimeError as error:  # torch's own, about its writer; what stopped the writer is behind it
+        except RuntimeError as error:  # torch's own, about its writer; the cause is its context
             raise error.__context__ if isinstance(error.__context__, OSError) else error from None
 
 
 def load(path: Path) -> Any:
-    """What `save` wrote, on the CPU; UserError when the file is missing, damaged, or holds more than plain values."""
+    """Load what `save` wrote, on the CPU. Raises UserError if the file is missing, damaged, or holds other objects."""
     if not exists(path):
         raise Unavailable(f"checkpoint {path} does not exist")
     try:
@@ -74,7 +80,7 @@ def load(path: Path) -> Any:
 
 
 def _opened(path: Path, *, mmap: bool = False) -> Any:
-    """What a sound file holds; with `mmap` no tensor is read before it is asked for. Unsound, with the reason."""
+    """Return the contents of a sound file; with `mmap` tensors are read on access. Raises Unsound, with the reason."""
     import torch
 
     if not _sums_hold(path):
@@ -93,7 +99,7 @@ def _opened(path: Path, *, mmap: bool = False) -> Any:
 
 
 def newest_valid(folder: Path, say: Callable[[str], None], *, run: dict[str, Any] | None = None) -> Path | None:
-    """The path that `newest_sound` finds."""
+    """Return the path that `newest_sound` finds, or None."""
     found = newest_sound(folder, say, run=run)
     return None if found is None else found[0]
 
@@ -101,18 +107,18 @@ def newest_valid(folder: Path, say: Callable[[str], None], *, run: dict[str, Any
 def newest_sound(
     folder: Path, say: Callable[[str], None], *, run: dict[str, Any] | None = None
 ) -> tuple[Path, dict[str, Any]] | None:
-    """The sound `step-*.ckpt` of the largest step and what it holds; tells `say` of each that it skipped, and why.
+    """Return the newest sound `step-*.ckpt` and its contents, or None; log each file skipped, with the reason.
 
-    None where there is none. Of the tensors, which lie in the file yet, nothing is read beyond a checksum.
+    Tensors are not read, except for the checksum of the file.
 
     Args:
-        run: The identity of the run that must have written it; None: any.
+        folder: Folder of checkpoints.
+        say: Called with a line for each file skipped.
+        run: Identity of the run that must have written it. None: any.
 
     Raises:
-        UserError: Where files are sound, but another run wrote all of them: config.yaml was edited, or they were put
-        there.
-            Where the folder or a file cannot be read: it is not known to be damaged, and to go on without it would
-            overwrite what it saved.
+        UserError: All sound files were written by another run: config.yaml was edited, or they were put there. Or the
+            folder or a file cannot be read: it may be sound, and continuing without it would overwrite what it saved.
     """
     of_others: dict[Path, str] = {}
     for _, path in reversed(_steps(folder)):
@@ -133,7 +139,7 @@ def newest_sound(
 
 
 def refuse_other(path: Path, found: Any, run: dict[str, Any]) -> None:
-    """UserError unless what a checkpoint holds says that the run of this identity wrote it."""
+    """Raise UserError unless the contents of a checkpoint say that the run of this identity wrote it."""
     if other := other_writer(_writer(found), run):
         raise UserError(
             f"checkpoint {path}: another run wrote it: {other}; put the run's own file, or its config.yaml, back"
@@ -141,13 +147,13 @@ def refuse_other(path: Path, found: Any, run: dict[str, Any]) -> None:
 
 
 def written_under(found: dict[str, Any]) -> dict[str, Any]:
-    """Limits and surroundings under which a checkpoint was written whose writer is known."""
+    """Return the limits and surroundings under which a checkpoint was written. Its writer is known."""
     where = found["seqtrain"].get("where")
     return where if isinstance(where, dict) else {}
 
 
 def _of_step(path: Path) -> dict[str, Any]:
-    """What a sound file holds, without reading a tensor; Unsound where it is not of the step in its name."""
+    """Return the contents of a sound file, no tensor read. Raises Unsound if its step is not that of its name."""
     found = _opened(path, mmap=True)
     if not isinstance(found, dict) or found.get("global_step") != step_of(path):
         raise Unsound("what it holds is not a checkpoint of this step")
@@ -155,15 +161,15 @@ def _of_step(path: Path) -> dict[str, Any]:
 
 
 def _writer(found: Any) -> Any:
-    """The identity of the run that wrote a checkpoint, where it says so."""
+    """Return the identity of the run that wrote a checkpoint, or None if the checkpoint does not have it."""
     entry = found.get("seqtrain") if isinstance(found, dict) else None
     return entry.get("run") if isinstance(entry, dict) else None
 
 
 def keep_newest(folder: Path, count: int, *, step: int) -> None:
-    """Deletes all `step-*.ckpt` but the `count` newest up to `step`, which was just saved.
+    """Delete all `step-*.ckpt` except the `count` newest up to `step`, which was just saved.
 
-    Files beyond `step` are of a past that a resume left behind, or damaged: kept, they would push out sound ones.
+    Files beyond `step` were superseded by a resume, or are damaged. Kept, they would displace sound ones.
     """
     remove_older(folder, count, step=step)
     for number, path in _steps(folder):
@@ -172,15 +178,15 @@ def keep_newest(folder: Path, count: int, *, step: int) -> None:
 
 
 def remove_older(folder: Path, count: int, *, step: int) -> None:
-    """Deletes of the `step-*.ckpt` up to `step` all but the `count` newest; those beyond it stay."""
+    """Delete the `step-*.ckpt` up to `step` except the `count` newest; keep those beyond it."""
     for path in [path for number, path in _steps(folder) if number <= step][:-count]:
         path.unlink(missing_ok=True)
 
 
 def probe(folder: Path, *, space: int = SPACE) -> None:
-    """UserError unless `folder` can be written and has `space` bytes free; sweeps what a killed writer left behind.
+    """Raise UserError unless `folder` is writable with `space` bytes free; remove files left by a killed writer.
 
-    For the process that writes the run, at its start.
+    Called at the start of the process that writes the run.
     """
     try:
         folder.mkdir(exist_ok=True)
@@ -206,11 +212,11 @@ def _sums_hold(path: Path) -> bool:
             if file.read(len(MAGIC)) != MAGIC:  # another kind of file, which torch would read in another way
                 return False
         with zipfile.ZipFile(path) as archive:
-            # torch packs nothing: what says that it is larger than its file would fill the memory.
+            # torch does not compress: an entry that claims to be larger than its file would fill the memory.
             as_large = sum(entry.file_size for entry in archive.infolist()) <= path.stat().st_size
             return as_large and archive.testzip() is None
     except Exception as error:  # a damaged header raises anything from struct.error to NotImplementedError
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # a place before the file's begin
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # a negative offset
             raise UserError(f"checkpoint {path} cannot be read: {error.strerror}; {UNREADABLE}") from None
         return False
 
@@ -221,9 +227,9 @@ def _steps(folder: Path) -> list[tuple[int, Path]]:
 
 
 def leaves(root: Any, place: str) -> Iterator[tuple[Any, str]]:
-    """Everything in plain containers that is none itself, keys too, with its place.
+    """Yield every value, and key, in plain containers that is not itself a container, with its place.
 
-    Each container is looked into once, however often it is referred to; TypeError where they are nested too deep.
+    Each container is visited once, however often it is referred to. Raises TypeError if they are nested too deep.
     """
     seen: set[int] = set()
     waiting = [(root, place, 0)]
@@ -239,7 +245,7 @@ def leaves(root: Any, place: str) -> Iterator[tuple[Any, str]]:
 
 
 def _below(value: Any, place: str) -> list[tuple[Any, str]]:
-    """What a container holds, with its place."""
+    """Return the values, and keys, of a container with their places."""
     if isinstance(value, dict):
         keys = [(key, f"a key of {place}") for key in value]
         return keys + [(below, f"{place}[{key!r}]") for key, below in value.items()]
@@ -247,9 +253,9 @@ def _below(value: Any, place: str) -> list[tuple[Any, str]]:
 
 
 def _refuse_foreign(root: Any, place: str) -> None:
-    """TypeError with its place for a value that `torch.load(weights_only=True)` may refuse: NumPy scalars, Path...
+    """Raise TypeError, with the place, for a value that `torch.load(weights_only=True)` may refuse, e.g. NumPy scalars.
 
-    And for a tensor that is larger than what is stored of it: a few bytes would fill the memory.
+    Also for a tensor that is larger than its storage: a few bytes would fill the memory.
     """
     for value, where in leaves(root, place):
         _refuse_leaf(value, where)

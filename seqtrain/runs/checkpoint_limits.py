@@ -1,4 +1,4 @@
-"""What a checkpoint file may be made of, held before it is unpickled: names, sizes, nesting, and no code at all."""
+"""Limits of a checkpoint file, checked before it is unpickled: names, sizes and nesting; code is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_PICKLE_BYTES = 1 << 25
 MAX_OPCODES = 1 << 19  # some 30 for each tensor
 MAX_DEPTH = 64
 MAX_OBJECTS = 1 << 23  # that the containers would hold if each reference were a copy
-# What a checkpoint of ours names; torch's own list is longer, and some of it takes memory without bound.
+# Names in seqtrain's checkpoints; torch's own list is longer, and parts of it take unbounded memory.
 GLOBALS = re.compile(
     r"collections OrderedDict|builtins set|torch Size|torch device|torch\._utils _rebuild_(tensor_v2|parameter)"
     r"|torch \w+Storage|torch\.storage UntypedStorage|torch (u?int\d+|b?float\d+|bool|complex\d+)"
@@ -27,13 +27,13 @@ END, END64, LOCATOR64 = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
 
 
 class Excess(ValueError):
-    """A file that is larger, deeper or of another make than any checkpoint."""
+    """A file that is larger, deeper or of another form than any checkpoint."""
 
 
 def check(path: Path) -> None:
-    """Excess, or UnpicklingError for what could run code, unless the file can be unpickled in bounded time and memory.
+    """Raise Excess or UnpicklingError unless the file can be unpickled in bounded time and memory and runs no code.
 
-    Reads its list of entries and its pickle, no tensor.
+    It reads the list of entries and the pickle, but no tensor.
     """
     with open(path, "rb") as file:
         if _directory_bytes(file) > MAX_DIRECTORY_BYTES:
@@ -50,7 +50,7 @@ def check(path: Path) -> None:
 
 
 def _directory_bytes(file: IO[bytes]) -> int:
-    """The size of a zip file's list of entries, by the record at its end; 0 where there is none."""
+    """Return the size in bytes of a zip file's list of entries, from the record at its end; 0 if there is none."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - (1 << 16) - 64))
     tail = file.read()
@@ -66,9 +66,9 @@ def _directory_bytes(file: IO[bytes]) -> int:
 
 
 def _check_pickle(pickled: bytes) -> None:
-    """Follows what each instruction takes and leaves, by depth and size alone, without making anything.
+    """Simulate the pickle's instructions by depth and size alone, without creating objects; raise if beyond a limit.
 
-    A reference counts as what it refers to: hashing or copying goes through it as often as it is named.
+    A reference counts as a copy of its target: hashing or copying visits it each time it is named.
     """
     stack: list[tuple[int, int]] = []  # depth and number of objects of each value
     marks: list[int] = []
@@ -97,7 +97,7 @@ def _check_pickle(pickled: bytes) -> None:
 
 
 def _taken(opcode: pickletools.OpcodeInfo, stack: list[tuple[int, int]], marks: list[int]) -> list[tuple[int, int]]:
-    """Removes from the stack what an instruction takes from it."""
+    """Remove the operands of an instruction from the stack and return them."""
     before = opcode.stack_before
     marked = pickletools.markobject in before
     below = before.index(pickletools.markobject) if marked else len(before)

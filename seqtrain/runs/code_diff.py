@@ -1,4 +1,4 @@
-"""What the code of a run differed in from its commit: a hash of all of it, and the text of what may be kept."""
+"""Difference between a run's code and its commit: a hash of all of it, and the text of what may be kept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CODE_DIFF = "code.diff"
 MAX_KEPT_BYTES = 1 << 18  # of a diff's text: beyond it a run directory would grow with every trial
 MAX_UNTRACKED_FILES = 200
 MAX_UNTRACKED_BYTES = 1 << 20  # of one file: code is smaller
-UNTRACKED_CODE = ("*.py",)  # no YAML: runs that nobody ignores write it themselves
+UNTRACKED_CODE = ("*.py",)  # no YAML: runs that git does not ignore write it themselves
 # Names of files that hold secrets.
 SECRET = re.compile(
     r"\.(env|pem|key|p12|netrc|npmrc|pypirc)\b|secret|password|passwd|credential|api_?key", re.IGNORECASE
@@ -28,23 +28,23 @@ FILE = re.compile(rb"^diff --git ", re.MULTILINE)
 
 @dataclass(frozen=True)
 class CodeDiff:
-    """What the files of a checkout differ in from its commit."""
+    """Difference between the files of a checkout and its commit."""
 
-    hash: str  # of all tracked changes, and of untracked code, whatever is kept
+    hash: str  # of all tracked changes and untracked code, also of what is not kept
     text: str  # what is kept: no file that may hold secrets, at most MAX_KEPT_BYTES
     about: dict[str, Any]  # for the summary
 
     def write(self, run: Path) -> None:
-        """Writes the text into a run's directory, in the place of that of an earlier attempt."""
+        """Write the text into a run's directory, replacing that of an earlier attempt."""
         write_text(run / CODE_DIFF, self.text)
 
 
 def code_entries(summary: Summary, diff: CodeDiff | None) -> dict[str, Any]:
-    """What the summary is to say of the code: that of earlier attempts, and that of this one.
+    """Return the summary's entries on code: that of earlier attempts and of this one.
 
     Args:
-        summary: it knows the commit already.
-        diff: what the code differs in from that.
+        summary: Summary that already has the commit.
+        diff: Difference between the code and that commit. None: there is none.
     """
     if summary.commit is None:
         return {}
@@ -58,10 +58,10 @@ def code_entries(summary: Summary, diff: CodeDiff | None) -> dict[str, Any]:
 
 
 def code_diff(folder: Path) -> CodeDiff | None:
-    """What the code differs in from its commit, in the checkout that holds `folder`; None where it does not.
+    """Return the difference between the code and its commit in the checkout that holds `folder`, or None.
 
-    Files that git ignores are not looked at. Of files that it does not know yet, those of Python are hashed, and their
-    names are kept, not their content.
+    Files that git ignores are left out. Of untracked files, Python files are hashed, and their names are kept without
+    the content.
     """
     checkout = checkout_of(folder)
     if checkout is None:
@@ -81,7 +81,7 @@ def code_diff(folder: Path) -> CodeDiff | None:
 
 
 def _untracked(checkout: Checkout) -> dict[str, bytes]:
-    """The content of code that git does not know yet, by path."""
+    """Return the content of untracked code, by path."""
     answer = checkout.ask("ls-files", "-z", "--others", "--exclude-standard", "--", *UNTRACKED_CODE)
     found = {}
     for name in sorted((answer or b"").decode(errors="replace").split("\0"))[: MAX_UNTRACKED_FILES + 1]:
@@ -95,12 +95,12 @@ def _untracked(checkout: Checkout) -> dict[str, bytes]:
 
 
 def _kept(diff: bytes) -> tuple[str, list[str]]:
-    """The text of a diff without what may not be kept, and a line for each file that was left out."""
+    """Return the text of a diff without what may not be kept, and a line for each file that was left out."""
     starts = [match.start() for match in FILE.finditer(diff)]
     kept: list[str] = []
     left_out: list[str] = []
     size = 0
-    # Of a checkout whose only change is a file that git does not know, the diff is empty and has no part.
+    # If the only change is an untracked file, the diff is empty and has no parts.
     ends = [*starts[1:], len(diff)][: len(starts)]
     for start, end in zip(starts, ends, strict=True):
         part = diff[start:end].decode(errors="replace")

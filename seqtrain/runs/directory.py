@@ -1,4 +1,4 @@
-"""The run directory, which explains itself: write, read, list and name it."""
+"""Run directory: create, read, write and name it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ EXPORT = "config.json"  # of a folder that `seqtrain export` wrote
 class Run:
     """One run: `config.yaml`, append-only `metrics.jsonl` (the truth), `summary.json`, checkpoints, samples, plots.
 
-    Made by `Run.create` or `Run.open`. Only one process at a time writes it: see `claim`.
+    Create it by `Run.create` or `Run.open`. Only one process at a time writes it: see `claim`.
     """
 
     def __init__(self, path: Path, *, writes: bool = True, claimed: bool = False) -> None:
-        """`writes`: false for all but one of several processes that train it; `claimed`: by the one that started us."""
+        """Store the path. `writes`: False for all but one of several processes; `claimed`: by the parent process."""
         self.path = path
         self.writes = writes
         self.claimed = claimed
@@ -47,7 +47,7 @@ class Run:
     def __repr__(self) -> str:
         try:
             status = self.summary.status or "unknown"
-        except (UserError, OSError):  # a debugger shows what it holds, whatever has become of it
+        except (UserError, OSError):  # a debugger must be able to show any run
             status = "cannot be read"
         return f"Run({self.path}, status: {status})"
 
@@ -59,10 +59,15 @@ class Run:
         config: str | dict[str, Any] | None = None,
         taken: Literal["refuse", "number"] = "refuse",
     ) -> Run:
-        """A new run at `path`, which may exist only as an empty folder, with its config in it from its first moment.
+        """Create a run at `path`, which may exist only as an empty folder, together with its config.
 
-        A taken path raises UserError, or, with `taken="number"` (for generated names), goes on to `path-2`, `path-3`...
-        Of several processes that ask for the same path at the same time exactly one gets it.
+        If several processes request the same path at the same time, exactly one gets it.
+
+        Args:
+            path: Run directory.
+            config: YAML text, or plain values.
+            taken: Action if the path is taken: `refuse` raises UserError; `number` (for generated names) tries
+                `path-2`, `path-3`...
         """
         path, number, text = Path(path), 1, _yaml(config or {})
         while True:
@@ -87,9 +92,10 @@ class Run:
 
     @classmethod
     def open(cls, path: Path | str, *, export: Literal["refuse", "take"] = "refuse") -> Run:
-        """The run at `path`, or what was exported of one, where that is enough.
+        """Open the run at `path`, or, with `export="take"`, an export of one.
 
-        UserError when there is none, or when something in it leads outside or is no plain file.
+        Raises:
+            UserError: There is none, or something in it leads outside or is not a plain file.
         """
         path = Path(path)
         if not exists(path):
@@ -111,9 +117,9 @@ class Run:
         return cls(path)
 
     def claim(self) -> None:
-        """Makes this process the only one that writes the run, until it ends; UserError when another one does so.
+        """Make this process the only writer of the run until it ends. Raises UserError if another process writes it.
 
-        Taken by `append` and `resumed` too; call it first where the answer should come early.
+        `append` and `resumed` call it too; call it first if the error should come early.
         """
         if self._lock is not None or self.claimed or not self.writes:
             return
@@ -122,45 +128,45 @@ class Run:
             raise Unavailable(f"run {self.path} is being written by another process: wait for it or stop it")
 
     def lost(self) -> bool:
-        """Whether what this process writes is not in the run's directory any more: it was removed or moved meanwhile.
+        """Return True if the run's directory was removed or moved, so that writes of this process are lost.
 
-        A file that is held open is written on without a word, and another run may have been made in the same place; a
-        lock that was removed keeps nobody else from writing.
+        Writes to an open file still succeed then, and another run may have been created at the same path. A removed
+        lock no longer excludes other writers.
         """
         held = {name: file for name, file in ((LOCK, self._lock), (METRICS, self._metrics)) if file is not None}
         return not all(is_at(file, self.path / name) for name, file in held.items()) if held else self._was_lost
 
     def _check_place(self) -> None:
-        """FileNotFoundError where the run's directory, or its lock, is not there any more."""
+        """Raise FileNotFoundError if the run's directory, or its lock, no longer exists."""
         if self.lost():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path / METRICS))
 
     @property
     def exported(self) -> bool:
-        """Whether this is what was exported of a run."""
+        """True if this is an export of a run."""
         return not exists(self.path / CONFIG) and exists(self.path / EXPORT)
 
     @property
     def config(self) -> dict[str, Any]:
-        """The resolved config of the run; UserError when it cannot be read."""
+        """The resolved config of the run. Raises UserError if it cannot be read."""
         return read_export(self.path / EXPORT)["config"] if self.exported else read_yaml(self.path / CONFIG)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the run is: what its checkpoints say of the run that wrote them."""
+        """Identity of the run, as stored in each of its checkpoints."""
         return identity(self.config, self.summary)
 
     def write_config(self, config: str | dict[str, Any]) -> None:
-        """Writes the config: YAML text, or plain values."""
+        """Write the config: YAML text, or plain values."""
         if not self.writes:
             return
         self._check_place()
         write_text(self.path / CONFIG, _yaml(config))
 
     def append(self, record: dict[str, Any]) -> None:
-        """Adds one line to metrics.jsonl and hands it to the operating system, so that a killed process keeps it.
+        """Append one line to metrics.jsonl and pass it to the operating system, so that it survives a kill.
 
-        OSError when the disk is full, or the directory is gone; what was written before stays.
+        Raises OSError if the disk is full, or the directory is gone; earlier lines are kept.
         """
         if not self.writes:
             return
@@ -173,9 +179,9 @@ class Run:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path / METRICS))
 
     def sync(self) -> None:
-        """Brings what was appended to the disk: call it before a checkpoint that counts on these records is saved.
+        """Flush appended records to the disk. Call it before saving a checkpoint that relies on these records.
 
-        OSError where that cannot be done, or the directory is gone.
+        Raises OSError if that fails, or the directory is gone.
         """
         if self.writes:
             self._check_place()
@@ -183,29 +189,29 @@ class Run:
             os.fsync(self._metrics.fileno())
 
     def resumed(self, step: int) -> None:
-        """Marks that the run goes on from `step`: what was recorded beyond it is overwritten from here on."""
+        """Mark that the run continues from `step`: records beyond it are superseded from here on."""
         if not self.writes:
             return
         self.claim()
         path = self.path / METRICS
         if exists(path) and path.stat().st_size and not ends_line(path):
             with open_append(path) as file:
-                file.write(b"\n")  # a torn last line becomes a line of its own, which the reader skips
+                file.write(b"\n")  # a torn last line becomes a separate line, which the reader skips
         self.append({RESUMED: step})
 
     def newest_step(self) -> int:
-        """The step up to which the record reaches: that of its newest point, or where a resume has marked it."""
+        """Return the step that the record reaches: that of its newest point, or of the mark of a resume."""
         reached = 0
         for record in self.records():
             reached = record[RESUMED] if RESUMED in record else max(reached, record.get("step", 0))
         return reached
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The records that stand: without torn lines, and without what a later resume overwrote."""
+        """Return the valid records: without torn lines, and without those superseded by a later resume."""
         return [record for _, record in self.standing()]
 
     def standing(self) -> list[tuple[int, dict[str, Any]]]:
-        """The records that stand, each with its place among all `records`, from 1."""
+        """Return the valid records, each with its place among all `records`, from 1."""
         found: list[tuple[int, dict[str, Any]]] = []
         earliest = math.inf  # step from which one of the later resumes began
         for place, record in reversed([*enumerate(self.records(), 1)]):
@@ -216,7 +222,7 @@ class Run:
         return found[::-1]
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Every whole line of metrics.jsonl, what a later resume overwrote and the marks of resumes among them."""
+        """Yield every whole line of metrics.jsonl, including superseded records and the marks of resumes."""
         path = self.path / METRICS
         if not exists(path):
             return
@@ -227,49 +233,49 @@ class Run:
 
     @property
     def summary(self) -> Summary:
-        """What summary.json says now; nothing is known when there is none yet; UserError when it is damaged."""
+        """Current content of summary.json; empty if there is none yet. Raises UserError if it is damaged."""
         if self.exported:
             return Summary.from_plain(read_export(self.path / EXPORT)["summary"])
         path = self.path / SUMMARY
         return Summary.read(path) if exists(path) else Summary()
 
     def write_summary(self, summary: Summary) -> None:
-        """Writes summary.json, whole or not at all."""
+        """Write summary.json atomically."""
         if not self.writes:
             return
         self._check_place()
         summary.write(self.path / SUMMARY)
 
     def update_summary(self, **entries: Any) -> None:
-        """Sets entries of summary.json; the others stay."""
+        """Set entries of summary.json; keep the others."""
         summary = self.summary
         summary.update(**entries)
         self.write_summary(summary)
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of checkpoints."""
+        """Folder of checkpoints."""
         return self._folder("checkpoints")
 
     @property
     def samples(self) -> Path:
-        """The folder of samples."""
+        """Folder of samples."""
         return self._folder("samples")
 
     @property
     def plots(self) -> Path:
-        """The folder of plots."""
+        """Folder of plots."""
         return self._folder("plots")
 
     def _folder(self, name: str) -> Path:
-        """A folder of the run; its writer makes it where it is not there, a reader does not."""
+        """Return a folder of the run. If it does not exist, only the writer of the run creates it."""
         folder = self.path / name
         if self.writes and (self.claimed or self._lock is not None):
             folder.mkdir(exist_ok=True)
         return folder
 
     def probe(self) -> None:
-        """Removes what writers that were killed have left, and writes a file on trial; OSError where that fails."""
+        """Remove files left by killed writers, and write a file as a test. Raises OSError if that fails."""
         self.claim()
         for folder in (self.path, self.checkpoints, self.samples, self.plots):
             remove_temporary(folder)
@@ -278,7 +284,7 @@ class Run:
         open_append(self.path / METRICS).close()
 
     def close(self) -> None:
-        """Closes the files and lets another process write."""
+        """Close the files and let another process write."""
         self._was_lost = self.lost()
         for file in (self._metrics, self._lock):
             if file is not None:
@@ -287,12 +293,12 @@ class Run:
 
 
 def default_name(task: str, model: str) -> str:
-    """A name for a new run, such as `2026-11-21_02-04-00_next_token_lstm`: sorts by time, holds no `=`."""
+    """Return a name for a new run, such as `2026-11-21_02-04-00_next_token_lstm`: it sorts by time and has no `=`."""
     return datetime.now().strftime("%Y-%m-%d_%H-%M-%S_") + re.sub(r"[^\w.-]+", "-", f"{task}_{model}")
 
 
 def remove(path: Path) -> None:
-    """Removes the directory of what was refused before it began, and outputs/ if it held nothing else."""
+    """Remove the directory of a run that was refused before it began, and outputs/ if it is then empty."""
     folders.remove(path)
     if path.parent == Path("outputs"):
         with contextlib.suppress(OSError):

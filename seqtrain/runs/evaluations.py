@@ -1,4 +1,4 @@
-"""evaluations.jsonl: what `seqtrain evaluate --split test` has found of a run, one line for each look, append-only."""
+"""evaluations.jsonl: results of `seqtrain evaluate --split test` on a run, one line each, append-only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMMIT = re.compile(r"[0-9a-f]{40,64}[+?]?")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One look at a split: what was measured, of which weights, how and when."""
+    """One evaluation of a split: metrics, weights, method and time."""
 
     split: str
     checkpoint: WeightsOf
@@ -37,49 +37,49 @@ class Evaluation:
     options: dict[str, Any] = field(default_factory=dict)  # of the command, and how the text was read
     leak: dict[str, Any] | None = None  # how much of the split stands in the training text; None: not known
     baselines: dict[str, dict[str, float]] = field(default_factory=dict)  # those that were measured with it, by metric
-    test_set: str | None = None  # which of several, by its name in `data.test_paths`
+    test_set: str | None = None  # one of several, by its name in `data.test_paths`
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What a run's file holds: evaluations, the oldest first, and how many lines nobody can read."""
+    """Content of a run's file: evaluations, the oldest first, and the number of unreadable lines."""
 
     evaluations: tuple[Evaluation, ...] = ()
     unreadable: int = 0  # torn by a kill, or not what `evaluate` writes
 
     def looks(self, split: str = "test", test_set: str | None = None) -> int:
-        """How often the split was looked at; of several test sets, the one of this name."""
+        """Return how often the split was evaluated. `test_set`: name of one of several test sets."""
         return len(self.of(split, test_set))
 
     def newest(self, split: str, checkpoint: str, test_set: str | None = None) -> Evaluation | None:
-        """The newest evaluation of a split with the weights of this checkpoint; None where there is none."""
+        """Return the newest evaluation of a split with the weights of this checkpoint, or None."""
         for evaluation in reversed(self.of(split, test_set)):
             if evaluation.checkpoint == checkpoint:
                 return evaluation
         return None
 
     def of(self, split: str, test_set: str | None = None) -> list[Evaluation]:
-        """The evaluations of a split, the oldest first: one of a named test set is never taken for one of test."""
+        """Return the evaluations of a split, the oldest first. One of a named test set does not count for test."""
         return [one for one in self.evaluations if (one.split, one.test_set) == (split, test_set)]
 
 
 def keep(run: Path, evaluation: Evaluation) -> None:
-    """Adds an evaluation to the end of the run's file, in one write, so that a kill leaves what was there.
+    """Append an evaluation to the run's file in one write, so that a kill leaves the earlier lines intact.
 
     Args:
-        run: its directory.
-        evaluation: what was found.
+        run: Run directory.
+        evaluation: The evaluation to append.
 
     Raises:
-        OSError: the directory cannot be written, or its disk is full.
-        UserError: a link or something else that is no plain file lies there.
+        OSError: The directory cannot be written, or its disk is full.
+        UserError: The file is a link or otherwise not a plain file.
     """
     path = run / EVALUATIONS
     line = plain_json(asdict(evaluation)).encode() + b"\n"
-    # A torn last line becomes a line of its own, which the reader skips and counts.
+    # A torn last line becomes a separate line, which the reader skips and counts.
     if exists(path) and path.stat().st_size and not ends_line(path):
         line = b"\n" + line
-    # No lock: the run may be trained at this moment, and one appended write is whole or torn, never mixed.
+    # No lock: the run may be training now, and a single appended write is complete or torn, never mixed.
     with open_append(path) as file:
         if file.write(line) != len(line):
             raise OSError(f"{path}: the disk is full")
@@ -87,13 +87,13 @@ def keep(run: Path, evaluation: Evaluation) -> None:
 
 
 def kept(run: Path) -> Kept:
-    """What is kept of a run's evaluations; nothing where it was never evaluated.
+    """Return the evaluations of a run; empty if it was never evaluated.
 
     Args:
-        run: its directory; a stranger may have written the file.
+        run: Run directory; the file may be untrusted.
 
     Raises:
-        UserError: it cannot be read, is larger than any run makes it, or is no plain file.
+        UserError: The file cannot be read, is larger than any run makes it, or is not a plain file.
     """
     path = run / EVALUATIONS
     if not exists(path):
@@ -102,7 +102,7 @@ def kept(run: Path) -> Kept:
     unreadable = 0
     with reading(path), open_checked(path, FILES[EVALUATIONS]) as file:
         for line in iter(lambda: file.readline(LONGEST), b""):
-            # One bad line must not hide the looks before and after it.
+            # One bad line must not hide the evaluations before and after it.
             evaluation = _evaluation(parsed(line) or {})
             if evaluation is None:
                 unreadable += bool(line.strip())
@@ -112,7 +112,7 @@ def kept(run: Path) -> Kept:
 
 
 def _evaluation(record: Mapping[str, Any]) -> Evaluation | None:
-    """The evaluation that a line says; None where it is not what `evaluate` writes."""
+    """Return the evaluation in a line; None if it is not in the form that `evaluate` writes."""
     metrics, options, step = record.get("metrics"), record.get("options"), record.get("step")
     leak = record.get("leak")
     if not isinstance(metrics, dict) or not isinstance(options, dict) or not _are_words_sound(record):
@@ -140,7 +140,7 @@ def _evaluation(record: Mapping[str, Any]) -> Evaluation | None:
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    """Those of the values that are finite numbers."""
+    """Return the values that are finite numbers."""
     found = {}
     for name, value in values.items():
         if type(value) in (int, float) and math.isfinite(value):  # by type, since True is an int
@@ -149,7 +149,7 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _are_words_sound(record: Mapping[str, Any]) -> bool:
-    """Whether the texts of a line are such as `evaluate` writes."""
+    """Return True if the texts of a line are in the form that `evaluate` writes."""
     commit, test_set = record.get("commit"), record.get("test_set")
     return (
         record.get("split") in SPLITS
@@ -166,7 +166,7 @@ def _is_match(pattern: re.Pattern[str], value: Any) -> bool:
 
 
 def _is_date(value: Any) -> bool:
-    """Whether this is a moment with its time zone."""
+    """Return True if the value is a time in ISO format with a time zone."""
     if not isinstance(value, str):
         return False
     try:

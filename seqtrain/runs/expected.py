@@ -1,4 +1,4 @@
-"""What was read from a file of others, held against what is expected there: names, kinds, shapes, finite numbers."""
+"""Checks of values read from an untrusted file: names, types, shapes, finite numbers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ from seqtrain.runs.identity import shown
 
 
 class Mismatch(ValueError):
-    """An entry of a checkpoint is not what the run would have written; says which, and why."""
+    """An entry of a checkpoint differs from what the run would have written; says which, and how."""
 
 
 def alike(found: Any, expected: Any, place: str) -> None:
-    """Misfit unless both have the same names, lengths, types and shapes; what is expected as None may be anything."""
+    """Raise Mismatch unless both have equal names, lengths, types and shapes. Where None is expected, all is accepted.
+
+    Args:
+        found: Value read from the file.
+        expected: Value as this run would have written it.
+        place: Name of the entry, for the message.
+    """
     if isinstance(expected, dict) and isinstance(found, dict):
         odd = sorted(map(str, found.keys() ^ expected.keys()))
         if odd:
@@ -32,7 +38,7 @@ def alike(found: Any, expected: Any, place: str) -> None:
     elif isinstance(expected, Tensor) and isinstance(found, Tensor):
         if (found.shape, found.dtype) != (expected.shape, expected.dtype):
             raise Mismatch(f"{place} is {_kind(found)}, and this run has {_kind(expected)}")
-        # Fused optimizers take where a tensor begins for the whole of it, whatever its strides say.
+        # Fused optimizers ignore strides: they read a tensor as contiguous memory.
         if not found.is_contiguous() and found.stride() != expected.stride():
             raise Mismatch(f"{place} does not lie in memory as it does in this run")
     elif expected is not None and _kind(found) != _kind(expected):
@@ -40,7 +46,7 @@ def alike(found: Any, expected: Any, place: str) -> None:
 
 
 def finite(found: Any, place: str) -> None:
-    """Misfit unless every number in it is one, at any depth."""
+    """Raise Mismatch unless every number in `found` is finite, at any depth."""
     for value, where in leaves(found, place):
         if isinstance(value, Tensor):
             sound = bool(torch.isfinite(value).all())
@@ -57,6 +63,13 @@ def _kind(value: Any) -> str:
 
 
 def in_range(value: Any, low: float, high: float, place: str) -> None:
-    """Misfit unless it is a whole number from `low` to `high`."""
+    """Raise Mismatch unless the value is an int from `low` to `high`.
+
+    Args:
+        value: Value read from the file.
+        low: The least value.
+        high: The largest value.
+        place: Name of the entry, for the message.
+    """
     if type(value) is not int or not low <= value <= high:
         raise Mismatch(f"{place} is {shown(value)}, and this run can have {low:.0f} to {high:.0f}")

@@ -1,4 +1,4 @@
-"""A trained run as a folder to hand on: weights as safetensors, everything else as JSON; no history, no optimizer."""
+"""Export of a trained run: weights as safetensors, everything else as JSON; no history and no optimizer."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ MAX_HEADER_BYTES = 1 << 24  # some 100 for each weight
 FILES = (TOKENIZER, TARGET_TOKENIZER, LABELS, SCALE, SERIES)
 FORMAT = 1  # raise it whenever what is written here could not be read before
 MOST_NAMES = 1 << 16  # weights that one may have
-# What safetensors calls the types of weights that models have.
+# Names in safetensors for the types of weights.
 TYPES = {
     **{"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "BOOL": "bool"},
     **{"I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8"},
 }
-# What of a run's summary goes along: what the numbers are, not who computed them where.
+# Entries of a run's summary in an export: what the numbers are, not who computed them where.
 KEPT = (
     *("task", "metrics", "best", "baselines", "context", "monitor", "signatures", "parameters", "tokens", "steps"),
     *("unknown", "splits", "hashes", "versions", "measures", "compared_by", "parent", "lineage"),
@@ -36,7 +36,15 @@ KEPT = (
 
 
 def write(run: Run, preprocessor: Preprocessor, weights: dict[str, Tensor], step: int, target: Path) -> None:
-    """Writes `target`, a new folder, whole or not at all; UserError where it exists or cannot be written."""
+    """Write `target`, a new folder, atomically. Raises UserError if it exists or cannot be written.
+
+    Args:
+        run: Run to export.
+        preprocessor: Its tokenizers, labels and scaling.
+        weights: Weights of model and task, by name.
+        step: Step of the weights.
+        target: Folder to create.
+    """
     if target.exists() or target.is_symlink():
         raise UserError(f"--output {target} exists already; name a new folder")
     from safetensors import SafetensorError
@@ -56,9 +64,9 @@ def write(run: Run, preprocessor: Preprocessor, weights: dict[str, Tensor], step
 
 
 def described(folder: Path) -> dict[str, Tensor]:
-    """The weights in an export by name, shape and type alone; UserError where its file is not one of just these.
+    """Return the weights in an export by name, on the meta device. Raises UserError if the file is invalid.
 
-    What a stranger made may be of any size: it is hashed and loaded once it is known to have what its model has.
+    An untrusted file may have any size: it is hashed and loaded only after its weights match those of its model.
     """
     import torch
     from safetensors import SafetensorError, safe_open
@@ -68,7 +76,7 @@ def described(folder: Path) -> dict[str, Tensor]:
         raise _other(path)
     _check_header(path)
     try:
-        with safe_open(path, "pt") as file:  # which holds the size of the file against its header
+        with safe_open(path, "pt") as file:  # which compares the size of the file with its header
             names = file.keys()
             if len(names) > MOST_NAMES:
                 raise UserError(f"{path}: {len(names):,} weights, more than any model has; export the run again")
@@ -83,7 +91,7 @@ def described(folder: Path) -> dict[str, Tensor]:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """The weights in an export, as a checkpoint has them; UserError where a file is not what was written."""
+    """Return the weights in an export in the form of a checkpoint. Raises UserError if a file was changed."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -104,7 +112,7 @@ def _other(path: Path) -> UserError:
 
 
 def _with_aliases(folder: Path, weights: dict[str, Tensor], aliases: dict[str, str]) -> dict[str, Tensor]:
-    """The weights, those among them that have several names under each of these."""
+    """Return the weights; those that have several names appear under each of them."""
     missing = [other for other in aliases.values() if other not in weights]
     if missing:
         raise UserError(f"{folder / EXPORT}: names {missing[0]}, which {WEIGHTS} does not hold")
@@ -120,7 +128,7 @@ def _type(path: Path, name: str, written: str) -> torch.dtype:
 
 
 def _check_header(path: Path) -> None:
-    """UserError for a header longer than any export's: it is parsed whole, before a weight is looked at."""
+    """Raise UserError for a header longer than any export's: it is parsed completely before a weight is read."""
     with open_checked(path) as file:
         size = int.from_bytes(file.read(8), "little")
     if size > MAX_HEADER_BYTES:
@@ -130,7 +138,7 @@ def _check_header(path: Path) -> None:
 
 
 def _write_weights(path: Path, weights: dict[str, Tensor]) -> dict[str, str]:
-    """Writes each tensor once; gives for each further name of one its first name."""
+    """Write each tensor once; return the first name of a tensor for each of its further names."""
     from safetensors.torch import save_file
 
     kept: dict[str, Tensor] = {}
@@ -141,9 +149,9 @@ def _write_weights(path: Path, weights: dict[str, Tensor]) -> dict[str, str]:
             aliases[name] = first[place]
         else:
             first[place] = name
-            kept[name] = tensor.clone().contiguous()  # a view would bring the whole of its storage
+            kept[name] = tensor.clone().contiguous()  # a view would save its whole storage
     path.touch()
-    mode = path.stat().st_mode  # as the umask has it; save_file writes a file of 0600 in its place
+    mode = path.stat().st_mode  # as set by the umask; save_file replaces the file by one of 0600
     save_file(kept, path)
     path.chmod(mode)
     return aliases

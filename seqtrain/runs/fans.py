@@ -1,4 +1,4 @@
-"""Pictures of forecasts as a run keeps them: their numbers, so that they can be drawn again by whoever shows them."""
+"""Forecast plots kept in a run as numbers, so that they can be drawn again."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from jaxtyping import Float
 from seqtrain.data.values.fan import Fan, by_steps
 
 DIGITS = 5  # of a value: more are not seen in a picture
-MAX_VALUES = 1 << 16  # of a fan that a stranger may have made
+MAX_VALUES = 1 << 16  # of a fan, which may be untrusted
 LARGEST = 1e30  # of a value, whose square and differences are finite
 
 
 def to_plain(fan: Fan) -> dict[str, Any]:
-    """What JSON holds of a fan over steps; a missing value is null."""
+    """Return a fan over steps in JSON values; a missing value is null."""
     bands = {}
     for share, (low, high) in fan.bands.items():
         bands[f"{share:g}"] = [_rounded(low), _rounded(high)]
@@ -27,7 +27,7 @@ def to_plain(fan: Fan) -> dict[str, Any]:
 
 
 def from_plain(content: Any) -> Fan:
-    """The fan that `to_plain` wrote; ValueError for anything else."""
+    """Return the fan that `to_plain` wrote. Raises ValueError for anything else."""
     if not isinstance(content, dict) or content.keys() != {"title", "history", "median", "truth", "bands"}:
         raise ValueError("other entries than a picture has")
     if not isinstance(content["title"], str) or not isinstance(content["bands"], dict):
@@ -45,16 +45,16 @@ def from_plain(content: Any) -> Fan:
 
 
 def _rounded(values: Float[np.ndarray, " n"]) -> list[float | None]:
-    """The values in few digits, None where there is none that a picture could show."""
+    """Return the values with few digits; None for values that a picture cannot show."""
     found: list[float | None] = []
     for value in values.tolist():
-        # A model that diverges says infinite or huge values: a gap, since nothing else could be seen beside them.
+        # A diverging model predicts infinite or huge values: a gap, since they would hide all others.
         found.append(float(f"{value:.{DIGITS}g}") if abs(value) < LARGEST else None)
     return found
 
 
 def _values(content: Any, length: int | None = None) -> Float[np.ndarray, " n"]:
-    """A line of numbers, NaN where there is none; ValueError for anything else, or another length."""
+    """Return a line of numbers, NaN for null. Raises ValueError for anything else, or for another length."""
     if not isinstance(content, list) or length not in (None, len(content)):
         raise ValueError("a line is no list of values, or another one is longer")
     return np.array([_value(value) for value in content], dtype=np.float64)
@@ -63,21 +63,21 @@ def _values(content: Any, length: int | None = None) -> Float[np.ndarray, " n"]:
 def _value(content: Any) -> float:
     if content is None:
         return math.nan
-    # By `type`, as true would pass for 1.
+    # By `type`, since True is an int.
     if type(content) not in (int, float) or not abs(content) < LARGEST:
         raise ValueError("a value is no number")
     return float(content)
 
 
 def as_list(content: Any) -> tuple[Fan | None, ...]:
-    """Of each sample its fan, None where it has none; ValueError for anything else."""
+    """Return the fan of each sample, None if it has none. Raises ValueError for anything else."""
     if not isinstance(content, list):
         raise ValueError("no list of pictures")
     return tuple(None if each is None else from_plain(each) for each in content)
 
 
 def to_list(fans: Sequence[Fan | None]) -> list[dict[str, Any] | None]:
-    """What JSON holds of the fans of samples; nothing where none of them has one."""
+    """Return the fans of samples in JSON values; empty if no sample has one."""
     if not any(fans):
         return []
     return [None if fan is None else to_plain(fan) for fan in fans]

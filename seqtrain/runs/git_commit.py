@@ -1,7 +1,7 @@
-"""The commit of the checkout that one works in, asked in a way that runs nothing of what the checkout brings.
+"""Commit of the current checkout, read without running any code that the checkout brings.
 
-`git status` alone runs whatever .git/config names: core.fsmonitor, filters, the configurations of submodules. So the
-commit is read by hand, and git compares the files under a git folder of our own, which has no configuration at all.
+`git status` alone runs programs named in .git/config: core.fsmonitor, filters, the configurations of submodules. So the
+commit is read from files, and git compares the checkout by a git folder of our own, which has no configuration.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def commit(folder: Path) -> str | None:
-    """The commit of the checkout that holds `folder`: with `+` where files differ, `?` where git cannot tell.
+    """Return the commit of the checkout that holds `folder`: with `+` if files differ, `?` if git cannot tell.
 
-    None where there is no checkout, or none that can be read.
+    Returns None if there is no checkout, or it cannot be read.
     """
     found = checkout_of(folder)
     return None if found is None else found.head + _difference(found)
@@ -36,7 +36,7 @@ def commit(folder: Path) -> str | None:
 
 @dataclass(frozen=True)
 class Checkout:
-    """A checkout of git, and the commit that it is of."""
+    """A git checkout and its commit."""
 
     head: str
     top: Path
@@ -44,10 +44,10 @@ class Checkout:
     shared: Path  # the git folder of the repository, where a worktree has one of its own
 
     def ask(self, *words: str) -> bytes | None:
-        """What git answers about the files of this checkout; None where it cannot tell.
+        """Return git's output about the files of this checkout; None if git fails.
 
         Args:
-            words: a command and its options, such as `status`.
+            words: A command and its options, such as `status`.
         """
         search = os.environ.get("PATH", os.defpath).split(os.pathsep)
         git = shutil.which(
@@ -68,7 +68,7 @@ class Checkout:
         return None if answer.returncode else answer.stdout
 
     def _environment(self, own: Path) -> dict[str, str]:
-        """Makes a git folder without any configuration, and gives the environment in which git takes it."""
+        """Create a git folder without any configuration, and return the environment that makes git use it."""
         kind = "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tobjectformat = sha256\n"
         (own / "config").write_text(kind if len(self.head) == 64 else "")
         (own / "HEAD").write_text(f"{self.head}\n")
@@ -86,7 +86,7 @@ class Checkout:
 
 
 def checkout_of(folder: Path) -> Checkout | None:
-    """The checkout that holds `folder`; None where there is none, or none that can be read."""
+    """Return the checkout that holds `folder`; None if there is none, or it cannot be read."""
     top = next((path for path in (folder, *folder.parents) if (path / ".git").exists()), None)
     if top is None:
         return None
@@ -100,7 +100,7 @@ def checkout_of(folder: Path) -> Checkout | None:
 
 
 def _followed(path: Path, prefix: str) -> Path:
-    """The folder itself, or the one that a file names instead, as in a worktree."""
+    """Return the folder itself, or the one that a file names instead, as in a worktree."""
     if path.is_dir():
         return path
     named = read_checked(path, MAX_REFERENCE_BYTES).decode().removeprefix(prefix).strip()
@@ -108,7 +108,7 @@ def _followed(path: Path, prefix: str) -> Path:
 
 
 def _resolved(name: str, home: Path, shared: Path) -> str | None:
-    """The commit that a reference stands for, in a file of its own or in packed-refs."""
+    """Return the commit of a reference, from its own file or from packed-refs."""
     for _ in range(MAX_HOPS):
         path = (home if name == "HEAD" else shared) / name
         if not path.is_file():
@@ -134,7 +134,7 @@ def _packed(name: str, shared: Path) -> str | None:
 
 
 def _difference(checkout: Checkout) -> str:
-    """`+` where a file of the checkout is not as in its commit, `?` where that cannot be told, or nothing."""
+    """Return `+` if a file of the checkout differs from its commit, `?` if git cannot tell, or an empty string."""
     answer = checkout.ask("status", "--porcelain", "-uno", "--ignore-submodules=all")
     if answer is None:
         return "?"

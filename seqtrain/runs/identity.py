@@ -1,4 +1,4 @@
-"""What a run is: what decides its numbers, what a resume may change, and what is said where it differs."""
+"""Identity of a run: options that decide its numbers, options that a resume may change, and words for differences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seqtrain.config.nodes import flat
 from seqtrain.files.atomic import plain_json
 from seqtrain.runs.summary import Summary
 
-# Each option of the trainer: of another value it is another run, or a resume says so, or it changes no number.
+# Each option of the trainer: a change makes another run, or is logged by a resume, or changes no number.
 TRAINER: dict[str, Literal["identity", "said", "free"]] = {
     "accelerator": "said",  # by the machine's name
     "devices": "said",  # by the number of processes
@@ -41,8 +41,8 @@ DATA_FREE = ("workers", "eval_batch_size")
 SHORT = reprlib.Repr()
 SHORT.maxlevel, SHORT.maxstring, SHORT.maxother = 2, 80, 80
 LIMITS = ("max_steps", "max_epochs", "max_seconds")  # of the trainer: changed by hand or by override, a run is extended
-FREE = ("logger", "run_dir", "run", "dry_run", "init_from")  # what stands in init_from is held by its hash
-# What `resume` may be told to change, beside loggers.
+FREE = ("logger", "run_dir", "run", "dry_run", "init_from")  # init_from is checked by its hash
+# Options that `resume` may change, besides loggers.
 MAY_CHANGE = (
     *(f"trainer.{name}" for name, kind in TRAINER.items() if kind != "identity"),
     *(f"data.{name}" for name in DATA_FREE),
@@ -51,14 +51,15 @@ MAY_CHANGE = (
 
 
 def identity(config: dict[str, Any], summary: Summary) -> dict[str, Any]:
-    """What every checkpoint of a run says of it: its config by dotted key, hashes of its data, hash of its parent."""
+    """Return the identity stored in each checkpoint of a run: config by dotted key, hashes of data, hash of parent."""
     return {"config": decisive(config), "hashes": summary.hashes, "parent": summary.parent}
 
 
 def decisive(config: dict[str, Any]) -> dict[str, Any]:
-    """What of a config decides numbers, by dotted key.
+    """Return the options of a config that decide numbers, by dotted key.
 
-    Not where data lies: its hash is held. Of callbacks not ours, which only show: of others nobody knows what they do.
+    Paths of data are left out: its hash is checked. Callbacks of seqtrain are left out, because they only show; those
+    of users are included, because their effect is unknown.
     """
     kept = {name: value for name, value in config.items() if name not in FREE}
     kept |= {name: dict(_mapping(config, name)) for name in ("trainer", "data", "callbacks")}
@@ -71,17 +72,17 @@ def decisive(config: dict[str, Any]) -> dict[str, Any]:
     for name, node in _mapping(config, "callbacks").items():
         if not node or str(node.get("_target_")).startswith("seqtrain."):
             del kept["callbacks"][name]
-    # By way of JSON, as a checkpoint's own was: a tuple is a list there.
+    # Through JSON, as in a checkpoint: a tuple becomes a list.
     return json.loads(plain_json(dict(flat(kept))))
 
 
 def digest(config: dict[str, Any]) -> str:
-    """A hash of what decides numbers."""
+    """Return a hash of the options that decide numbers."""
     return hashlib.blake2b(plain_json(sorted(decisive(config).items())).encode(), digest_size=8).hexdigest()
 
 
 def other_writer(writer: Any, run: dict[str, Any]) -> str | None:
-    """Why a checkpoint that says `writer` is not of the run with the identity `run`; None where it is."""
+    """Return why a checkpoint with the identity `writer` is not of the run with the identity `run`; None if it is."""
     if not isinstance(writer, dict) or not all(isinstance(writer.get(name), dict) for name in ("config", "hashes")):
         return "it does not say which run wrote it"
     there, here = writer["config"], run["config"]
@@ -102,7 +103,7 @@ def other_writer(writer: Any, run: dict[str, Any]) -> str | None:
 
 
 def shown(value: Any) -> str:
-    """A value that a stranger may have made, in a few words."""
+    """Return an untrusted value in a few words."""
     return SHORT.repr(value)
 
 

@@ -1,6 +1,6 @@
-"""What a run's summary says of validation text that its weights were trained on.
+"""Leaks in a run's summary: validation text that its weights were trained on.
 
-A stranger may have written the summary: what is no such thing counts as not said.
+The summary may be untrusted: entries of another form count as missing.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from seqtrain.data.leak_kinds import LIMITS, Leak
 from seqtrain.runs.summary import Summary
 
 SKETCH = "train.sketch"  # of all text that the weights of a run were trained on
-MIN_SAID = 0.01  # share of a split: less stands in natural text that was well parted
-# Of what xz needs for a split alone, the part that it needs after train: measured on twelve data sets, prose, reviews,
-# captions, code and made-up sentences, it lies between 0.66 and 0.86, and falls towards 0 where train holds the text.
+MIN_SAID = 0.01  # share of a split: natural text that is split well has less
+# Size of a split compressed by xz given train, relative to its size alone. On twelve data sets of prose, reviews,
+# captions, code and made-up sentences it is 0.66 to 0.86; it falls towards 0 if train contains the text.
 MIN_XZ_RATIO = 0.5
-MAX_XZ_ALONE = 5.0  # bits per byte: above, the text is so short that xz's own frame weighs more than what it says
-# Where validation text may stand, in words; what init_from began with in its turn belongs to it.
+MAX_XZ_ALONE = 5.0  # bits per byte: above, the text is so short that xz's own header dominates
+# Words for places that may hold validation text; init_from includes the runs it began with.
 PLACES = {"train": "train too", "init_from": "the training text of init_from"}
 
 
 def worst(summary: Summary, split: str = "validation") -> str | None:
-    """Why figures of the split do not count, in words; None where nothing speaks against them."""
+    """Return why figures of the split do not count; None if there is no reason."""
     for place, leak in _leaks(summary, split).items():
         if leak is not None and is_grave(leak):
             return in_words(split, place, leak)
@@ -30,31 +30,31 @@ def worst(summary: Summary, split: str = "validation") -> str | None:
 
 
 def worst_kept(split: str, said: Any, place: str) -> str | None:
-    """Why kept figures of a split do not count, as `worst`; None where nothing speaks against them.
+    """Return why figures of an evaluated split do not count, as `worst` does; None if there is no reason.
 
     Args:
-        split: that was evaluated.
-        said: the leak that the evaluation found.
-        place: in words, where the text stands as well.
+        split: The split that was evaluated.
+        said: The leak that the evaluation found.
+        place: Words for the other place that holds the text.
     """
     leak = _read(said)
     return None if leak is None or not is_grave(leak) else in_words(split, place, leak)
 
 
 def notes_kept(split: str, said: Any, place: str) -> list[str]:
-    """A smaller share of a split that was evaluated; arguments as those of `worst_kept`."""
+    """Return a line for a smaller share of an evaluated split; arguments are those of `worst_kept`."""
     leak = _read(said)
     is_noted = leak is not None and leak.share >= MIN_SAID and not is_grave(leak)
     return [in_words(split, place, leak)] if leak is not None and is_noted else []
 
 
 def place_of_kept(has_parent: bool) -> str:
-    """Where text of an evaluated split may stand: the sketch of a run holds what its parents read, too."""
+    """Return where text of an evaluated split may also be: the sketch of a run includes what its parents read."""
     return "train, or the training text of init_from" if has_parent else PLACES["train"]
 
 
 def notes(summary: Summary, split: str = "validation") -> list[str]:
-    """What else a reader of the figures must know: smaller shares, and what is not known."""
+    """Return further remarks on the figures: smaller shares, and leaks that are not known."""
     said = []
     for place, leak in _leaks(summary, split).items():
         if leak is None:
@@ -65,18 +65,18 @@ def notes(summary: Summary, split: str = "validation") -> list[str]:
 
 
 def is_grave(leak: Leak) -> bool:
-    """Whether so much leaked that the figures are those of text learnt by heart."""
+    """Return True if so much leaked that the figures show memorised text."""
     return leak.share >= LIMITS[leak.kind]
 
 
 def in_words(split: str, place: str, leak: Leak) -> str:
-    """A share in one line, such as `validation: 12.0 % of its documents stand in train too`."""
+    """Return a share in one line, such as `validation: 12.0 % of its documents stand in train too`."""
     verb = "stands" if leak.kind == "text" else "stand"
     return f"{split}: {100 * leak.share:.1f} % of its {leak.kind} {verb} in {PLACES.get(place, place)}"
 
 
 def _compressed_away(summary: Summary, split: str) -> list[str]:
-    """A line where train tells a compressor more of the split than train of natural text tells it."""
+    """Return a line if train helps a compressor with the split more than it does for natural text."""
     baselines = summary.baselines.get(split)
     alone, given = _bits_per_byte(baselines, "xz"), _bits_per_byte(baselines, "xz_given_train")
     if alone is None or given is None or not 0 < alone <= MAX_XZ_ALONE or given >= MIN_XZ_RATIO * alone:
@@ -94,7 +94,7 @@ def _bits_per_byte(baselines: Any, name: str) -> float | None:
 
 
 def _leaks(summary: Summary, split: str) -> dict[str, Leak | None]:
-    """The leaks of a split by place; None for one that is not known."""
+    """Return the leaks of a split by place; None for a leak that is not known."""
     found = summary.leaks.get(split)
     if not isinstance(found, Mapping):
         return {}

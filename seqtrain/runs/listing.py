@@ -1,4 +1,4 @@
-"""Which runs a folder holds, and how a run stands."""
+"""Runs in a folder, and their status."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from seqtrain.terminal import printable
 
 
 def list_runs(root: Path | str, unread: list[str] | None = None) -> list[Run]:
-    """Every run in `root` and in its folders, such as sweeps, in the order of their paths.
+    """Return every run in `root` and in its folders, such as sweeps, in the order of their paths.
 
-    A folder that cannot be read raises UserError, or, where `unread` is given, adds a line to it.
+    A folder that cannot be read raises UserError, or adds a line to `unread` if that is given.
     """
     runs = []
     for folder, below, files in walked(root, functools.partial(_cannot_list, unread)):
@@ -31,7 +31,7 @@ def list_runs(root: Path | str, unread: list[str] | None = None) -> list[Run]:
 
 
 def _cannot_list(unread: list[str] | None, error: OSError) -> None:
-    """Says that a folder was left out; a run that is removed meanwhile is no such case."""
+    """Report that a folder was left out, unless it was removed meanwhile."""
     if isinstance(error, FileNotFoundError):
         return
     if unread is None:
@@ -42,7 +42,7 @@ def _cannot_list(unread: list[str] | None, error: OSError) -> None:
 
 
 def is_written(run: Path) -> bool:
-    """Whether a process of this machine holds the run's lock."""
+    """Return True if a process of this machine holds the run's lock."""
     path = run / LOCK
     try:
         with reading(path), open_checked(path) as lock:
@@ -52,6 +52,6 @@ def is_written(run: Path) -> bool:
 
 
 def stands(run: Path, summary: Summary) -> str:
-    """The status of a run with this summary, also where a killed process could not write it: then `interrupted`."""
+    """Return the status of a run with this summary; `interrupted` also if a killed process could not write it."""
     status = "interrupted" if summary.status is None else summary.status
     return "interrupted" if status == "running" and not is_written(run) else status

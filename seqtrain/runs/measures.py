@@ -1,6 +1,6 @@
-"""What a run's summary says of the metrics of its task, so that nobody who reads its record needs the task's code.
+"""Metrics of a run's task as its summary describes them, so that its record can be read without the task's code.
 
-A stranger may have written the summary: what is no such thing counts as not said.
+The summary may be untrusted: entries of another form count as missing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MAX_UNIT_CHARACTERS = 40
 
 
 def better(summary: Summary, name: str) -> Literal["min", "max"] | None:
-    """Whether less or more of a metric is better; None where the summary does not say."""
+    """Return the better direction of a metric; None if the summary does not have it."""
     found = said(summary, name).get("better")
     if found in ("min", "max"):
         return found
@@ -23,7 +23,7 @@ def better(summary: Summary, name: str) -> Literal["min", "max"] | None:
 
 
 def unit(summary: Summary, name: str) -> str:
-    """What stands behind a number of the metric."""
+    """Return the unit of the metric, which follows its numbers."""
     words = said(summary, name).get("unit")
     if not isinstance(words, str) or not words:
         words = name.replace("_", " ")
@@ -31,30 +31,30 @@ def unit(summary: Summary, name: str) -> str:
 
 
 def tokenizer_free(summary: Summary, name: str) -> bool:
-    """Whether runs of different tokenizers may be held against each other in the metric."""
+    """Return True if the metric is comparable between runs with different tokenizers."""
     return said(summary, name).get("tokenizer_free") is True
 
 
 def of_answers(summary: Summary, name: str) -> bool | None:
-    """Whether the metric counts whole answers against labels or references; None where an older version wrote it."""
+    """Return True if the metric counts whole answers against labels or references; None if the summary lacks this."""
     found = said(summary, name).get("of_answers")
     return found if isinstance(found, bool) else None
 
 
 def compared_by(summary: Summary) -> str:
-    """The metric in which runs of the task are held against each other."""
+    """Return the metric by which runs of the task are compared."""
     if summary.compared_by is None:  # every task has a loss
         return "loss"
     return summary.compared_by
 
 
 def units(summary: Summary) -> dict[str, str]:
-    """The unit of every metric that the summary speaks of."""
+    """Return the unit of every metric in the summary."""
     return {name: unit(summary, name) for name in summary.measures or ()}
 
 
 def said(summary: Summary, name: str) -> Mapping[str, Any]:
-    """All that is said of a metric; empty where nothing is."""
+    """Return the summary's description of a metric; empty if there is none."""
     found = (summary.measures or {}).get(name)
     if isinstance(found, Mapping):
         return found

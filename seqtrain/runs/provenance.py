@@ -1,4 +1,4 @@
-"""What a run was made of: versions and machine, and how secrets are kept out of its records."""
+"""Provenance of a run: versions and machine; secrets are kept out of its records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seqtrain.runs.git_commit import commit
 
 
 def environment() -> dict[str, Any]:
-    """Where the run happens: versions, platform, processor, cores, and the commit of a git checkout."""
+    """Return the environment of the run: versions, platform, processor, cores, and the commit of a git checkout."""
     packages = ("torch", "pytorch-lightning", "hydra-core", "datasets", "tokenizers", "wandb", "numpy", "seqtrain")
     versions = {"python": platform.python_version()}
     for package in packages:
@@ -36,10 +36,10 @@ HIDDEN = "***"
 
 
 def mask_secrets(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of plain values without the secrets of loggers; whatever starts a run again stays as it is.
+    """Return a copy of plain values without the secrets of loggers. Values needed to start a run again are kept.
 
     Fields called api_key, token or password become `***`, and `user:password@` of an address is left out. References
-    such as `${oc.env:NAME}` stay: give it the unresolved config.
+    such as `${oc.env:NAME}` are kept: pass the unresolved config.
     """
     return {**config, "logger": _masked(config["logger"])} if "logger" in config else config
 
@@ -56,7 +56,7 @@ def _masked_word(word: str) -> str:
 
 
 def _masked(value: Any, key: str = "") -> Any:
-    if not value or (isinstance(value, str) and "${" in value):  # a reference tells where the secret is
+    if not value or (isinstance(value, str) and "${" in value):  # a reference only names the place of the secret
         return value
     if key in SECRETS:
         return HIDDEN
@@ -68,7 +68,7 @@ def _masked(value: Any, key: str = "") -> Any:
 
 
 def _cores() -> int | None:
-    """Those that this process may use; elsewhere than on Linux nobody says, and all of them are counted."""
+    """Return the number of cores that this process may use; outside Linux, of all cores."""
     if platform.system() == "Linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count()

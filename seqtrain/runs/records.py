@@ -1,4 +1,4 @@
-"""One line of metrics.jsonl, or one value of summary.json, as it is read."""
+"""Reading of one line of metrics.jsonl, or of one value of summary.json."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ OF_THE_CLOCK = ("time", "seconds", "tokens_per_second")
 
 
 def of_the_machine(name: str) -> bool:
-    """Whether an entry of a record tells of clock and machine: two runs that are equal may differ in it."""
+    """Return True if an entry of a record depends on clock or machine: equal runs may differ in it."""
     return name in OF_THE_CLOCK or name.startswith("system/")
 
 
 def ends_line(path: Path) -> bool:
-    """Whether the last line of a file is whole."""
+    """Return True if the last line of a file is complete."""
     with open_checked(path) as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"
 
 
 def parsed(line: bytes) -> dict[str, Any] | None:
-    """The JSON object in `line`; None when it is torn or empty, or no Unicode."""
-    if not line.startswith(b"{"):  # gigabytes of zeros are a few bytes on a disk; JSON takes its time over them
+    """Return the JSON object in `line`; None if it is torn, empty, or not Unicode."""
+    if not line.startswith(b"{"):  # gigabytes of zeros take a few bytes on a disk; JSON parses them slowly
         return None
     try:
         record = loads_unicode(line)
@@ -37,14 +37,14 @@ def parsed(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(record, dict):
         return None
-    # Others compare these two with steps of their own.
+    # Callers compare these two with ints.
     if not isinstance(record.get("step", 0), int) or not isinstance(record.get(RESUMED, 0), int):
         return None
     return numbers(record)
 
 
 def numbers(value: Any) -> Any:
-    """`value` with the texts nan, inf and -inf turned back into numbers."""
+    """Return `value` with the texts nan, inf and -inf converted to numbers."""
     if isinstance(value, dict):
         return {key: numbers(below) for key, below in value.items()}
     if isinstance(value, str) and value in NOT_FINITE:

@@ -1,4 +1,4 @@
-"""The proof that a run resumes to the bit: an uninterrupted twin beside one that is killed at random moments."""
+"""Proof that a run resumes bit for bit: an uninterrupted twin against a run killed at random moments."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from seqtrain.runs.checkpoint import BEST, load
 from seqtrain.runs.directory import Run
 from seqtrain.runs.records import of_the_machine
 
-PATIENCE = 600.0  # seconds that a command may take to get on
+PATIENCE = 600.0  # seconds to wait for a command
 
 # Starts `seqtrain ARGS` in the folder `cwd`.
 Start = Callable[..., Child]
 
 
 def difference(one: Path, other: Path) -> str | None:
-    """Where two finished runs first differ in a single bit, or None.
+    """Return the first place where two finished runs differ in a bit, or None.
 
-    Compares weights, optimizer, callbacks, carried state, every record, and the result; only the clock is left out.
+    It compares weights, optimizer, callbacks, carried state, every record, and the result; only the clock is left out.
     """
     names = ("status", "metrics", "best", "tokens", "steps")
     results = [{name: getattr(Run(run).summary, name) for name in names} for run in (one, other)]
@@ -36,12 +36,12 @@ def difference(one: Path, other: Path) -> str | None:
 
 
 def records(run: Path) -> list[dict[str, Any]]:
-    """The records of a run without what the clock says."""
+    """Return the records of a run without entries that depend on the clock."""
     return [{key: value for key, value in record.items() if not of_the_machine(key)} for record in Run(run).metrics()]
 
 
 def final_state(run: Path) -> dict[str, Any]:
-    """What the newest checkpoint holds of the training, without the clock, and the weights of the best one."""
+    """Return the training state in the newest checkpoint, without the clock, and the weights of the best one."""
     folder = run / "checkpoints"
     newest = load(max(folder.glob("step-*.ckpt")))
     newest["callbacks"]["Recorder"].pop("seconds")
@@ -52,7 +52,7 @@ def final_state(run: Path) -> dict[str, Any]:
 
 
 def differing(one: Any, other: Any, place: str = "") -> str | None:
-    """Where two trees of containers, tensors and values first differ in a single bit, or None."""
+    """Return the first place where two trees of containers, tensors and values differ in a bit, or None."""
     import torch
 
     if type(one) is not type(other):
@@ -81,18 +81,27 @@ def differing(one: Any, other: Any, place: str = "") -> str | None:
 
 
 def newest_step(run: Path) -> int:
-    """The step of the newest record of a run that is being written; -1 where there is none."""
+    """Return the step of the newest record of a run that is being written; -1 if there is none."""
     return max((record["step"] for record in Run(run).metrics()), default=-1)
 
 
 def killed_and_resumed(
     start: Start, args: Sequence[str], folder: Path, *, kills: int, seed: int, trusted: Sequence[str] = ()
 ) -> list[int]:
-    """Trains in folder/killed, killed with SIGKILL at random moments and resumed to the end; the step of each kill.
+    """Train in folder/killed, kill it with SIGKILL at random moments, and resume it to the end; return the steps.
 
-    `args`: of `seqtrain train`; `trusted`: those of them that a resume takes too. The moments lie at random steps and a
-    random time after them, some before the first.
-    RunFailed where the run ends otherwise than done.
+    Each kill comes at a random step and a random time after it; some come before the first step.
+
+    Args:
+        start: Starts a command.
+        args: Arguments of `seqtrain train`.
+        folder: Folder of the run.
+        kills: Number of kills.
+        seed: Seed of their moments.
+        trusted: The arguments that a resume takes too.
+
+    Raises:
+        RunFailed: The run does not finish.
     """
     chance, run, hits = random.Random(seed), folder / "killed", []
     child = start("train", *args, f"run_dir={run}", cwd=folder)
@@ -101,7 +110,7 @@ def killed_and_resumed(
     for step in sorted(chance.randrange(-1, steps) for _ in range(kills)):
         began = time.monotonic()
         if not _wait(lambda step=step: newest_step(run) >= step, child):
-            break  # it was faster than its killer
+            break  # it ended before the kill
         time.sleep(chance.random() * min(0.05, (time.monotonic() - began) / 4 + 0.005))
         child.kill()
         if child.wait(PATIENCE) != -9:
@@ -114,14 +123,14 @@ def killed_and_resumed(
 
 
 def trained(start: Start, args: Sequence[str], folder: Path) -> Path:
-    """The uninterrupted twin, in folder/twin."""
+    """Train the uninterrupted twin in folder/twin; return its path."""
     run = folder / "twin"
     _finish(start("train", *args, f"run_dir={run}", cwd=folder), run)
     return run
 
 
 def _wait(reached: Callable[[], bool], child: Child) -> bool:
-    """Whether it was reached before the command ended."""
+    """Wait until `reached` returns True; return False if the command ended before."""
     limit = time.monotonic() + PATIENCE
     while not reached():
         if child.poll() is not None:

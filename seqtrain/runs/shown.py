@@ -1,4 +1,4 @@
-"""What a validation shows beside its numbers, kept in the run: samples as text and by columns, and confusion counts."""
+"""Samples and confusion counts of validations, kept in the run: samples as text and by columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from seqtrain.runs.records import LONGEST
 if TYPE_CHECKING:
     from seqtrain.data.values.fan import Fan
 
-MAX_CELLS = 1 << 16  # of a table that a stranger may have made
+MAX_CELLS = 1 << 16  # of a table, which may be untrusted
 Cell = str | float | bool
 
 
@@ -33,7 +33,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Confusion:
-    """How many examples of each label (a row) were taken for each label (a column)."""
+    """Confusion counts: examples of each true label (row) by predicted label (column)."""
 
     labels: tuple[str, ...]
     counts: tuple[tuple[int, ...], ...]
@@ -41,21 +41,29 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Samples:
-    """What the model wrote or answered."""
+    """Samples of a validation: what the model wrote or answered."""
 
     text: str
     table: Table | None  # None in a run that kept none
-    fans: tuple[Fan | None, ...] = ()  # of each row its picture; nothing where no row has one
+    fans: tuple[Fan | None, ...] = ()  # the picture of each row; empty if no row has one
 
 
 def write_samples(
     run: Run, step: int, text: str, columns: Sequence[Mapping[str, Cell]], fans: Sequence[Fan | None] = ()
 ) -> Samples:
-    """Keeps the samples of a validation: as text, of each sample its columns, and its picture; gives them."""
-    from seqtrain.runs.fans import to_list  # imports numpy, which commands that only show their help do without
+    """Write the samples of a validation and return them: text, columns, and the numbers of forecast plots.
+
+    Args:
+        run: Run directory.
+        step: Step of the validation.
+        text: All samples as text.
+        columns: Values of each sample, by column.
+        fans: Forecast plot of each sample, or None.
+    """
+    from seqtrain.runs.fans import to_list  # imports numpy, which commands that only show help do not need
 
     names = tuple(dict.fromkeys(name for row in columns for name in row))
-    # Samples of one task may have unlike columns: what one of them does not say is empty.
+    # Samples of one task may have different columns: missing values are empty.
     rows = tuple(tuple(row.get(name, "") for name in names) for row in columns)
     write_text(run.samples / f"step-{step:08d}.txt", text)
     content: dict[str, Any] = {"columns": names, "rows": rows}
@@ -67,10 +75,10 @@ def write_samples(
 
 
 def read_samples(run: Run, step: int) -> Samples | None:
-    """The samples of a validation; None where there are none.
+    """Read the samples of a validation; return None if there are none.
 
     Raises:
-        UserError: what is there is no such thing.
+        UserError: The files are not in the form that a run writes.
     """
     path = run.samples / f"step-{step:08d}.txt"
     if not exists(path):
@@ -85,16 +93,16 @@ def read_samples(run: Run, step: int) -> Samples | None:
 
 
 def write_confusion(run: Run, step: int, confusion: Confusion) -> None:
-    """Keeps the confusion counts of a validation."""
+    """Write the confusion counts of a validation."""
     content = {"labels": confusion.labels, "counts": confusion.counts}
     write_text(run.plots / f"confusion-{step:08d}.json", plain_json(content))
 
 
 def read_confusion(run: Run, step: int) -> Confusion | None:
-    """The confusion counts of a validation; None where there are none.
+    """Read the confusion counts of a validation; return None if there are none.
 
     Raises:
-        UserError: what is there is no such thing.
+        UserError: The file is not in the form that a run writes.
     """
     path = run.plots / f"confusion-{step:08d}.json"
     if not exists(path):
@@ -111,12 +119,12 @@ def read_confusion(run: Run, step: int) -> Confusion | None:
 
 
 def steps_with_confusion(run: Run) -> set[int]:
-    """The steps whose confusion counts were kept."""
+    """Return the steps whose confusion counts were kept."""
     return _steps(run.path / "plots", "confusion-", ".json")
 
 
 def steps_with_samples(run: Run) -> set[int]:
-    """The steps whose samples were kept."""
+    """Return the steps whose samples were kept."""
     return _steps(run.path / "samples", "step-", ".txt")
 
 
@@ -130,7 +138,7 @@ def _steps(folder: Path, before: str, after: str) -> set[int]:
 
 
 def _fans(path: Path, content: Any) -> tuple[Fan | None, ...]:
-    """The pictures of samples; none in a run that kept none."""
+    """Return the forecast plots of samples; empty in a run that kept none."""
     if "fans" not in content:
         return ()
     from seqtrain.runs.fans import as_list
@@ -139,7 +147,7 @@ def _fans(path: Path, content: Any) -> tuple[Fan | None, ...]:
         found = as_list(content["fans"])
     except ValueError:
         raise _damaged(path) from None
-    # By their place pictures belong to rows: one too many would stand beside the wrong numbers.
+    # Pictures belong to rows by their position: with one too many, they would be shown beside the wrong numbers.
     if len(found) != len(content["rows"]):
         raise _damaged(path)
     return found
@@ -156,7 +164,7 @@ def _table(path: Path, content: Any) -> Table:
 
 
 def _is_cell(value: Any) -> bool:
-    # A mapping would be taken by W&B for a file, or a picture, to be fetched from wherever it says.
+    # W&B would read a mapping as a file or a picture, and fetch it from the place it names.
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, str | int | bool)

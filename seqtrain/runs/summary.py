@@ -1,4 +1,4 @@
-"""What summary.json says of a run: one field for each of its entries, read from it and written to it here alone."""
+"""summary.json of a run: one field for each of its entries; read and written only here."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from seqtrain.runs.records import numbers
 
 @dataclass
 class Summary:
-    """What is known of a run; a field that nothing is known of has its default, and has no entry in the file.
+    """Facts about a run. A field that is not known has its default, and no entry in the file.
 
-    Change it by `update` and `remove`: they also keep the order of the entries, which is that in which they became
-    known, so that a run that goes on writes the same file as before but for what has changed.
-    Fields that hold a mapping promise no more than that: a stranger may have written the file, and what stands in the
-    mapping is for its reader to check.
+    Change it by `update` and `remove`. They keep the order of the entries, which is that in which they became known: a
+    run that continues writes the same file as before, except for the changes.
+
+    Fields that hold a mapping guarantee only its type. The file may be untrusted: readers check the contents.
     """
 
-    # How the newest attempt stands, and what began the run.
+    # Status of the newest attempt, and the command that began the run.
     status: str | None = None  # running, finished, interrupted, failed, pruned or refused
     reason: str | None = None  # why it failed, was pruned or refused
-    after_pruning: bool = False  # it was pruned, and a person has resumed it to train it to its end
+    after_pruning: bool = False  # it was pruned, and the user has resumed it to train to the end
     command: list[str] = field(default_factory=list)  # that began it, secrets masked
     trust: list[str] = field(default_factory=list)  # packages that --trust named
 
-    # Where it ran.
+    # Environment.
     versions: dict[str, Any] = field(default_factory=dict)  # of packages, by name
     platform: str | None = None
     cpu: str | None = None
@@ -39,18 +39,18 @@ class Summary:
     commit: str | None = None  # of the checkout that it ran in; null in the file where there was none
     world_size: int | None = None  # processes
 
-    # What the task says of itself, so that the record can be read without the task's code.
+    # Description of the task, so that the record can be read without the task's code.
     task: str | None = None  # its class
-    monitor: list[str] = field(default_factory=list)  # the metric that the best checkpoint goes by, and min or max
+    monitor: list[str] = field(default_factory=list)  # the metric that selects the best checkpoint, and min or max
     compared_by: str | None = None  # the metric that runs are compared by
     measures: dict[str, Any] | None = None  # metric -> its unit, direction and label
     trained_by: list[str] | None = None  # options of the task that matter in training alone
-    answered_by: list[str] | None = None  # options that change how an answer is searched for, not what is right
+    answered_by: list[str] | None = None  # options that change the search for an answer, not the targets
     signatures: dict[str, Any] | None = None  # metric -> how exactly it is computed, such as sacreBLEU's signature
     baseline_words: dict[str, Any] = field(default_factory=dict)  # baseline -> its name and what it knows
     example_text: str | None = None  # words of a command line that have it predict something
 
-    # What makes it this run and no other.
+    # Identity of the run.
     identity: str | None = None  # hash of the config that decides numbers, until a checkpoint holds the config itself
     hashes: dict[str, Any] = field(default_factory=dict)  # of splits, tokenizers and labels
     parent: str | None = None  # hash of the run that init_from named
@@ -60,18 +60,18 @@ class Summary:
     diff: dict[str, Any] | None = None  # of the working tree: its `hash`, `bytes`, and what was kept of it
     data: dict[str, Any] = field(default_factory=dict)  # what the source says of itself
     sizes: dict[str, Any] = field(default_factory=dict)  # split -> its `documents` and the `bytes` of their text
-    leaks: dict[str, Any] = field(default_factory=dict)  # split -> `train` or `init_from` -> what of it stands there
+    leaks: dict[str, Any] = field(default_factory=dict)  # split -> `train` or `init_from` -> the part found there
 
-    # What it costs and how it is evaluated, known before the first step.
+    # Cost and method of evaluation, known before the first step.
     parameters: dict[str, Any] = field(default_factory=dict)  # part -> trainable numbers, with their `total`
     padding: float | None = None  # of all positions, the fraction without a target
-    max_steps: int | None = None  # unknown where the clock decides
+    max_steps: int | None = None  # unknown if the time limit decides
     flops_per_token: float | None = None  # of training: forward and backward
     context: dict[str, Any] | None = None  # what the numbers of an evaluation depend on beside weights and text
-    budget: dict[str, Any] = field(default_factory=dict)  # kind -> asked, reached, and how far apart
+    budget: dict[str, Any] = field(default_factory=dict)  # kind -> value asked, value reached, relative distance
     from_data: dict[str, Any] = field(default_factory=dict)  # option that was auto -> what followed from the data
 
-    # What came of it.
+    # Results.
     metrics: dict[str, Any] = field(default_factory=dict)  # split -> metric -> value with the last weights
     best: dict[str, Any] = field(default_factory=dict)  # `step` of the best checkpoint, and split -> metric -> value
     baselines: dict[str, Any] = field(default_factory=dict)  # split -> baseline -> metric -> value
@@ -86,15 +86,15 @@ class Summary:
     tokens_per_second: float | None = None  # the median of the records
     unknown: dict[str, Any] | None = None  # split -> its tokens that are <unk>
 
-    other: dict[str, Any] = field(default_factory=dict)  # entries that are none of these: of another version or task
+    other: dict[str, Any] = field(default_factory=dict)  # all other entries, of another version or task
     order: list[str] = field(default_factory=list)  # names of all entries that are known
 
     @classmethod
     def read(cls, path: Path) -> Summary:
-        """From summary.json.
+        """Read summary.json.
 
         Raises:
-            UserError: it is damaged, or an entry of RELIED_ON has another type.
+            UserError: The file is damaged, or an entry of RELIED_ON has another type.
         """
         content = read_json(path)
         if not isinstance(content, dict):
@@ -106,10 +106,10 @@ class Summary:
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> Summary:
-        """From plain values, whoever wrote them: an entry whose type is not that of its field counts as absent."""
+        """Return a summary from plain, possibly untrusted values. An entry of the wrong type counts as absent."""
         summary = cls()
         for name, value in content.items():
-            # A text that says `nan` stands for the number, but in a field of texts it is what it is.
+            # The text `nan` stands for the number, except in a field of texts.
             if str not in TYPES.get(name, ()):
                 value = numbers(value)
             if name not in TYPES or type(value) in TYPES[name]:
@@ -117,20 +117,20 @@ class Summary:
         return summary
 
     def to_plain(self) -> dict[str, Any]:
-        """All entries that are known, by name, in the order of the file."""
+        """Return all known entries by name, in the order of the file."""
         return {name: getattr(self, name) if name in TYPES else self.other[name] for name in self.order}
 
     def write(self, path: Path) -> None:
-        """Writes summary.json, whole or not at all."""
+        """Write summary.json atomically."""
         write_text(path, plain_json(self.to_plain(), indent=2) + "\n")
 
     def update(self, **entries: Any) -> None:
-        """Sets entries: one that is known keeps its place, others follow; what is no field goes to `other`."""
+        """Set entries. A known entry keeps its place, others follow; an entry without a field goes to `other`."""
         for name, value in entries.items():
             self._set(name, value)
 
     def _set(self, name: str, value: Any) -> None:
-        # Not by keyword: a stranger's file may name an entry `self`.
+        # Not by keyword: an untrusted file may name an entry `self`.
         if name in TYPES:
             setattr(self, name, value)
         else:
@@ -139,14 +139,14 @@ class Summary:
             self.order.append(name)
 
     def remove(self, name: str) -> None:
-        """Forgets the value of a field; nothing happens where it is not known."""
+        """Remove the value of a field, if it is known."""
         if name in self.order:
             self.order.remove(name)
             setattr(self, name, getattr(Summary(), name))
 
 
 def _json_types(hint: Any) -> tuple[type, ...]:
-    """The types of JSON values that a field with this type hint takes, its own first."""
+    """Return the types of JSON values that a field with this type hint takes, its own first."""
     if isinstance(hint, UnionType):
         return tuple(kind for each in get_args(hint) for kind in _json_types(each))
     kind = get_origin(hint) or hint
@@ -156,5 +156,5 @@ def _json_types(hint: Any) -> tuple[type, ...]:
 # The types that each entry may have in JSON.
 TYPES = {name: _json_types(hint) for name, hint in get_type_hints(Summary).items() if name not in ("other", "order")}
 
-# Entries by which it is decided what happens to a run: of another type they are refused, not left out.
+# Entries that decide the handling of a run: one of the wrong type is refused, not left out.
 RELIED_ON = ("status", "steps", "max_steps", "hashes", "metrics", "parent", "identity")

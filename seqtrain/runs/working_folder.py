@@ -1,4 +1,4 @@
-"""Keeps code and settings that lie in the working folder from being taken: a stranger may have made it."""
+"""Protection against code and settings in the working folder, which may be untrusted."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ SETTINGS = "matplotlibrc"
 
 
 def distrust() -> None:
-    """From here on no Python that this process starts imports from the working folder, and matplotlib reads none of it.
+    """Stop Python processes started here from importing from the working folder; hide its matplotlib settings.
 
-    A child would import `json` from there before the standard library's; what is on PYTHONPATH stays.
+    Without this, a child would import `json` from there before the standard library's. PYTHONPATH still applies.
     """
     os.environ["PYTHONSAFEPATH"] = "1"
     shield_matplotlib()
 
 
 def shield_matplotlib() -> None:
-    """Has matplotlib, when it is imported, read the user's settings but not those of the working folder.
+    """Make matplotlib, when it is imported, read the user's settings but not those of the working folder.
 
-    They would name programs (text.usetex runs LaTeX) and modules (backend), and nothing tells it to leave them out.
+    They would name programs (text.usetex runs LaTeX) and modules (backend), and no option excludes them.
     """
     if "matplotlib" not in sys.modules and not any(isinstance(finder, _Matplotlib) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Matplotlib())
 
 
 class _Matplotlib(MetaPathFinder):
-    """Finds matplotlib where it is, and hides the settings of the working folder while it is imported."""
+    """Finder that locates matplotlib as usual and hides the settings of the working folder while it is imported."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -54,9 +54,9 @@ class _Matplotlib(MetaPathFinder):
 
 @contextlib.contextmanager
 def _hidden_settings() -> Iterator[None]:
-    """Within it `os.path.exists` knows of no settings in the working folder, which matplotlib asks for by their name.
+    """Hide settings in the working folder from `os.path.exists`, by which matplotlib asks for their name.
 
-    The working folder itself is the same for all threads, which may be writing by relative paths right now.
+    The working folder itself is not changed: it is the same for all threads, which may be writing by relative paths.
     """
     exists = os.path.exists
     if os.path.lexists(SETTINGS) and rank_info().first:

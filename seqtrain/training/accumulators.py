@@ -1,4 +1,4 @@
-"""Sums and counts of what a task measures, running over steps and joined over processes."""
+"""Sums and counts of a task's measurements, accumulated over steps and joined over processes."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ Terms = dict[str, tuple[Tensor | float, int]]
 
 
 class Accumulators:
-    """Running sums and counts of named terms, in float64; on a GPU, and where they are tables, they stay tensors."""
+    """Running sums and counts of named terms, in float64. On a GPU, and for tables, they stay tensors."""
 
     def __init__(self) -> None:
         self.terms: Terms = {}
 
     def add(self, terms: LossTerms) -> None:
-        """Adds the terms of one batch."""
+        """Add the terms of one batch."""
         for name, (total, count) in terms.items():
             if total.dim() == 0 and total.device.type == "cpu":
                 self.add_term(name, total.item(), count)
             else:
-                # As a tensor: to read a number off a GPU would make every step wait for it.
+                # As a tensor: reading a number from a GPU would make every step wait.
                 self.add_term(name, total.detach().double(), count)
 
     def add_term(self, name: str, total: Tensor | float, count: int) -> None:
-        """Adds a sum over `count` targets."""
+        """Add a sum over `count` targets."""
         # Python's numbers are float64 too: in float32 a sum over an epoch would lose its last digits.
         total_before, count_before = self.terms.get(name, (0.0, 0))
         self.terms[name] = total_before + total, count_before + count
 
     def finite(self) -> bool:
-        """Whether all sums are numbers still, as far as that can be told without waiting for a GPU."""
+        """Return True if all sums are finite. Sums kept as tensors are not checked: that would wait for a GPU."""
         return all(math.isfinite(total) for total, _ in self.terms.values() if isinstance(total, float))
 
     def read(self) -> Reduced:
-        """Sum and count of each term, as numbers, or as nested lists of them."""
+        """Return sum and count of each term, as numbers or as nested lists of numbers."""
         reduced: Reduced = {}
         for name, (total, count) in self.terms.items():
             if isinstance(total, Tensor):
@@ -52,8 +52,8 @@ class Accumulators:
 
 
 def on_cpu(terms: Terms) -> Terms:
-    """The same sums and counts, as they can be sent to other processes."""
-    moved = dict(terms)  # a copy: the learner goes on adding on its own device
+    """Return the same sums and counts on the CPU, so that they can be sent to other processes."""
+    moved = dict(terms)  # a copy: the learner continues to add on its own device
     for name, (total, count) in terms.items():
         if isinstance(total, Tensor):
             moved[name] = total.cpu(), count
@@ -61,7 +61,7 @@ def on_cpu(terms: Terms) -> Terms:
 
 
 def merged(terms_by_rank: Sequence[Terms]) -> Accumulators:
-    """The sums and counts of all processes, added by rank: in another order they would have other bits."""
+    """Return the sums and counts of all processes, added in the order of ranks: another order would change bits."""
     accumulators = Accumulators()
     for terms in terms_by_rank:
         for name, (total, count) in terms.items():

@@ -1,4 +1,4 @@
-"""Fair ladders: `budget=params:1e6 | flops:1e14 | seconds:120` solves for what makes different models cost the same."""
+"""Equal budgets for different models: `budget=params:1e6 | flops:1e14 | seconds:120` sets width and steps to match."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from seqtrain.config.ranges import MAX_STEPS, MAX_WIDTH
 from seqtrain.errors import UserError
 from seqtrain.training.meta import on_meta
 
-if TYPE_CHECKING:  # the first two functions are asked before anything heavy is imported
+if TYPE_CHECKING:  # the first two functions are called before anything heavy is imported
     from omegaconf import DictConfig
 
     from seqtrain.tasks.base import Say
     from seqtrain.training.splits import Data
 
-TOLERANCE = 0.01  # of what was asked
-INNER = "dim_feedforward"  # of a Transformer: free where attention's heads leave too few widths to choose from
+TOLERANCE = 0.01  # relative to the request
+INNER = "dim_feedforward"  # of a Transformer: solved for if the heads of attention allow too few widths
 SOLVED = {
     "params": ("model.dim",),
     "flops": ("trainer.max_steps", "trainer.max_epochs"),
@@ -33,7 +33,7 @@ SOLVED = {
 
 
 class TooCoarse(UserError):
-    """No choice comes near enough to what was asked: `reason` says why, without the option that asked for it."""
+    """The nearest choice is too far from the requested budget. `reason` says why, without naming the option."""
 
     def __init__(self, asked: str, reason: str, remedy: str) -> None:
         super().__init__(f"{asked}: {reason}; {remedy}")
@@ -41,7 +41,7 @@ class TooCoarse(UserError):
 
 
 def check_free(config: DictConfig, overrides: Sequence[str]) -> None:
-    """UserError for options on the command line that the budget decides, or where there is nothing to solve for."""
+    """Raise UserError for options on the command line that the budget decides, or if there is nothing to solve for."""
     typed = {key_of(text) for text in overrides}
     lines = []
     for kind, number in read_budget(config.budget).items():
@@ -53,9 +53,9 @@ def check_free(config: DictConfig, overrides: Sequence[str]) -> None:
 
 
 def prepare(config: DictConfig) -> None:
-    """Sets what is known before the data is read: the clock, and a width that the model's heads can share.
+    """Set what is known before the data is read: the limit in seconds, and a width that the model's heads can share.
 
-    The width is a stand-in: without it a model could be refused for a width that nobody asked for.
+    The width is provisional. Without it a model could be refused for a width that the user did not choose.
     """
     asked = read_budget(config.budget)
     if "params" in asked and "dim" in config.model:
@@ -69,33 +69,33 @@ def prepare(config: DictConfig) -> None:
 
 
 def solve(config: DictConfig, data: Data, say: Say, *, tolerance: float = TOLERANCE) -> dict[str, float]:
-    """Sets width and steps in the config, and says them; solved again they stay as they are.
+    """Set width and steps in the config and log them. Solving again leaves them unchanged.
 
     Args:
-        config: of a run; its budget says what to solve for.
-        data: what the run reads.
-        say: is told what was found.
-        tolerance: how far from what was asked the nearest choice may be, as a share of it.
+        config: Config of a run; its budget says what to solve for.
+        data: Data that the run reads.
+        say: Called with a line for each result.
+        tolerance: Largest accepted relative distance between the request and the nearest choice.
 
     Returns:
-        What is reached, by the kinds of budget that are solved for.
+        The value reached, by kind of budget.
 
     Raises:
-        TooCoarse: where nothing comes so near.
+        TooCoarse: No choice is near enough.
     """
     asked = read_budget(config.budget)
     reached: dict[str, float] = {}
     if "params" in asked:
         params = reached["params"] = _solve_width(config, data, asked["params"], tolerance)
         say(f"budget: params {asked['params']:g}: {_width_words(config)}, {params:,} parameters")
-    if "flops" in asked:  # after the width, which decides what a token costs
+    if "flops" in asked:  # after the width, which decides the cost of a token
         flops = reached["flops"] = _solve_steps(config, data, asked["flops"], tolerance)
         say(f"budget: flops {asked['flops']:g}: trainer.max_steps={config.trainer.max_steps}, {flops:.4g} FLOPs")
     return reached
 
 
 def met(config: DictConfig, reached: Mapping[str, float | None]) -> dict[str, dict[str, float]]:
-    """For the summary: of each kind of budget what was asked and reached, and how far apart the two are."""
+    """Return the summary entry: value asked, value reached and their relative distance, by kind of budget."""
     entry = {}
     for kind, number in read_budget(config.budget).items():
         value = reached.get(kind)
@@ -110,7 +110,7 @@ def _width_words(config: DictConfig) -> str:
 
 
 def _solve_width(config: DictConfig, data: Data, number: float, tolerance: float) -> int:
-    """Sets the width whose parameters are nearest to `number`, or the inner width too; gives the parameters."""
+    """Set the width, and if needed the inner width, whose parameter count is nearest to `number`; return that count."""
     if "dim" not in config.model:
         raise UserError(f"budget=params:{number:g}: model={config.model._target_} has no option dim to solve for")
     from seqtrain.training.memory import check_memory
@@ -119,7 +119,7 @@ def _solve_width(config: DictConfig, data: Data, number: float, tolerance: float
     size, inner = _sizes(config, data), config.model.get(INNER)
     grain = _grain(size, config.model.dim)
     dim = grain * closest(lambda times: size(grain * times, inner), number, MAX_WIDTH // grain)
-    # Not where the user has set it, nor where the model has none.
+    # Only if the model has this option and the user has not set it.
     if not _near(size(dim, inner), number) and config.model.get(INNER, 0) is None:
         inner = closest(lambda width: size(dim, width), number, 16 * dim)
     if not _near(size(dim, inner), number, tolerance):
@@ -135,14 +135,14 @@ def _solve_width(config: DictConfig, data: Data, number: float, tolerance: float
 
 
 def _sizes(config: DictConfig, data: Data) -> Callable[..., int]:
-    """The parameters of the run by width and inner width, asked on the meta device, where weights take no memory."""
+    """Return a function from width and inner width to parameters; it builds models on the meta device."""
 
     from seqtrain.training.cost import count
     from seqtrain.training.model_and_task import make_pair
 
     other = config.copy()
 
-    @functools.cache  # the search asks some widths again, and building a model takes a while
+    @functools.cache  # the search repeats some widths, and building a model takes a while
     def size(dim: int, inner: int | None = None) -> int:
         other.model.dim = dim
         if INNER in other.model:
@@ -154,7 +154,7 @@ def _sizes(config: DictConfig, data: Data) -> Callable[..., int]:
 
 
 def _grain(size: Callable[..., int], dim: int) -> int:
-    """The smallest width that a model takes which takes `dim`: the others are multiples of it."""
+    """Return the smallest valid width of a model that accepts `dim`; all other valid widths are its multiples."""
     for smaller in range(1, dim):
         with contextlib.suppress(UserError):  # a width that the heads cannot share
             size(smaller)
@@ -163,14 +163,14 @@ def _grain(size: Callable[..., int], dim: int) -> int:
 
 
 def _coarse_words(number: float, sizes: dict[int, int], tolerance: float) -> str:
-    """What to say where none of these widths, with their parameters, is near enough."""
+    """Return the message for a request that none of these widths, with their parameter counts, comes near enough to."""
     nearest = heapq.nsmallest(2, sizes, key=lambda dim: abs(sizes[dim] - number))
     words = " and ".join(f"model.dim={dim} makes {sizes[dim]:,} parameters" for dim in sorted(nearest))
     return f"no width comes within {tolerance * 100:g} %: {words}"
 
 
 def _solve_steps(config: DictConfig, data: Data, number: float, tolerance: float) -> float:
-    """Sets the optimiser steps whose operations are nearest to `number`; gives the operations."""
+    """Set the number of optimiser steps whose FLOPs are nearest to `number`; return those FLOPs."""
     from seqtrain.training.session import cost_of
 
     plan, each = data.plan("train"), cost_of(config, data).flops_per_token
@@ -194,7 +194,7 @@ def _solve_steps(config: DictConfig, data: Data, number: float, tolerance: float
 
 
 def closest(function: Callable[[int], float], number: float, most: int) -> int:
-    """The argument from 1 to `most` for which a function that never falls comes nearest to `number`."""
+    """Return the argument from 1 to `most` at which a non-decreasing function is nearest to `number`."""
     # The first argument that reaches the number, or `most`; the one before it may still come nearer.
     first = 1 + bisect.bisect_left(range(1, most), number, key=function)
     return min((max(first - 1, 1), first), key=lambda argument: abs(function(argument) - number))

@@ -1,4 +1,4 @@
-"""The state that is carried from chunk to chunk, by slices of the lanes, and joined over processes."""
+"""State carried from chunk to chunk, by slices of the lanes, and joined over processes."""
 
 from __future__ import annotations
 
@@ -16,33 +16,39 @@ Slices = dict[tuple[int, int], State]
 
 
 class CarriedState:
-    """The state that one stage carries from chunk to chunk, by slice of the global lanes."""
+    """State that one stage carries from chunk to chunk, by slice of the global lanes."""
 
     def __init__(self) -> None:
-        # Apart for each micro-batch: those of a step are read one by one, and each goes on from its own lanes.
+        # One for each micro-batch: those of a step are read one by one, each from the state of its own lanes.
         self.slices: Slices = {}
 
     def take(self, lanes: slice) -> State | None:
-        """The state of these lanes, or None where nothing is carried yet."""
+        """Return the state of these lanes, or None if none is carried yet."""
         return self.slices.get((lanes.start, lanes.stop))
 
     def put(self, lanes: slice, state: State) -> None:
-        """Keeps the state of these lanes; no gradient reaches back through it."""
+        """Store the state of these lanes, detached from the graph."""
         self.slices[lanes.start, lanes.stop] = detach(state)
 
     def on_cpu(self) -> Slices:
-        """The slices, as they can be sent to other processes."""
+        """Return the slices on the CPU, so that they can be sent to other processes."""
         return {lanes: _moved(state, torch.device("cpu")) for lanes, state in self.slices.items()}
 
     def reset_nonfinite(self) -> None:
-        """Puts the lanes whose state is no number back at nothing read; the others keep theirs."""
+        """Reset lanes whose state is not finite to the initial state; keep the others."""
         for lanes, state in self.slices.items():
             # A lane is reset whole: an LSTM's output may be finite where its cell is not.
             finite = [value.isfinite().unsqueeze(-1).flatten(1).all(1) for value in state.values()]  # each (B,)
             self.slices[lanes] = reset(state, ~torch.stack(finite).all(0))
 
     def spread(self, state: State, slices: list[slice], device: torch.device) -> None:
-        """Takes a state of all lanes apart into the slices of this layout."""
+        """Split a state of all lanes into the slices of this layout.
+
+        Args:
+            state: State of all lanes, by name; lanes are the first dimension.
+            slices: Global lanes of each micro-batch of this process.
+            device: Device that the slices are moved to.
+        """
         self.slices = {}
         if not state:  # of a checkpoint before the first step: nothing is carried yet
             return
@@ -51,7 +57,7 @@ class CarriedState:
 
 
 def read_batch(model: SequenceModel, task: Task, batch: Any, carried: CarriedState | None) -> tuple[LossTerms, State]:
-    """The one way that a batch is read: its loss terms, and the state after it.
+    """Read a batch: return its loss terms and the state after it. All batches are read here.
 
     Args:
         model: reads it, and what its warm-up reads again.
@@ -76,7 +82,7 @@ def read_batch(model: SequenceModel, task: Task, batch: Any, carried: CarriedSta
 
 
 def join_slices(slices_by_rank: Sequence[Slices]) -> State:
-    """The state of all lanes in order, whatever slices of them each process has read."""
+    """Return the state of all lanes in order, whatever slices each process has read."""
     slices = ChainMap(*slices_by_rank)  # no two processes read the same lanes
     states = [slices[lanes] for lanes in sorted(slices)]
     if not states:

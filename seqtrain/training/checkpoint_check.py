@@ -1,7 +1,7 @@
-"""A checkpoint held against the run that is to go on from it, entry by entry, before anything of it is used.
+"""Check a checkpoint, entry by entry, against the run that is to resume from it, before any of it is used.
 
-What is expected is read from a learner, an optimizer and callbacks that were just made from the run's config: names,
-shapes, types, and that every number is one. Fused optimizers would write beyond memory of another shape.
+The expected names, shapes and types come from a learner, an optimizer and callbacks that were just made from the run's
+config; every number must be finite. A fused optimizer would write beyond memory of another shape.
 """
 
 from __future__ import annotations
@@ -31,10 +31,13 @@ LOOPS = ("fit_loop", "validate_loop", "test_loop", "predict_loop")
 
 
 def check(saved: Any, path: Path, learner: Learner, trainer: Trainer, *, max_steps: int, max_read: int) -> None:
-    """UserError, in one line, unless the run of this learner and trainer could have written what a checkpoint holds.
+    """Raise UserError, in one line, unless this run could have written the contents of the checkpoint.
 
     Args:
-        saved: What the file holds, on the CPU.
+        saved: The contents of the file, on the CPU.
+        path: The file, for the message.
+        learner: Learner of the run.
+        trainer: Trainer of the run.
         max_steps: The most steps that the whole training can have.
         max_read: The most tokens that a lane can have read since its state was last reset.
     """
@@ -45,7 +48,7 @@ def check(saved: Any, path: Path, learner: Learner, trainer: Trainer, *, max_ste
                 f"they allow {max_steps} steps, and checkpoint {path} is of {step}"
             )
         _check(saved, learner, trainer, max_read)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:  # values of another kind than ours raise these
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # values of unexpected types raise these
         reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else error
         raise UserError(
             f"checkpoint {path}: this run cannot go on from it: {reason}; put the run's own file back, or move it "
@@ -54,7 +57,7 @@ def check(saved: Any, path: Path, learner: Learner, trainer: Trainer, *, max_ste
 
 
 def check_weights(saved: Any, expected: dict[str, Tensor], place: str = "state_dict") -> None:
-    """Mismatch unless these are weights of the expected names, shapes and types, every number of them finite."""
+    """Raise Mismatch unless weights have the expected names, shapes and types and are finite."""
     alike(saved, expected, place)
     finite(saved, place)
 
@@ -66,7 +69,7 @@ def _check(saved: Any, learner: Learner, trainer: Trainer, max_read: int) -> Non
     _check_loops(saved["loops"], trainer, step, saved["epoch"])
     _check_callbacks(saved["callbacks"], trainer, step, learner.task.monitor)
     _check_entry(saved["seqtrain"], learner, step, max_read)
-    optimizer = learner.configure_optimizers()  # Lightning will ask again: of this one only the structure counts
+    optimizer = learner.configure_optimizers()  # Lightning makes its own: only the structure of this one counts
     schedulers, moving = [], ("lr",)
     if isinstance(optimizer, dict):
         schedulers, moving = [optimizer["lr_scheduler"]["scheduler"].state_dict()], SCHEDULED
@@ -82,8 +85,8 @@ def _check(saved: Any, learner: Learner, trainer: Trainer, max_read: int) -> Non
 
 
 def _check_plateau(saved: Any, learner: Learner) -> None:
-    """The state of a schedule that waits for the validation loss, where the run has one."""
-    # As lists of none or one: `alike` takes anything where None is expected.
+    """Check the state of a schedule that waits for the validation loss, if the run has one."""
+    # As lists of zero or one entry: `alike` accepts anything where None is expected.
     one_or_none = [] if saved is None else [saved]
     expected = [] if learner.plateau is None else [learner.plateau.state_dict()]
     alike(one_or_none, expected, "seqtrain: plateau")
@@ -93,7 +96,7 @@ def _check_plateau(saved: Any, learner: Learner) -> None:
 
 
 def _check_loops(saved: dict[str, Any], trainer: Trainer, step: int, epoch: int) -> None:
-    """The counters of Lightning's loops: what it reads next, and when it ends, follows from them."""
+    """Check the counters of Lightning's loops, which decide what it reads next and when it ends."""
     expected = {name: getattr(trainer, name).state_dict() for name in LOOPS}
     alike(saved, expected, "loops")
     _check_counts(saved, "loops")
@@ -111,7 +114,7 @@ def _check_loops(saved: dict[str, Any], trainer: Trainer, step: int, epoch: int)
     for span in ("total", "current"):
         for name in ("ready", "started", "processed"):
             refuse_unless(batches[span][name], [micro], f"{span} batches {name}")
-        # What is saved after a step is saved before Lightning counts its last batch as completed.
+        # After a step, the checkpoint is saved before Lightning counts its last batch as completed.
         refuse_unless(batches[span]["completed"], [micro - 1, micro], f"{span} batches completed")
     for span in ("total", "current"):
         refuse_unless(steps[span]["completed"], [step], f"{span} steps")
@@ -120,7 +123,7 @@ def _check_loops(saved: dict[str, Any], trainer: Trainer, step: int, epoch: int)
 
 
 def _check_counts(saved: Any, place: str) -> None:
-    """Every number at any depth counts something: none is negative, or more than a float can tell apart."""
+    """Check that every number at any depth is a count: not negative, and exact as a float."""
     for key, below in saved.items():
         if isinstance(below, dict):
             _check_counts(below, f"{place}: {key}")
@@ -129,7 +132,7 @@ def _check_counts(saved: Any, place: str) -> None:
 
 
 def _check_callbacks(saved: dict[str, Any], trainer: Trainer, step: int, monitor: str) -> None:
-    """What each callback keeps; of a user's own only that it is there, since what it keeps may grow."""
+    """Check the state of each callback. For a user's own callback only its presence is checked: its state may grow."""
     callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
     may_stop = any(map(_may_stop, callbacks))
     for callback in callbacks:
@@ -148,7 +151,7 @@ def _check_callbacks(saved: dict[str, Any], trainer: Trainer, step: int, monitor
 
 
 def _check_callback_numbers(state: dict[str, Any], expected: dict[str, Any], place: str) -> None:
-    """The patience that is configured, and clocks and counters that lie in their ranges."""
+    """Check that patience is as configured, and that clocks and counters are in range."""
     if "patience" in expected and state["patience"] != expected["patience"]:
         raise Mismatch(f"{place}: patience is {state['patience']}, and this run has {expected['patience']}")
     # -1: before the first validation.
@@ -158,7 +161,7 @@ def _check_callback_numbers(state: dict[str, Any], expected: dict[str, Any], pla
 
 
 def _check_ranked(saved: Any, step: int, names: set[str], place: str) -> None:
-    """Validations: each of a step that is past, with metrics that are numbers, or nan, those named among them."""
+    """Check the ranked validations: each has a step in the past and numbers or nan as metrics, `names` among them."""
     for validation in saved:
         in_range(validation.get("step"), 0, step, f"{place}: step")
         if not names <= validation.keys() or not all(map(_is_number, validation.values())):
@@ -166,12 +169,12 @@ def _check_ranked(saved: Any, step: int, names: set[str], place: str) -> None:
 
 
 def _may_stop(callback: Any) -> bool:
-    """Whether a callback may end a training before its last step: of ours only the clock does."""
+    """Return True if a callback may end a training before its last step. Of seqtrain's own only Deadline does."""
     return not type(callback).__module__.startswith("seqtrain.") or type(callback).__name__ == "Deadline"
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a float, or a whole number that a float can hold."""
+    """Return True if the value is a float, or an int that a float holds exactly."""
     return type(value) is float or (type(value) is int and abs(value) <= 2**53)
 
 
@@ -179,7 +182,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _check_entry(saved: dict[str, Any], learner: Learner, step: int, max_read: int) -> None:
-    """Carried state, sums since the last record, tokens, checksum and updates left out."""
+    """Check carried state, sums since the last record, tokens, checksum and skipped updates."""
     if not isinstance(saved["where"], dict):
         raise Mismatch("seqtrain: where is no mapping")
     lanes = learner.lanes if learner.carry else 0
@@ -194,7 +197,7 @@ def _check_entry(saved: dict[str, Any], learner: Learner, step: int, max_read: i
 
 
 def _check_clipping(saved: Any, step: int) -> None:
-    """Sums of clipping since the last record; a run that began before they were kept has none."""
+    """Check the sums of clipping since the last record. A run that began before they were kept has none."""
     if saved is None:
         return
     updates, clipped, excess = saved
@@ -205,19 +208,19 @@ def _check_clipping(saved: Any, step: int) -> None:
 
 
 def _check_carried(saved: Any, model: SequenceModel, lanes: int, max_read: int) -> None:
-    """The state of all lanes, as the model begins one; its whole numbers count tokens that were read."""
+    """Check the state of all lanes against the model's initial state; its integers count tokens that were read."""
     place = "seqtrain: carried"
     alike(saved, model.initial(lanes) if lanes else {}, place)
     finite(saved, place)
     most = max_read if model.max_length is None else min(max_read, model.max_length)
     for name, value in saved.items():
-        # Models index by these counts: one that was forged would read beyond their tables.
+        # Models index by these counts: a forged one would read beyond their tables.
         if not value.is_floating_point() and bool(((value < 0) | (value > most)).any()):
             raise Mismatch(f"{place}: {name} counts {int(value.min())} to {int(value.max())} tokens, not 0 to {most}")
 
 
 def _check_sums(saved: Any, names: Sequence[str]) -> None:
-    """Of each process the sum and the count of parts of the loss with these names; training keeps no tables."""
+    """Check sum and count of each part of the loss, for each process; training keeps no tables."""
     if not saved:
         raise Mismatch("seqtrain: sums is empty")
     for name, (total, count) in itertools.chain.from_iterable(map(dict.items, saved)):

@@ -1,4 +1,4 @@
-"""How often the gradient was clipped, and by how much: sums over updates, of the norm that clipping computes anyway."""
+"""Frequency and amount of gradient clipping, summed over updates; clipping computes the norm anyway."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Clipping:
         self.excess: Tensor | float = excess
 
     def add(self, norm: Tensor, limit: float | None) -> None:
-        """Adds one update with a gradient of this norm; without a limit nothing is clipped, and nothing counted.
+        """Add one update with a gradient of this norm. Without a limit, nothing is clipped or counted.
 
-        A norm that is no number is no clipping: of fp16's scaler, which leaves that update out.
+        A norm that is not finite does not count as clipped: the scaler of fp16 leaves that update out.
         """
         if not limit:
             return
@@ -35,18 +35,18 @@ class Clipping:
                 self.clipped += 1
                 self.excess += ratio
             return
-        # On a GPU the sums become tensors: to read a number off it would make every step wait.
+        # On a GPU the sums become tensors: reading a number would make every step wait.
         ratios = norm.detach().double() / limit
         over = (ratios > 1) & ratios.isfinite()
         self.clipped = self.clipped + over.double()
         self.excess = self.excess + torch.where(over, ratios, torch.zeros_like(ratios))
 
     def plain(self) -> Plain:
-        """The sums as numbers, for a checkpoint; waits for a GPU."""
+        """Return the sums as numbers, for a checkpoint. Waits for a GPU."""
         return self.updates, float(self.clipped), float(self.excess)
 
     def measures(self) -> dict[str, float]:
-        """What a record says: the share of updates that were clipped, and norm / limit on average over those."""
+        """Return the metrics of a record: the share of clipped updates, and the mean of norm / limit over those."""
         updates, clipped, excess = self.plain()
         if not updates:
             return {}
@@ -57,14 +57,19 @@ class Clipping:
 
     @classmethod
     def from_plain(cls, sums: Any) -> Clipping:
-        """The sums of a checkpoint; none of a run that began before they were kept."""
+        """Return the sums of a checkpoint, or empty ones if its run began before they were kept."""
         return cls() if sums is None else cls(*sums)
 
 
 def of_records(records: Sequence[dict[str, Any]], every: int, steps: int) -> dict[str, float]:
-    """The share of all updates that were clipped, and by how much on average, from the records of a run.
+    """Return the share of all updates that were clipped, and the mean factor, from the records of a run.
 
-    Each record stands for `every` updates, so the last ones of a run whose length is no multiple are not in it.
+    Each record stands for `every` updates. Updates after the last record are not included.
+
+    Args:
+        records: Records of the run.
+        every: Updates between two records.
+        steps: Last step to include.
     """
     clipped, excess, updates = 0.0, 0.0, 0
     for record in records:

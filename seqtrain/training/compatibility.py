@@ -1,4 +1,4 @@
-"""Which data, model, task and cut of time go together, and in words why others do not."""
+"""Combinations of data, model, task and truncation of time that work, and why others do not."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ WANTED = {
 
 OF_STORE = "seqtrain.data.tokenizers.recipes.OfStore"
 LABELS = {"name": "one name", "names": "a name for each word", "number": "a number"}  # by kind, in words
-ANY_SIZE = 2  # tokens: a vocabulary large enough to ask a model and a task what fits
+ANY_SIZE = 2  # tokens: a vocabulary large enough to check what fits
 MORE_OR_LESS = {"max": "more", "min": "less"}  # what is better, in words
 
 
 def check_pair(config: DictConfig) -> None:
-    """UserError unless data, model, task and cut of time fit, with one line for each fault.
+    """Raise UserError unless data, model, task and truncation of time fit, with one line for each fault.
 
-    Model and task are made on the meta device, so nothing is computed and no memory taken; the run makes its own once
-    the data has told it vocabularies and labels.
+    Model and task are made on the meta device, so nothing is computed and no memory taken. The run makes its own once
+    the data has set vocabularies and labels.
     """
     size = config.tokenizer.get("size")
-    # Of tokenizers without that option only the data tells how many tokens they have.
+    # For tokenizers without that option, the data decides how many tokens they have.
     model, task, tbptt = _on_meta(config, size if isinstance(size, int) else ANY_SIZE)
     reason = incompatibility(model, task, tbptt, config.data.max_length)
     if reason is not None:
         fitting = _fitting_models(config, task, tbptt)
-        # None: then it is no matter of the model, and the reason has said what to change.
+        # None: the model is not the cause, and the reason already says what to change.
         if fitting:
             reason = f"{reason}; models that do, as shipped: {_listed(fitting)}"
     reasons = [
@@ -81,7 +81,7 @@ def check_pair(config: DictConfig) -> None:
 
 
 def _on_meta(config: DictConfig, vocab_size: int) -> tuple[SequenceModel, Task, TBPTT]:
-    """Model, task and cut of time, to be asked what fits."""
+    """Return model, task and truncation of time, made on the meta device to check what fits."""
     with on_meta():
         model = make_model(config, vocab_size)
         task = make_task(config, model, vocab_size)
@@ -93,7 +93,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _unreadable(config: DictConfig, task: Task) -> str | None:
-    """Why the task cannot read the data, with the data that it can read, or None."""
+    """Return why the task cannot read the data, with the data that it can read, or None."""
     source = make_source(config)
     if _reads(task, source):
         return None
@@ -119,7 +119,7 @@ def _reads(task: Task | type[Task], source: Source) -> bool:
 
 
 def _data_words(config: DictConfig) -> str:
-    """What the data is called: as in `data=...`, or, of a source of others, its class."""
+    """Return the name of the data: as in `data=...`, or its class if it is not a shipped source."""
     for name in shipped("data"):
         if OmegaConf.select(OmegaConf.load(shipped_file("data", name)), "_target_") == config.data._target_:
             return f"data={name}"
@@ -127,8 +127,8 @@ def _data_words(config: DictConfig) -> str:
 
 
 def _wrong_tokenizer(config: DictConfig, task: Task) -> str | None:
-    """Why the tokenizer has nothing to do with what the task reads, or None."""
-    # Asked of the class: to make one may find another fault, which is told where it counts.
+    """Return why the tokenizer does not fit what the task reads, or None."""
+    # Read from the class: making the tokenizer may raise another fault, which is reported elsewhere.
     if getattr(resolve(config.tokenizer._target_), "reads_text", True) != task.reads_values():
         return None
     if not task.reads_values():
@@ -137,20 +137,20 @@ def _wrong_tokenizer(config: DictConfig, task: Task) -> str | None:
 
 
 def _readable_data(task: Task) -> list[str]:
-    """The shipped data whose rows have what the task reads."""
+    """Return the shipped data sets whose rows have the fields that the task reads."""
     names = []
     for name in shipped("data"):
         composed = compose_data(name)
-        if "_target_" not in composed.data:  # a file that others build on is no data by itself
+        if "_target_" not in composed.data:  # a base file of others, not a data set
             continue
-        with contextlib.suppress(UserError):  # of one that the stand-ins for its options do not make
+        with contextlib.suppress(UserError):  # the placeholders for its options may be refused
             if _reads(task, make_source(composed)):
                 names.append(name)
     return names
 
 
 def _needs_whole(config: DictConfig, task: Task, tbptt: TBPTT) -> str | None:
-    """Why time cannot be cut like this for a task that reads examples, or None."""
+    """Return why time cannot be truncated like this for a task that reads examples, or None."""
     if task.streams:
         return None
     name = task.name()
@@ -169,13 +169,13 @@ def _needs_whole(config: DictConfig, task: Task, tbptt: TBPTT) -> str | None:
 
 
 def _uneven_lanes(config: DictConfig, task: Task) -> str | None:
-    """Why the lanes of a stream cannot be shared out evenly, or None; of examples any number can."""
+    """Return why the lanes of a stream cannot be distributed evenly, or None. Examples can always be distributed."""
     trainer, lanes = config.trainer, config.data.batch_size or DEFAULT_LANES
     devices = trainer.devices
     if devices == "all":  # not resolved yet: that comes after these checks
         devices = torch.cuda.device_count()
     world = max(devices, 1) * trainer.num_nodes
-    # Lanes carry a state each, so every step reads all of them, and every micro-batch the same number.
+    # Each lane carries a state, so every step reads all lanes, and every micro-batch the same number.
     if not task.streams or lanes % (trainer.accumulate * world) == 0:
         return None
     if world == 1:
@@ -191,13 +191,13 @@ def _uneven_lanes(config: DictConfig, task: Task) -> str | None:
 
 
 def incompatibility(model: SequenceModel, task: Task, tbptt: TBPTT, max_length: int) -> str | None:
-    """Why these three do not go together, or None.
+    """Return why model, task and truncation of time do not fit, or None.
 
     Args:
-        model: May be on the meta device.
-        task: It too.
-        tbptt: How time is cut.
-        max_length: The most tokens of an example.
+        model: Model, possibly on the meta device.
+        task: Task, possibly on the meta device.
+        tbptt: Truncation of time.
+        max_length: Largest number of tokens of an example.
     """
     missing_flags = task.requires & ~model.capabilities
     missing = [words for flag, words in WANTED.items() if flag in missing_flags]
@@ -219,7 +219,7 @@ def incompatibility(model: SequenceModel, task: Task, tbptt: TBPTT, max_length: 
 
 
 def _cannot_read_windows(model: SequenceModel, task: Task, tbptt: TBPTT, max_length: int) -> str | None:
-    """Why a model cannot read windows, or examples, that each start from nothing, or None."""
+    """Return why a model cannot read windows or examples that each start from the initial state, or None."""
     if model.max_length is not None and tbptt.k2 > model.max_length:
         option = f"tbptt.k2={tbptt.k2}" if task.streams else f"data.max_length={max_length}"
         return f"{option}: longer than the {model.max_length} positions of model.max_length"
@@ -232,7 +232,7 @@ def _cannot_read_windows(model: SequenceModel, task: Task, tbptt: TBPTT, max_len
 
 
 def _cannot_carry(model: SequenceModel) -> str | None:
-    """Why a model cannot read a stream that goes on from chunk to chunk, or None."""
+    """Return why a model cannot carry its state from chunk to chunk of a stream, or None."""
     if Capability.STATEFUL not in model.capabilities:
         return (
             f"tbptt.carry=true: needs a state that goes on from chunk to chunk, which model={model.name()} "
@@ -247,7 +247,7 @@ def _cannot_carry(model: SequenceModel) -> str | None:
 
 
 def _cannot_read_segments(model: SequenceModel, k2: int, max_length: int) -> str | None:
-    """Why a model cannot read the examples `k2` tokens at a time, or None."""
+    """Return why a model cannot read the examples `k2` tokens at a time, or None."""
     if Capability.STATEFUL not in model.capabilities:
         return (
             f"tbptt.k2={k2}: an example of up to data.max_length={max_length} tokens is read in pieces, which needs "
@@ -260,11 +260,11 @@ def _cannot_read_segments(model: SequenceModel, k2: int, max_length: int) -> str
 
 
 def _fitting_models(config: DictConfig, task: Task, tbptt: TBPTT) -> list[str]:
-    """The shipped models that fit the task and the cut of time; with an option turned round, only if it must be."""
+    """Return the shipped models that fit task and truncation; one with a changed option only if it must be changed."""
     by_default, turned_round = [], []
     for words in models():
         name, *options = words.split()
-        # One that this config cannot make, for a width that its heads do not share, does not fit either.
+        # A model that this config cannot make, such as for a width that its heads cannot share, does not fit.
         with on_meta(), contextlib.suppress(UserError):
             model = make_model(with_model(config, words), ANY_SIZE)
             if incompatibility(model, task, tbptt, config.data.max_length) is not None:
@@ -277,20 +277,20 @@ def _fitting_models(config: DictConfig, task: Task, tbptt: TBPTT) -> list[str]:
 
 
 def check_stopping(config: DictConfig) -> None:
-    """UserError for early stopping by what no validation measures: Lightning would tell at the first one, or never."""
+    """Raise UserError if early stopping monitors an unmeasured metric: Lightning reports it late or never."""
     node = config.callbacks.get("early_stopping")
     if node is None or node._target_ != EARLY_STOPPING:
         return
     task = task_class(config)
     measured = [f"validation/{metric.name}" for metric in task.metrics]
     lines = []
-    # A task of others may not say what it measures: then nothing is known to be wrong.
+    # A user's own task may not list its metrics: then no fault is known.
     if measured and node.monitor not in measured:
         lines.append(f"monitor={node.monitor}: is not measured{did_you_mean(node.monitor, measured)}")
     metric = task.metric(str(node.monitor).removeprefix("validation/"))
     if node.mode not in ("min", "max"):
         lines.append(f"mode={node.mode}: expected min or max")
-    elif metric is not None and metric.better != node.mode:  # it would stop a training because it gets better
+    elif metric is not None and metric.better != node.mode:  # it would stop a training that improves
         more = MORE_OR_LESS[metric.better]
         lines.append(f"mode={node.mode}: {more} of {node.monitor} is better; use mode={metric.better}")
     if lines:
@@ -298,10 +298,10 @@ def check_stopping(config: DictConfig) -> None:
 
 
 def check_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
-    """UserError for a tokenizer that cannot be made, or that a run with `init_from`, or of tokens, would not take."""
+    """Raise UserError for a tokenizer that cannot be made, or that `init_from` or a token store replaces."""
     make(config.tokenizer)
     if isinstance(make_source(config), TokenSource):
-        # It stands in the config from here on: what a task recommends for text would not be true.
+        # Written into the config: the tokenizer that a task recommends for text would be wrong.
         config.tokenizer = {"_target_": OF_STORE}
         remedy = "the tokenizer is that of the token store; leave it out"
     elif config.init_from is not None:
@@ -314,7 +314,7 @@ def check_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
 
 
 def tasks_of(model: str) -> list[str]:
-    """The shipped tasks that a shipped model does, as their files cut time."""
+    """Return the shipped tasks that a shipped model can do, with the truncation of time in their files."""
     names = []
     for task in shipped("task"):
         config = check.compose([f"task={task}"]).config
@@ -324,7 +324,7 @@ def tasks_of(model: str) -> list[str]:
 
 
 def cells() -> Iterator[Cell]:
-    """Every shipped model with every shipped task and cut of time, as their files say, or with an option turned."""
+    """Yield every shipped model with every shipped task and truncation, as in their files or with an option changed."""
     configs = {}  # composed once each, not anew for every model
     for task, tbptt in itertools.product(tasks(), shipped("tbptt")):
         configs[task, tbptt] = check.compose([*f"task={task}".split(), f"tbptt={tbptt}"]).config
@@ -334,7 +334,7 @@ def cells() -> Iterator[Cell]:
 
 
 def _reason(config: DictConfig) -> str | None:
-    """The first thing that `check_pair` has to say."""
+    """Return the first incompatibility, or None."""
     model, task, tbptt = _on_meta(config, ANY_SIZE)
     reason = incompatibility(model, task, tbptt, config.data.max_length)
     return reason or _unreadable(config, task) or _needs_whole(config, task, tbptt)

@@ -1,4 +1,4 @@
-"""trainer.compile=blocks: the Transformer blocks, compiled by torch for training steps, and for nothing else."""
+"""trainer.compile=blocks: Transformer blocks compiled by torch, for training steps only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seqtrain.models.layers.blocks import Block
 
 
 def check_compiled(model: nn.Module) -> None:
-    """UserError where a model has no Transformer blocks, or this machine nothing to compile them with."""
+    """Raise UserError if a model has no Transformer blocks, or this machine no compiler."""
     # Recurrences are left alone: torch would unroll them, one copy of the cell for each token.
     if not _blocks(model):
         raise UserError("trainer.compile=blocks: this model has no Transformer blocks; leave it out")
@@ -24,7 +24,7 @@ def check_compiled(model: nn.Module) -> None:
 
 
 def compile_blocks(model: nn.Module) -> int:
-    """Has torch compile each Transformer block of a model at its first training step; the weights keep their names.
+    """Set each Transformer block to be compiled at its first training step; names of weights do not change.
 
     Returns:
         The number of blocks.
@@ -40,10 +40,10 @@ def _blocks(model: nn.Module) -> list[Block]:
 
 
 def as_written() -> AbstractContextManager[None]:
-    """Inside it compiled blocks run as they are written: a training that evaluates has the numbers of `evaluate`."""
+    """Return a context in which compiled blocks run uncompiled, so that validation has the numbers of `evaluate`."""
     return torch.compiler.set_stance("force_eager")
 
 
 def as_compiled() -> AbstractContextManager[None]:
-    """Inside it compiled blocks run compiled, also within `as_written`."""
+    """Return a context in which compiled blocks run compiled, also within `as_written`."""
     return torch.compiler.set_stance("default")

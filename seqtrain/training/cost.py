@@ -1,4 +1,4 @@
-"""What a run costs before it runs: parameters, operations, tokens, steps, memory and padding."""
+"""Cost of a run before it runs: parameters, FLOPs, tokens, steps, memory and padding."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from seqtrain.tasks.base import Task
 
 PLACES = ("embed", "core", "head", "total")
 OPTIMIZER_COPIES = 4  # weights, gradients, and Adam's two moments
-FEW_TOKENS = 4  # of the shortest of three chunks that tell what a long chunk of a recurrence keeps
+FEW_TOKENS = 4  # of the shortest of three chunks, to extrapolate the memory of a long one
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Numbers of a whole training; FLOPs count a multiply-add as 2 and the backward pass as twice the forward."""
+    """Numbers of a whole training. FLOPs count a multiply-add as 2 and the backward pass as twice the forward pass."""
 
     parameters: dict[str, int]  # by place, with their total; and, of a core that joins networks, of each of them
     flops_per_token: float
     tokens_per_step: int
     tokens_per_epoch: int
-    steps: int | None  # None, as the three after it: the clock decides
+    steps: int | None  # None, like the next three, if the time limit decides
     epochs: float | None
     tokens: int | None
     flops: float | None
@@ -38,7 +38,7 @@ class Cost:
     tokens_per_second: float | None = None  # of the first steps, where they were tried
 
     def lines(self) -> list[str]:
-        """For a person."""
+        """Return lines to show to the user."""
         inner = [f"{name} {size:,}" for name, size in self.parameters.items() if name not in PLACES]
         core = f"core {self.parameters['core']:,}"
         if inner:
@@ -64,23 +64,23 @@ class Cost:
 
     @property
     def seconds(self) -> float | None:
-        """Seconds of training, without validations; None where tokens or speed are not known."""
+        """Seconds of training, without validations. None if tokens or speed are not known."""
         return self.tokens / self.tokens_per_second if self.tokens and self.tokens_per_second else None
 
     def record(self) -> dict[str, object]:
-        """For the summary and `--json`."""
+        """Return the cost as a mapping, for the summary and `--json`."""
         return {**asdict(self), "seconds": self.seconds}
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How training reads its data, as far as that decides what it costs."""
+    """Reading of the data in training: the properties that decide its cost."""
 
-    length: int  # tokens that are read at a time, of examples the mean
-    carry: bool  # whether a reading goes on from a state
+    length: int  # tokens that are read at a time; for examples, the mean
+    carry: bool  # True if a reading begins from a carried state
     warmup_chunks: Sequence[int] = ()  # tokens of each reading before, for the gradient to reach them
     targets_per_token: float = 1.0
-    reached: float = 1.0  # fraction of the tokens that gradients reach; of the others only the forward pass is counted
+    reached: float = 1.0  # fraction of the tokens that gradients reach; the others cost a forward pass only
 
 
 def estimate(
@@ -92,15 +92,15 @@ def estimate(
     accumulate: int,
     steps: int | None,
 ) -> Cost:
-    """The cost of a training.
+    """Return the cost of a training.
 
     Args:
-        model: On any device: what is counted is a copy of it on the meta device.
-        task: It too.
+        model: Model on any device; a copy on the meta device is measured.
+        task: Task on any device, measured in the same way.
         plan: How a step reads the data.
-        reading: How many tokens are read at a time, and from what.
+        reading: How many tokens are read at a time, and whether from a carried state.
         accumulate: Micro-batches of a step; only one of them holds its activations at a time.
-        steps: Optimiser steps of the whole training; None: the clock decides.
+        steps: Optimiser steps of the whole training. None: the time limit decides.
     """
     # A set of modules: one embedding for source and target is counted once.
     embed = count(torch.nn.ModuleList([model.embed, getattr(model, "target_embed", model.embed)]))
@@ -122,7 +122,7 @@ def estimate(
     )
     # Not of examples: it depends on what the task makes of them.
     if isinstance(plan, StreamPlan):
-        with contextlib.suppress(RuntimeError):  # of a model whose work depends on values, which meta tensors lack
+        with contextlib.suppress(RuntimeError):  # a model may depend on values, which meta tensors lack
             lanes = -(-plan.lanes // accumulate)
             cost = replace(cost, memory_bytes=cost.memory_bytes + activations(model, task, lanes, reading))
     if steps is None:
@@ -132,9 +132,9 @@ def estimate(
 
 
 def training_flops(model: SequenceModel, task: Task, reading: Reading) -> float:
-    """Operations per token of forward, and of backward for the fraction of the tokens that gradients reach.
+    """Return FLOPs per token: forward, and backward for the fraction of tokens that gradients reach.
 
-    Where warm-up chunks are read, per token of the newest chunk; the first windows of an epoch have fewer of them.
+    With warm-up chunks, the number is per token of the newest chunk; the first windows of an epoch have fewer of them.
     """
     operations: float = 0
     carried = reading.carry
@@ -147,15 +147,15 @@ def training_flops(model: SequenceModel, task: Task, reading: Reading) -> float:
 
 
 def count(module: torch.nn.Module) -> int:
-    """Numbers in the weights of a module."""
+    """Return the number of parameters of a module."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) -> int:
-    """Bytes that a training step keeps for the backward pass: counted on the meta device, where nothing is computed.
+    """Return the bytes that a training step keeps for the backward pass, counted on the meta device without computing.
 
-    There torch takes recurrences apart, token by token, which takes seconds for a long chunk. Where a few tokens keep
-    as much each, so do the others.
+    There torch unrolls recurrences token by token, which takes seconds for a long chunk. If memory grows by the same
+    amount over a few tokens, the rest is extrapolated.
     """
     model, task = copy.deepcopy(model).to("meta"), copy.deepcopy(task).to("meta")
     length, lengths = reading.length, (FEW_TOKENS, 2 * FEW_TOKENS, 3 * FEW_TOKENS)
@@ -169,7 +169,7 @@ def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) 
 
 
 def _kept(model: SequenceModel, task: Task, lanes: int, reading: Reading) -> int:
-    """Bytes that the forward pass of a model and a task on the meta device keeps."""
+    """Return the bytes that the forward pass of a model and a task on the meta device keeps."""
     kept: dict[int, torch.UntypedStorage] = {}  # a storage that is kept twice, or as a view, is one
 
     def keep(tensor: Tensor) -> Tensor:

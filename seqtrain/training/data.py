@@ -1,4 +1,4 @@
-"""The source read, tokenised, and laid out."""
+"""Data of a run: source read, tokenised and laid out."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def make_data(
     preprocessor: Preprocessor | None = None,
     described: Mapping[str, Any] | None = None,
 ) -> Data:
-    """Reads, tokenises (or takes from the cache) and lays out the splits.
+    """Read the splits, tokenise them or take them from the cache, and lay them out.
 
     Args:
-        config: Says which source, tokenizer, task and layout.
-        splits: Those to read.
-        say: Is told what was cut, and what an earlier run gave.
-        preprocessor: That of the run, where it has one already; else it is made from train.
-        described: What the run has on record of its source; None of one that begins.
+        config: Config that names source, tokenizer, task and layout.
+        splits: Splits to read.
+        say: Called with a line for what was cut, and for what an earlier run provides.
+        preprocessor: Preprocessor of the run if it has one; else it is made from train.
+        described: The run's record of its source. None for a new run.
 
     Returns:
-        What was read, with the one `tbptt` of the run: plans, evaluation and cost all take it from there.
+        The data, with the run's only `tbptt`: plans, evaluation and cost all take it from there.
     """
     source, task_type = make_source(config), task_class(config)
     source.recall(described or {})
@@ -72,7 +72,7 @@ def make_data(
     for line in from_data.resolve_batch(config, rows):
         say(line)
     _say_unknown(rows, say, None if origin is None else origin_words(config.init_from))
-    # Not the task that trains: to be made, that one must know how often each label stands in what is laid out here.
+    # Not the task that trains: that one needs the counts of labels in the data laid out here.
     with on_meta():
         _, task = make_pair(config, preprocessor)
     for split in rows:
@@ -84,11 +84,11 @@ def make_data(
 
 
 def make_source(config: DictConfig) -> Source:
-    """The source of `config.data`, without what it says of lanes."""
+    """Return the source of `config.data`, without its options for lanes."""
     source: Source = source_of(config.data)
     if "task" in config:
         task_type = task_class(config)
-        # Another word would be taken for names: numbers would be places in a list of them.
+        # Any other value would be read as names: numbers would become indices into a list.
         if task_type.label_kind not in get_args(LabelKind):
             kinds = ", ".join(get_args(LabelKind))
             raise UserError(f"task={task_type.name()}: label_kind={task_type.label_kind!r}: expected one of {kinds}")
@@ -98,15 +98,15 @@ def make_source(config: DictConfig) -> Source:
 
 
 def make_batching(config: DictConfig) -> Batching:
-    """How the stream of `config.data` is laid out."""
+    """Return the options that lay out the stream of `config.data`."""
     return Batching(**{key: config.data[key] for key in Batching.__annotations__})
 
 
 def _say_unknown(rows: dict[Split, Rows], say: Say, init_from: str | None) -> None:
-    """Says how much of the text is <unk>; `init_from` is the run that gave the tokenizer, where one did.
+    """Log the share of <unk> tokens. `init_from` is the run that the tokenizer comes from, or None.
 
     Raises:
-        UserError: where that tokenizer does not know most of this text.
+        UserError: That tokenizer does not know most of this text.
     """
     unknown: dict[Split, int] = {}
     total: dict[Split, int] = {}
@@ -125,7 +125,7 @@ def _say_unknown(rows: dict[Split, Rows], say: Say, init_from: str | None) -> No
         if share:
             say(f"{share:.1%} of the tokens are <unk> to the tokenizer of {init_from}")
         return
-    # A tokenizer made from train knows train; what is measured on the other splits is of texts with holes.
+    # A tokenizer made from train knows train; in the other splits some tokens are unknown.
     never = ", a token that train never has; tokenizer.min_count=2 trains it" if unknown.get("train") == 0 else ""
     for split in rows:
         if split != "train" and unknown[split]:
@@ -133,7 +133,7 @@ def _say_unknown(rows: dict[Split, Rows], say: Say, init_from: str | None) -> No
 
 
 def _check_origin(init_from: str, origin: Preprocessor, task_type: type[Task]) -> None:
-    """UserError where one of the two runs reads series of values and the other text."""
+    """Raise UserError if one of the two runs reads series of values and the other text."""
     if (origin.series is not None) != task_type.reads_values():
         theirs, ours = ("values", "text") if origin.series is not None else ("text", "values")
         raise UserError(

@@ -1,6 +1,6 @@
-"""Values of the command line that can do nothing: refused where they contradict the rest, said where they may be meant.
+"""Check options that have no effect: raise if they contradict others, warn otherwise.
 
-Judged is only what was typed: a default that does nothing in a short run, or on other data, is nobody's mistake.
+Only options on the command line are checked: a default that has no effect, in a short run or on other data, is fine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EARLY_STOPPING = "pytorch_lightning.callbacks.EarlyStopping"
 
 
 def check(config: DictConfig, overrides: Sequence[str]) -> None:
-    """UserError for options on the command line that this run has no use for."""
+    """Raise UserError for options on the command line that have no effect in this run."""
     given = list(dict.fromkeys(map(key_of, overrides)))  # each once, in the order of the command line
     idle = make_source(config).idle()
     reasons = {f"data.{key}": f"{reason}; leave it out" for key, reason in idle.items()}
@@ -33,7 +33,7 @@ def check(config: DictConfig, overrides: Sequence[str]) -> None:
 
 
 def notes(config: DictConfig, overrides: Sequence[str]) -> list[str]:
-    """A line for each value on the command line that will do nothing in this run, as it is configured."""
+    """Return a line for each value on the command line that has no effect in this run, as it is configured."""
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     given = set(map(key_of, overrides))
     reasons = dict(_beyond_the_end(values))
@@ -43,12 +43,12 @@ def notes(config: DictConfig, overrides: Sequence[str]) -> list[str]:
 
 
 def _of_other_layout(config: DictConfig) -> dict[str, str]:
-    """Options that only a stream, or only examples, have a use for."""
+    """Return the options that apply only to a stream, or only to examples, if the task reads the other."""
     name = task_class(config).name()
     reasons: dict[str, str] = {}
     if task_class(config).reads_stream(config.tbptt.carry):
         useless = ["data.batch_tokens"]
-        # Of series so much is read before evaluation begins, and windows are shown; text has neither.
+        # For series, max_length is read before evaluation, and windows are shown; text has neither.
         if "values" not in task_class(config).fields:
             useless.append("callbacks.samples.examples")
             # With tbptt=whole the windows of a stream are as long as data.max_length says.
@@ -67,7 +67,7 @@ def _of_other_layout(config: DictConfig) -> dict[str, str]:
 
 
 def _of_greedy_sampling(config: DictConfig) -> dict[str, str]:
-    """What samples have no use for where they are not drawn."""
+    """Return the options of sampling that have no effect at temperature 0."""
     if OmegaConf.select(config, "callbacks.samples.temperature") != 0:
         return {}
     reason = "with callbacks.samples.temperature=0 nothing is drawn, the likeliest token is taken; leave it out"
@@ -75,8 +75,8 @@ def _of_greedy_sampling(config: DictConfig) -> dict[str, str]:
 
 
 def _of_plateau(config: DictConfig) -> dict[str, str]:
-    """A floor of the learning rate that it begins below, so that it never falls."""
-    known = config.optimizer._target_.startswith(("seqtrain.", "torch."))  # another's options may mean other things
+    """Return `schedule.min_lr` if the learning rate begins at or below this minimum and so never falls."""
+    known = config.optimizer._target_.startswith(("seqtrain.", "torch."))  # others may differ in meaning
     if config.schedule._target_ != PLATEAU or not known:
         return {}
     rate = max(config.optimizer.lr, config.optimizer.get("lr_rest", 0))
@@ -86,11 +86,11 @@ def _of_plateau(config: DictConfig) -> dict[str, str]:
 
 
 def _beyond_the_end(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each key whose value is reached only after the last step, with what that means."""
+    """Yield each key whose value is reached only after the last step, with the consequence."""
     trainer, schedule = values["trainer"], values["schedule"]
     steps = trainer["max_steps"]
     if not isinstance(steps, int) or not isinstance(trainer["validate_every"], int):
-        return  # the clock decides, or the data, which nobody has read yet
+        return  # the time limit decides, or the data, which is not read yet
     end = f"the training ends at trainer.max_steps={steps}"
     if trainer["log_every"] > steps:
         yield "trainer.log_every", f"{end}, so only validations are recorded"

@@ -1,4 +1,4 @@
-"""Set the options that are `auto` from the training data: once, with a line for each, kept in the config.
+"""Options with the value `auto`, set from the training data once, with a line for each, and kept in the config.
 
 They follow from sizes alone (rows, words, steps of an epoch), never from the name of the data.
 """
@@ -29,7 +29,7 @@ EPOCHS = 5  # with dropout and a rate that falls to 0, more passes over labels a
 MIN_STEPS = 400  # five passes over a few hundred rows are too few steps to learn anything
 MAX_STEPS = 20_000  # an hour or two; set trainer.max_steps for more
 VALIDATIONS = 10  # in a training
-EXAMPLES = 16  # of mean length in a step: fewer make its gradient a matter of luck
+EXAMPLES = 16  # of mean length in a step: with fewer its gradient is too noisy
 MIN_TOKENS = 1024  # in a step: short examples cost little
 
 
@@ -42,7 +42,7 @@ def open_keys(config: DictConfig) -> list[str]:
 
 
 def dropout_note(config: DictConfig) -> list[str]:
-    """Return the line that says which dropout the data recommends, where model and task take it."""
+    """Return the line with the dropout that the data recommends, if model and task use it."""
     dropout = (config.data.get("_recommend_") or {}).get("dropout")
     if dropout is None or not config.model.get("dropout") == config.task.get("dropout") == dropout:
         return []
@@ -50,8 +50,8 @@ def dropout_note(config: DictConfig) -> list[str]:
 
 
 def resolve_tokenizer(config: DictConfig, source: Source) -> list[str]:
-    """Set `tokenizer.min_count` where it is auto, before the tokenizer is made; return the line that says so."""
-    # With `init_from` no tokenizer is made, whatever the config says of it.
+    """Set `tokenizer.min_count` if it is auto, before the tokenizer is made; return the line that reports it."""
+    # With `init_from` no tokenizer is made, and its options are ignored.
     if config.tokenizer.get("min_count") != AUTO or config.init_from is not None:
         return []
     counts: Counter[str] = Counter()  # as the tokenizer will count them
@@ -72,7 +72,7 @@ def resolve_tokenizer(config: DictConfig, source: Source) -> list[str]:
 
 
 def resolve_batch(config: DictConfig, rows: Mapping[Split, Rows]) -> list[str]:
-    """Set `data.batch_tokens` where it is auto, before the data is laid out; return the line that says so."""
+    """Set `data.batch_tokens` if it is auto, before the data is laid out; return the line that reports it."""
     if config.data.batch_tokens != AUTO:
         return []
     lengths = sum(np.minimum(corpus.lengths, config.data.max_length) for corpus in rows["train"].columns.values())
@@ -82,16 +82,17 @@ def resolve_batch(config: DictConfig, rows: Mapping[Split, Rows]) -> list[str]:
 
 
 def resolve_length(config: DictConfig, data: Data) -> list[str]:
-    """Set `trainer.max_steps` and `trainer.validate_every` where they are auto; return a line for each.
+    """Set `trainer.max_steps` and `trainer.validate_every` if they are auto; return a line for each.
 
-    Called after the data is laid out, which says how many steps an epoch has, and after a budget, which may set them.
+    Call it after the data is laid out, which sets the steps of an epoch, and after a budget, which may set these
+    options.
     """
     from seqtrain.training.session import max_steps
     from seqtrain.training.trainer import trainer_options
 
     trainer, plan, lines = config.trainer, data.plan("train"), []
     if trainer.max_steps == AUTO:
-        # Whoever set a bound of another kind means it: a second one would end training before it.
+        # The user has set another limit: a second one would end training before it.
         if trainer.max_epochs is not None or trainer.max_seconds is not None:
             trainer.max_steps = None
         else:
@@ -113,5 +114,5 @@ def resolve_length(config: DictConfig, data: Data) -> list[str]:
 
 
 def steps_for(steps_per_epoch: int, epochs: int = EPOCHS, *, least: int = MIN_STEPS) -> int:
-    """Return the optimiser steps of a training, where an epoch has this many."""
+    """Return the optimiser steps of a training whose epochs have `steps_per_epoch` steps."""
     return min(max(epochs * steps_per_epoch, least), MAX_STEPS)

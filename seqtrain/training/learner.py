@@ -35,7 +35,7 @@ MAX_SKIPPED_IN_A_ROW = 100  # updates in a row that may be left out
 
 @dataclass
 class Progress:
-    """What moves at every step; apart from the module, whose attributes are slow to set."""
+    """Values that change at every step. They are kept outside the module, whose attributes are slow to set."""
 
     tokens: int = 0  # trained on by all processes, when they were last added up
     own: int = 0  # tokens trained on by this process
@@ -46,7 +46,7 @@ class Progress:
 
 
 class Learner(LightningModule):
-    """Joins a model and a task: loss, carried state, optimizer, randomness; it writes nothing and prints nothing."""
+    """Model and task with loss, carried state, optimizer and randomness. The learner writes and prints nothing."""
 
     def __init__(
         self,
@@ -85,31 +85,31 @@ class Learner(LightningModule):
         self.sums = Accumulators()  # training's since the last record
         self.terms_before = self.sums.terms  # training's, before this step
         self.sums_of_clipping = Clipping()  # training's since the last record
-        self.clipped_parameters: list[Tensor] = []  # all, found once: to look for them takes 2 % of a small step
+        self.clipped_parameters: list[Tensor] = []  # all, collected once: collecting takes 2 % of a small step
         self.eval_sums = Accumulators()
         self.totals: Reduced = {}  # of the newest evaluation
         self.metrics: dict[str, float] = {}  # of it too
         self.progress = Progress()
-        self.plateau: ReduceLROnPlateau | None = None  # stepped by a callback: Lightning would not resume it right
-        self.run_identity: dict[str, Any] = {}  # what decides its numbers (`runs.identity`); its checkpoints name it
-        self.surroundings: dict[str, Any] = {}  # limits, versions, machine: may change on resume; named too
+        self.plateau: ReduceLROnPlateau | None = None  # stepped by a callback: Lightning would not resume it correctly
+        self.run_identity: dict[str, Any] = {}  # decides its numbers (`runs.identity`); stored in checkpoints
+        self.surroundings: dict[str, Any] = {}  # limits, versions, machine: may change on resume; stored too
         self.restored: dict[str, Any] = {}
-        self.started = False  # whether this attempt has come to training, past all that is restored
+        self.started = False  # True once this attempt trains, after everything is restored
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Lightning notes around each hook what it calls; a module would look for weights in that name each time."""
+        """Set an attribute. `_current_fx_name`, set by Lightning around each hook, bypasses the module's slow path."""
         if name == "_current_fx_name":
             self.__dict__[name] = value
         else:
             super().__setattr__(name, value)
 
     def configure_model(self) -> None:
-        """Shares the weights out, where the strategy does; Lightning may ask more than once."""
+        """Shard the weights if the strategy does. Lightning may call this more than once."""
         if self.device_mesh is not None and not hasattr(self, "unshard"):
             shard(self, self.device_mesh)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """The batch on its device; a GPU fetches it when it comes to it, and nobody waits."""
+        """Move the batch to its device; a copy to a GPU does not block."""
         if device.type == "cuda":
             return batch.to(device, non_blocking=True)
         return super().transfer_batch_to_device(batch, device, dataloader_idx)
@@ -117,7 +117,7 @@ class Learner(LightningModule):
     # -- one step ------------------------------------------------------------------------------------------------
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Randomness is a function of (seed, rank, batch), so that a resumed run draws what it would have drawn."""
+        """Seed from (seed, rank, batch), so that a resumed run draws the same random numbers."""
         seed = zlib.crc32(f"{self.seed} {self.global_rank} {batch_idx}".encode())
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
@@ -130,12 +130,12 @@ class Learner(LightningModule):
             self.terms_before = dict(self.sums.terms)
             self.progress.fingerprint = chained(batch.fingerprint, self.progress.fingerprint)
         self.sums.add(terms)
-        # One process that does not skip can stop here; of several each must come to the reduction, with the others.
+        # A single process that does not skip can stop here; several must all reach the reduction first.
         stops_here = self.trainer.world_size == 1 and self.on_nonfinite == "stop"
         if stops_here and not self.sums.finite():
             raise NonFinite(f"the loss is {self.sums.terms[LOSS][0]} at step {self.global_step + 1}")
         self.progress.own += batch.count
-        # Totals count all micro-batches of all ranks; Lightning and DDP would divide by their numbers once more.
+        # Totals count all micro-batches of all ranks; Lightning and DDP divide by these numbers again.
         micro_batches = self.trainer.accumulate_grad_batches * self.trainer.world_size
         means = [terms[name][0] * (micro_batches / batch.totals[name]) for name in self.task.differentiated]
         loss = reduce(torch.add, means)
@@ -144,7 +144,7 @@ class Learner(LightningModule):
         return _nan_if_any_term_is_not_finite(loss, terms)
 
     def reduce_sums(self) -> Reduced:
-        """Sums and counts since the last record, over all processes; every process calls it at the same steps."""
+        """Return sums and counts since the last record over all processes; every process calls it at the same steps."""
         return self._reduced_over_processes(self.sums)
 
     def _reduced_over_processes(self, sums: Accumulators) -> Reduced:
@@ -153,18 +153,18 @@ class Learner(LightningModule):
         return merged(terms_by_rank).read()
 
     def _read(self, batch: Any, carried: CarriedState) -> LossTerms:
-        """The loss terms of a batch, read from the carried state; what the next batch goes on from is carried on."""
+        """Return the loss terms of a batch, read from the carried state; update the carried state."""
         terms, _ = read_batch(self.model, self.task, batch, carried if self.carry else None)
         return terms
 
     # -- evaluation ----------------------------------------------------------------------------------------------
 
     def on_validation_epoch_start(self) -> None:
-        gather(self)  # from here on each process reads as much as it has, without the others
+        gather(self)  # from here on each process reads its own share, without the others
         self.eval_carried, self.eval_sums = CarriedState(), Accumulators()
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        # In the parameters' own precision: what bf16 rounds away would depend on how many lanes are read at a time.
+        # In the parameters' own precision: rounding in bf16 would depend on the number of lanes read at a time.
         with torch.autocast(self.device.type, enabled=False):
             self.eval_sums.add(self._read(batch, self.eval_carried))
 
@@ -187,20 +187,20 @@ class Learner(LightningModule):
             group["lr"] = group["initial_lr"] = group["lr"] * group["lr_scale"]
         if not isinstance(self.schedule, partial):
             return optimizer  # one of ours: a function of the step
-        scheduler = self.schedule(optimizer)  # one of torch's, that waited for its optimizer
+        scheduler = self.schedule(optimizer)  # one of torch's, a partial that takes the optimizer
         if isinstance(scheduler, ReduceLROnPlateau):
             self.plateau = scheduler
             return optimizer
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
-        """Forgets the gradients, without the profiler and the bookkeeping of torch's own way."""
+        """Clear the gradients, without the profiler and the bookkeeping of torch's own method."""
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Sets the learning rate of this step; nothing of it is kept, so a resumed run needs nothing back."""
+        """Set the learning rate of this step. It is a function of the step, so a resumed run needs no saved state."""
         if self.schedule is not None and not isinstance(self.schedule, partial):
             factor = self.schedule(self.global_step, self.max_steps)
             for group in optimizer.param_groups:
@@ -209,11 +209,12 @@ class Learner(LightningModule):
     def configure_gradient_clipping(
         self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
-        """Clips to the norm `gradient_clip_val` and keeps the norm; one that is no number stops the run, or is skipped.
+        """Clip to the norm `gradient_clip_val` and keep the norm. If it is not finite, stop the run or skip the update.
 
-        After the reduction the norm is the same on all processes, and so is what follows from it. On a GPU only
-        skipping waits for it; otherwise the loss of the next record, or the weights of the next checkpoint, tell.
-        In fp16 a gradient that is too large is no fault: its scaler leaves the update out, and scales less.
+        After the reduction the norm is the same on all processes, and so are the decisions that follow from it. On a
+        GPU only skipping waits for the norm; otherwise the loss of the next record, or the weights of the next
+        checkpoint, show the fault. In fp16 a gradient that is too large is no fault: the scaler skips the update and
+        lowers its scale.
         """
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)
         if scaler is not None and getattr(optimizer, "_step_supports_amp_scaling", False):
@@ -231,11 +232,11 @@ class Learner(LightningModule):
             raise NonFinite(f"the gradient's norm is {norm.item()} at step {self.global_step + 1}")
 
     def _skip(self, norm: float) -> None:
-        """Leaves this update out: without a gradient no weight, moment or decay moves; nor does the record see it."""
+        """Skip this update: without a gradient no weight, moment or decay changes, and the record excludes it."""
         self.zero_grad(set_to_none=True)
         self.sums.terms = self.terms_before
         self.carried.reset_nonfinite()
-        self.progress.gradient_norm = None  # not that of an earlier update, which a resumed run does not know
+        self.progress.gradient_norm = None  # not an earlier update's, which a resumed run lacks
         self.progress.skipped += 1
         self.progress.skipped_in_a_row += 1
         if self.progress.skipped_in_a_row == MAX_SKIPPED_IN_A_ROW:
@@ -274,7 +275,7 @@ class Learner(LightningModule):
         self.started = True
 
     def _restore(self) -> None:
-        """Puts back what a checkpoint held, once device and optimizer are there; also where no step is left."""
+        """Restore the state of a checkpoint once device and optimizer exist, also if no step is left."""
         rank, world = self.global_rank, self.trainer.world_size
         sums = self.restored["sums"]
         if len(sums) == world:
@@ -282,7 +283,7 @@ class Learner(LightningModule):
         elif rank == 0:  # other processes than before: the first one takes what all had
             self.sums.terms = merged(sums).terms
         self.progress.tokens = self.restored["tokens"]
-        # What is added up over processes must count the tokens of earlier attempts once.
+        # The sum over processes must count the tokens of earlier attempts once.
         if rank == 0:
             self.progress.own = self.progress.tokens
         self.progress.fingerprint = self.restored["fingerprint"]
@@ -301,11 +302,11 @@ class Learner(LightningModule):
 
 
 def chained(fingerprint: int, before: int) -> int:
-    """A checksum of what a step reads, chained to that of the steps before it."""
+    """Return a checksum of what a step reads, chained to that of the steps before it."""
     return zlib.crc32(fingerprint.to_bytes(4, "little"), before)
 
 
 def _nan_if_any_term_is_not_finite(loss: Tensor, terms: LossTerms) -> Tensor:
-    """The loss, whose gradient is no number anywhere if one of the terms is not, so that every process sees it."""
+    """Return the loss. If a term is not finite, its gradient is nan everywhere, so that every process notices."""
     finite = torch.stack([total.isfinite().all() for total, _ in terms.values()]).all()
     return loss * torch.where(finite, 1.0, float("nan"))

@@ -1,4 +1,4 @@
-"""The memory that a training would take at least, held against this machine's before anything is allocated."""
+"""Least memory that a training needs, compared with this machine's before anything is allocated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from seqtrain.training.trainer import on_gpu
 
 
 def check_model(config: DictConfig, model: SequenceModel) -> None:
-    """Unavailable for a model that is more than this machine's memory; takes one on the meta device, without any."""
+    """Raise Unavailable if a model, on the meta device, needs more than this machine's memory."""
     sizes = [f"model.{key}={config.model[key]}" for key in ("dim", "num_layers") if key in config.model]
     state_bytes = 0
     if config.tbptt.carry:
@@ -26,16 +26,16 @@ def check_model(config: DictConfig, model: SequenceModel) -> None:
 
 
 def check_memory(config: DictConfig, what: str, parameters: float, state: int = 0) -> None:
-    """Unavailable where so many parameters cannot fit in memory.
+    """Raise Unavailable if this many parameters cannot fit in memory.
 
     Args:
-        config: Says the precision, and on what is trained.
-        what: The options that ask for so much, which the error names.
-        parameters: Their number.
+        config: Config with the precision and the device.
+        what: The options that set the size, for the message.
+        parameters: Number of parameters.
         state: Bytes of the carried state.
     """
     kept, copies = "weights, gradients and moments", OPTIMIZER_COPIES
-    # A GPU holds gradients and moments, and other processes their shards; but weights are made whole, and here.
+    # A GPU holds gradients and moments, other processes hold shards; but all weights are created here.
     if on_gpu(config) or config.trainer.strategy == "fsdp":
         kept, copies = "weights", 1
     if state:

@@ -1,4 +1,4 @@
-"""Models that are made only to be asked: on the meta device, where nothing is computed and no memory taken."""
+"""Models made only to inspect them: on the meta device, where nothing is computed and no memory taken."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class _WithoutDraws(TorchFunctionMode):
-    """Leaves out what would draw normal numbers there."""
+    """Mode that skips drawing normal numbers into tensors on the meta device."""
 
     def __torch_function__(
         self,
@@ -33,6 +33,6 @@ class _WithoutDraws(TorchFunctionMode):
 
 @contextlib.contextmanager
 def on_meta() -> Iterator[None]:
-    """Makes what is made in this block on the meta device."""
+    """Make everything in this block on the meta device."""
     with torch.device("meta"), _WithoutDraws():
         yield

@@ -1,4 +1,4 @@
-"""Model and task, made for a preprocessor, and what can be refused of them before there is data."""
+"""Model and task made for a preprocessor, and checks of both before there is data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,13 @@ from seqtrain.tasks.base import Task
 def make_pair(
     config: DictConfig, preprocessor: Preprocessor, label_counts: tuple[int, ...] = ()
 ) -> tuple[SequenceModel, Task]:
-    """Model and task for this preprocessor, in the precision that a checkpoint keeps."""
+    """Return model and task for this preprocessor, in the precision that a checkpoint keeps.
+
+    Args:
+        config: Config of the run.
+        preprocessor: Its vocabularies, labels and features set the sizes.
+        label_counts: Count of each label in train, if known.
+    """
     size = preprocessor.tokenizer.vocab_size
     num_features = None if preprocessor.series is None else preprocessor.series.num_features
     target_size = None if preprocessor.shared else preprocessor.target_tokenizer.vocab_size
@@ -40,9 +46,14 @@ def make_model(
     target_vocab_size: int | None = None,
     num_features: int | None = None,
 ) -> SequenceModel:
-    """The model with its front end, or two where there is a `target_vocab_size`; drawn from `config.seed`.
+    """Return the model with its embedding, or two with `target_vocab_size`; weights are drawn from `config.seed`.
 
-    `num_features`: values of a time step, where values are read; None: where the task reads values, one.
+    Args:
+        config: Config of the run.
+        vocab_size: Tokens of the vocabulary.
+        specials: Special tokens at the end of the vocabulary.
+        target_vocab_size: Tokens of the target vocabulary. None: source and target share one.
+        num_features: Values of a time step, for a task that reads values. None: one.
     """
     torch.manual_seed(config.seed)  # here, so that the weights depend on no random number drawn before
     if "task" in config and task_class(config).reads_values():
@@ -64,14 +75,19 @@ def make_task(
     preprocessor: Preprocessor | None = None,
     label_counts: tuple[int, ...] = (),
 ) -> Task:
-    """The task with its head for this model; without a preprocessor, one of two labels to be asked what fits.
+    """Return the task with its head for this model.
 
-    `label_counts`: how often train has each label, where that is known.
+    Args:
+        config: Config of the run.
+        model: Model whose width the head fits.
+        vocab_size: Tokens of the vocabulary.
+        preprocessor: Sets labels and target vocabulary. None: a task of two labels, to check what fits.
+        label_counts: Count of each label in train, if known.
     """
     labels, target_vocab_size = ("0", "1"), vocab_size
     if preprocessor is not None:
         labels, target_vocab_size = preprocessor.labels, preprocessor.target_tokenizer.vocab_size
-    # All that any task is made with, beside its options; `make` gives each what its constructor takes.
+    # All arguments of any task, beside its options; `make` passes those that its constructor takes.
     return make(
         config.task,
         dim=model.dim,
@@ -87,21 +103,21 @@ def make_task(
 
 
 def task_class(config: DictConfig) -> type[Task]:
-    """The class of the task."""
+    """Return the class of the task."""
     return resolve(config.task._target_)
 
 
 def idle_options(config: DictConfig) -> dict[str, str]:
-    """The options of the model that change nothing beside the others, each with the reason."""
+    """Return the options of the model that have no effect beside the others, each with the reason."""
     return idle_of(resolve(config.model._target_), plain(config.model))
 
 
 def check_optimizer(config: DictConfig) -> None:
-    """UserError for values that optimizer or schedule refuse once they have weights: tries them on a single one."""
+    """Raise UserError for values that optimizer or schedule refuse once they have weights; one weight is tried."""
     argument: Any = [{"params": [torch.nn.Parameter(torch.zeros(1, 1))], "role": "hidden"}]
     for group in ("optimizer", "schedule"):
         made = make(config[group])
-        # An optimizer waits for its weights, a schedule of torch for its optimizer; one of ours waits for nothing.
+        # An optimizer is a partial without weights, a schedule of torch one without optimizer; ours is complete.
         if isinstance(made, functools.partial):
             try:
                 made = made(argument)

@@ -1,6 +1,6 @@
-"""The optimizer's part of a checkpoint held against the run that is to go on from it.
+"""Check the optimizer's part of a checkpoint against the run that is to resume from it.
 
-What is expected comes from the optimizer itself: it is made from the run's config, and takes a step on zeros.
+The expected state comes from the optimizer itself: it is made from the run's config and takes a step on zeros.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ def check_optimizer(saved: Any, optimizer: Optimizer, learner: Learner, moving: 
 
     Args:
         saved: The list of optimizer states of a checkpoint.
-        optimizer: The run's own, just made.
-        learner: Holds the weights, and makes the optimizer.
+        optimizer: The run's own optimizer, just made.
+        learner: Learner that holds the weights and makes the optimizer.
         moving: Hyperparameters that schedules change.
-        updates: The steps without those that were skipped.
+        updates: Steps without those that were skipped.
     """
     place = "optimizer_states"
     if len(saved) != 1 or not isinstance(saved[0], dict):
         raise Mismatch(f"{place} is not that of one optimizer")
     finite(saved, place)
     groups, states = saved[0]["param_groups"], saved[0]["state"]
-    # Weights are counted only: FSDP numbers them otherwise, or names them.
+    # Only the number of weights is compared: FSDP numbers or names them differently.
     found, expected = (list(map(_counted, each)) for each in (groups, optimizer.param_groups))
     alike(found, expected, f"{place}: param_groups")
     for number, (group, own) in enumerate(zip(found, expected, strict=True)):
@@ -61,13 +61,13 @@ def check_optimizer(saved: Any, optimizer: Optimizer, learner: Learner, moving: 
 
 
 def _counted(group: dict[str, Any]) -> dict[str, Any]:
-    """Return a group with the number of its weights; pairs as lists, as FSDP keeps those that it has loaded."""
+    """Return a group with the number of its weights; tuples as lists, as FSDP keeps them after loading."""
     counted = {key: list(value) if isinstance(value, tuple) else value for key, value in group.items()}
     return {**counted, "params": len(group["params"])}
 
 
 def _moments(learner: Learner, group: dict[str, Any], weight: Tensor) -> dict[str, Any]:
-    """Return what the optimizer keeps for such a weight: that of a step on zeros in its place."""
+    """Return the state that the optimizer keeps for such a weight, from a step on zeros."""
     assert learner.make_optimizer is not None
     zeros = torch.nn.Parameter(torch.zeros(weight.shape, dtype=weight.dtype))
     zeros.grad = torch.zeros_like(zeros)

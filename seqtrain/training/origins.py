@@ -1,4 +1,4 @@
-"""The runs that a run begins with: one whose weights fit, or a forward and a backward one, side by side."""
+"""Runs that a run begins with: one whose weights fit, or a forward and a backward run together."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from seqtrain.tasks.base import Task
 
 @dataclass(frozen=True)
 class Origin:
-    """What a run begins with."""
+    """The run, or the two runs, that a run begins with."""
 
     words: str  # `init_from` as it is written
     runs: Sequence[Opened]
 
     @classmethod
     def open(cls, config: DictConfig) -> Origin:
-        """The runs that `config.init_from` names, opened.
+        """Open the runs that `config.init_from` names.
 
         Raises:
-            UserError: where one is none, or where two do not read in the two directions.
+            UserError: A path is not a run, or two runs do not read in the two directions.
         """
-        # Opened and checked here, once: weights, tokenizers and hashes are all taken from these.
+        # Opened and checked once: weights, tokenizers and hashes all come from these.
         runs = [open_run(path) for path in origins(config.init_from)]
         if len(runs) == 2:
             _check_directions(runs)
@@ -42,7 +42,7 @@ class Origin:
 
     @property
     def hash(self) -> str:
-        """Hash of the weights of all of them, and of what turns text into numbers."""
+        """Hash of all their weights and preprocessors."""
         if len(self.runs) == 1:
             return self.runs[0].hash
         both = " ".join(run.hash for run in self.runs)
@@ -50,7 +50,7 @@ class Origin:
 
     @property
     def lineage(self) -> list[str]:
-        """Hashes of all runs whose weights these go back to, their own first."""
+        """Hashes of all runs whose weights these derive from, their own first."""
         hashes = [run.hash for run in self.runs]
         for opened in self.runs:
             summary = opened.run.summary
@@ -59,27 +59,27 @@ class Origin:
         return list(dict.fromkeys(hashes))
 
     def weights(self, model: SequenceModel) -> dict[str, Tensor]:
-        """Weights named `model.*` and `task.*`, as they fit this model where they come of two runs."""
+        """Return weights named `model.*` and `task.*`; those of two runs are converted to fit this model."""
         states = [run.model.state_dict() for run in self.runs]
         if len(states) == 1:
             return _named(states[0], self.runs[0].task)
         found = {}
         for name, value in model.from_directions(states[0], states[1]).items():
             found[f"model.{name}"] = value
-        # Heads of language models fit no other task; they are named, so that what is left behind is said.
+        # Heads of language models fit no other task; they are listed, so that the log names them as left behind.
         for direction, opened in zip(DIRECTIONS, self.runs, strict=True):
             for name in opened.task.state_dict():
                 found[f"task.{name} of the {direction} run"] = opened.task.state_dict()[name]
         return found
 
     def is_of(self, task: Task) -> bool:
-        """Whether the weights were trained for a task of this class, so that its head fits."""
-        # Of two heads none is the head of this task.
+        """Return True if the weights were trained for a task of this class, so that its head fits."""
+        # With two runs, neither head is that of this task.
         return len(self.runs) == 1 and type(self.runs[0].task) is type(task)
 
     @property
     def each(self) -> str:
-        """Which run is which direction, in words; empty of a single run."""
+        """The direction of each of two runs, in words. Empty for a single run."""
         if len(self.runs) == 1:
             return ""
         words = [f"{opened.run.path} ({name})" for name, opened in zip(DIRECTIONS, self.runs, strict=True)]
@@ -87,10 +87,10 @@ class Origin:
 
 
 def shared_preprocessor(init_from: str | Sequence[str]) -> Preprocessor:
-    """The preprocessor of the runs, whose tokenizers are one.
+    """Return the preprocessor of the runs, which must share one tokenizer.
 
     Raises:
-        UserError: where two runs have two tokenizers: token 7 of one is another word to the other.
+        UserError: Two runs have two tokenizers: token 7 of one is another word to the other.
     """
     found: dict[str, Preprocessor] = {}
     for path in origins(init_from):
@@ -112,7 +112,7 @@ def _named(state: dict[str, Any], task: Task) -> dict[str, Tensor]:
 
 
 def _check_directions(runs: Sequence[Opened]) -> None:
-    """UserError unless the first run reads forwards and the second backwards: swapped, both would fit and be wrong."""
+    """Raise UserError unless the first run reads forwards and the second backwards: swapped, they fit but are wrong."""
     lines = []
     for direction, opened in zip(DIRECTIONS, runs, strict=True):
         found = opened.task.direction

@@ -1,9 +1,9 @@
-"""Two seconds less of each command that trains: how torch, Lightning and torchmetrics are imported by the command line.
+"""Faster imports of torch, Lightning and torchmetrics for the command line: two seconds less for each training command.
 
-Lightning needs two classes of torchmetrics, whose package imports all of its metrics at once, and for them
-scipy.signal, matplotlib and, where it is installed, transformers. Here it gives these two classes, and is imported
-whole by whoever asks for more. And Python's collector looks through all that was imported, again and again while more
-is, and finds nothing.
+Lightning needs two classes of torchmetrics. That package imports all of its metrics at once, and for them
+scipy.signal, matplotlib and, if installed, transformers. Here it provides these two classes, and is imported
+completely when anything else is requested. Python's garbage collector is off during these imports: it would scan all
+that was imported, again and again, and find nothing.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from types import ModuleType
 from typing import Any
 
 METRICS = "torchmetrics"
-# The classes that Lightning asks for, and where they stand.
+# The classes that Lightning imports, and their modules.
 PARTS = {"Metric": "torchmetrics.metric", "MetricCollection": "torchmetrics.collections"}
 
 
 def install() -> None:
-    """From here on these packages are imported faster in this process."""
+    """Import these packages faster from here on in this process."""
     if not any(isinstance(finder, QuickFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, QuickFinder())
 
 
 class QuickFinder(MetaPathFinder):
-    """Finds these packages where they are, and has them loaded in another way."""
+    """Finder that locates these packages as usual and gives them another loader."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -46,7 +46,7 @@ class QuickFinder(MetaPathFinder):
 
 
 class QuickLoader(Loader):
-    """Stands before a package's own loader for as long as the package is loaded."""
+    """Loader that wraps a package's own loader while the package is loaded."""
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
@@ -55,18 +55,18 @@ class QuickLoader(Loader):
         return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        # From here on it names its own loader, by which others read its files.
+        # The module now names its own loader, which others use to read its files.
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self.loader
         self.load(module)
 
     @abstractmethod
     def load(self, module: ModuleType) -> None:
-        """Fills the module."""
+        """Fill the module."""
 
 
 class WithoutCollector(QuickLoader):
-    """Loads a package as ever; what is there at the end is never looked through again."""
+    """Loader without the garbage collector; what is loaded is never scanned again."""
 
     def load(self, module: ModuleType) -> None:
         with _without_collector():
@@ -75,7 +75,7 @@ class WithoutCollector(QuickLoader):
 
 @contextlib.contextmanager
 def _without_collector() -> Iterator[None]:
-    if not gc.isenabled():  # within another package, or somebody's wish
+    if not gc.isenabled():  # within another package, or disabled by the user
         yield
         return
     gc.disable()
@@ -87,14 +87,14 @@ def _without_collector() -> Iterator[None]:
 
 
 class InParts(QuickLoader):
-    """Loads a part of a module, and the whole when more than that is asked for."""
+    """Loader of a part of a module, and of the whole when more than that is requested."""
 
     def load(self, module: ModuleType) -> None:
         def attribute(name: str) -> Any:
             part = self.part(name)
             if part is not None:
                 return part
-            if name.startswith("__"):  # asked of any module, as by `inspect`
+            if name.startswith("__"):  # requested from any module, as by `inspect`
                 raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
             self.whole(module)
             return getattr(module, name)
@@ -103,45 +103,45 @@ class InParts(QuickLoader):
         module.__getattr__ = attribute  # type: ignore[method-assign]
 
     def whole(self, module: ModuleType) -> None:
-        """Loads all of it, once."""
+        """Load the whole module, once."""
         if module.__dict__.pop("__getattr__", None) is not None:
             self.loader.exec_module(module)
 
     @abstractmethod
     def begin(self, module: ModuleType) -> None:
-        """Sets what is there from the beginning."""
+        """Set the attributes that exist from the beginning."""
 
     def part(self, name: str) -> Any:
-        """What this name stands for while the whole is not there; None: it takes the whole."""
+        """Return the value of this name before the whole is loaded; None: load the whole."""
         return None
 
 
 class TwoClasses(InParts):
-    """torchmetrics with the two classes that Lightning asks for."""
+    """torchmetrics with the two classes that Lightning uses."""
 
     def begin(self, module: ModuleType) -> None:
-        from importlib.metadata import version  # it imports email and csv, which a command without Lightning spares
+        from importlib.metadata import version  # it imports email and csv, not needed without Lightning
 
-        # What its modules ask of the package itself.
+        # Attributes that its modules use from the package.
         module.__version__ = version(METRICS)  # type: ignore[attr-defined]
         module._logger = logging.getLogger(METRICS)  # type: ignore[attr-defined]
 
     def part(self, name: str) -> Any:
         if name not in PARTS:
             return None
-        importlib.import_module(f"{METRICS}.utilities")  # metric.py alone would meet itself there
+        importlib.import_module(f"{METRICS}.utilities")  # metric.py alone would be a circular import
         return getattr(importlib.import_module(PARTS[name]), name)
 
 
 class NothingDrawn(InParts):
-    """torchmetrics' plots without matplotlib, which takes half a second, until one is drawn."""
+    """torchmetrics' plots without matplotlib, which takes half a second to import, until one is drawn."""
 
     def begin(self, module: ModuleType) -> None:
         def draw(*args: Any, **options: Any) -> Any:
             self.whole(module)
             return module.plot_single_or_multi_val(*args, **options)
 
-        # What the two classes ask of it: a function that their `plot` calls, and annotations.
+        # Attributes that the two classes use: a function that their `plot` calls, and annotations.
         module.plot_single_or_multi_val = draw  # type: ignore[attr-defined]
         module._AX_TYPE = module._PLOT_OUT_TYPE = object  # type: ignore[attr-defined]
 

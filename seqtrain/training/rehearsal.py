@@ -1,4 +1,4 @@
-"""A task with a few examples of its data: as its contract asks it, and before a training whose task is of others."""
+"""A task with a few examples of its data: for its contract, and to check a user's own task before training."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 EXAMPLES = 4  # that are read at a time: an even number, since laws halve them
 MAX_LANES = 2  # of a stream
-MAX_SHOWN = 4  # tokens that a sample goes on by: to see that it can is enough
-TEXTS = 3  # that predictors are asked
+MAX_SHOWN = 4  # generated tokens of a sample: a few show that it works
+TEXTS = 3  # given to predictors
 MAX_TEXT_CHARACTERS = 200  # of each
 
 
 def rehearse(session: Session) -> None:
-    """Asks a task of others, on copies and a few examples, what it would else be asked after hours of training.
+    """Check a user's own task on copies and a few examples, for faults that would else appear after hours of training.
 
-    No number of the training depends on it. What the task's own code raises is raised.
+    The training does not depend on it. Exceptions of the task's own code are raised.
 
     Args:
-        session: all that is to be trained with.
+        session: Session to be trained.
 
     Raises:
-        UserError: names the task and the first law that does not hold.
+        UserError: A law does not hold; names the task and the first such law.
     """
     learner = session.learner
     if not is_of_others(learner.task):
@@ -55,13 +55,13 @@ def rehearse(session: Session) -> None:
 
 
 def subject_of(data: Data, model: SequenceModel, task: Task, options: SampleOptions | None) -> TaskSubject:
-    """The task as laws ask it.
+    """Return the task in the form that laws check.
 
     Args:
-        data: its splits; a few examples are read.
-        model: is copied, as the task is.
-        task: the one that is asked.
-        options: what samples are asked for; None where none are shown.
+        data: Data of which a few examples are read.
+        model: Model, which is copied, as the task is.
+        task: Task to check.
+        options: Options of samples; None if none are shown.
     """
     train, halves, validation = _batches(data)
     if options is not None:
@@ -88,10 +88,10 @@ def subject_of(data: Data, model: SequenceModel, task: Task, options: SampleOpti
 
 
 def _batches(data: Data) -> tuple[Any, tuple[Any, Any] | None, Any]:
-    """A batch of training, the same examples in two halves, and a batch of evaluation."""
+    """Return a batch of training, the same examples in two halves, and a batch of evaluation."""
     if data.task.streams:
         plan = data.plan("train")
-        # All lanes: the targets of a step are counted over them, whoever reads which.
+        # All lanes: the targets of a step are counted over all of them.
         train = data.batcher("train").batch(plan.chunk(0, 0), slice(0, plan.lanes))
         plan = data.eval_plan("validation")
         lanes = slice(0, min(plan.lanes, MAX_LANES))
@@ -101,7 +101,7 @@ def _batches(data: Data) -> tuple[Any, tuple[Any, Any] | None, Any]:
     index = train.index.numpy()
     middle = len(index) // 2
     halves = None
-    if middle:  # of a single example there is no half
+    if middle:  # a single example has no halves
         first, second = index[:middle], index[middle:]
         halves = (
             examples.collate(first, 0, examples.totals(first, 0)),
@@ -111,7 +111,7 @@ def _batches(data: Data) -> tuple[Any, tuple[Any, Any] | None, Any]:
 
 
 def _sample_options(session: Session) -> SampleOptions | None:
-    """What the run's samples are asked for; None where it shows none."""
+    """Return the options of the run's samples; None if it shows none."""
     from seqtrain.training.callbacks.samples import Samples
 
     for callback in session.trainer.callbacks:  # type: ignore[attr-defined]
@@ -121,7 +121,7 @@ def _sample_options(session: Session) -> SampleOptions | None:
 
 
 def _texts(data: Data, task: Task) -> tuple[str, ...]:
-    """A few texts of validation, and one as the task says that it may be asked."""
+    """Return a few texts of validation, and the task's example text."""
     texts = [task.example_text.strip("'")]
     for row in itertools.islice(data.rows["validation"].read(), TEXTS):
         texts.append(next(iter(row.values()))[:MAX_TEXT_CHARACTERS])

@@ -1,4 +1,4 @@
-"""Everything that one attempt of a run trains with, and what the whole training costs."""
+"""Everything that one attempt of a run trains with, and the cost of the whole training."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Session:
     pruning: Pruning | None
 
     def fit(self, checkpoint: Path | None) -> None:
-        """Trains from the start, or from a checkpoint that `check_checkpoint` has taken, to the end."""
+        """Train to the end, from the start or from a checkpoint that `check_checkpoint` has accepted."""
         here = ranks.rank_info()
         first_step = 0 if checkpoint is None else step_of(checkpoint)
         loader = TrainLoader(
@@ -77,14 +77,14 @@ class Session:
         validation = self.data.eval_loader("validation")
         with as_written() if self.learner.compiled else nullcontext():
             self.trainer.fit(self.learner, loader, validation, ckpt_path=checkpoint, weights_only=True)
-            # The last step may fall on no multiple of trainer.validate_every.
+            # The last step may not be a multiple of trainer.validate_every.
             if self.recorder.validated != self.trainer.global_step:
                 self.trainer.validate(self.learner, validation, verbose=False)
 
     def check_checkpoint(self, path: Path) -> None:
-        """UserError where this training could not have written the checkpoint; says what has changed around it since.
+        """Raise UserError if this training could not have written the checkpoint; log what has changed around it since.
 
-        Every process calls it, before the run's directory says that the run goes on.
+        Every process calls it, before the run's directory says that the run continues.
         """
         ranks.run_on_all(lambda: self._check_checkpoint(path))
 
@@ -96,7 +96,7 @@ class Session:
         check(saved, path, self.learner, self.trainer, max_steps=self._max_possible_steps, max_read=max_read)
         before, changed = saved["seqtrain"]["where"], []
         for name, now in self.learner.surroundings.items():
-            # Limits of the trainer may change, and `resume` has said which do.
+            # Limits of the trainer may change; `resume` has already logged them.
             if not name.startswith("trainer.") and before.get(name, now) != now:
                 changed.append(f"{name} {shown(before[name])} -> {shown(now)}")
         if changed:
@@ -106,22 +106,22 @@ class Session:
 
     @property
     def _max_possible_steps(self) -> int:
-        """The most steps that the training can have, by the clock too."""
+        """The most steps that the training can have, including the limit of time."""
         steps = self.max_steps or ENDLESS
         if self.deadline is None:
             return steps
-        # Without this bound the loader would count up to a step that somebody forged.
+        # Without this bound the loader would count up to a forged step.
         return min(steps, int(self.deadline.seconds * MAX_STEPS_PER_SECOND))
 
     @property
     def ended(self) -> dict[str, str]:
-        """What the summary says of a training that has ended: its status, and the reason if it was pruned."""
+        """Summary entries of a training that has ended: its status, and the reason if it was pruned."""
         if self.pruning is None or not self.pruning.reason:
             return {"status": "finished"}
         return {"status": "pruned", "reason": self.pruning.reason}
 
     def end_loggers(self, run: Run) -> None:
-        """Hands the loggers what the run has come to, as summary.json has it."""
+        """Pass the final figures of the run, as in summary.json, to the loggers."""
         for run_logger in self.trainer.loggers:
             cast("RunLogger", run_logger).end(run.summary)
 
@@ -136,16 +136,16 @@ def make_session(
     logged_config: dict[str, Any],
     after_pruning: bool = False,
 ) -> Session:
-    """Learner, callbacks, loggers and trainer of a run.
+    """Return learner, callbacks, loggers and trainer of a run.
 
     Args:
-        config: All that the run is to do.
-        data: What it reads, as `make_data` has laid it out.
-        run: The directory, which only one process writes.
-        signals: What asks the training to leave.
-        console: Where progress is shown.
-        logged_config: The config that loggers show, its secrets masked.
-        after_pruning: It is trained on although its search has pruned it.
+        config: Config of the run.
+        data: Data that `make_data` has laid out.
+        run: Run directory; only one process writes it.
+        signals: Signals that ask the training to leave.
+        console: Console that shows progress.
+        logged_config: The config for loggers, its secrets masked.
+        after_pruning: True if it is trained on although its search has pruned it.
     """
     from seqtrain.training.callbacks.checkpoints import Checkpoints, Plateau
     from seqtrain.training.callbacks.deadline import Deadline
@@ -178,7 +178,7 @@ def make_session(
         *_configured_callbacks(config, data, run),
         ProgressBar(recorder=recorder, steps_per_epoch=plan.steps, console=console),
         pruning,
-        checkpoints,  # behind the others, so that what it saves holds their newest state, and what was decided
+        checkpoints,  # last, so that it saves the newest state of the others, and their decisions
     ]
     loggers = _loggers(config, run, logged_config)
     trainer = make_trainer(options, steps or ENDLESS, list(filter(None, callbacks)), loggers, run.path)
@@ -186,7 +186,13 @@ def make_session(
 
 
 def make_learner(config: DictConfig, data: Data, run: Run) -> Learner:
-    """Model and task, joined by what trains them."""
+    """Return the learner: model, task, optimizer and schedule of the run.
+
+    Args:
+        config: Config of the run.
+        data: Data that `make_data` has laid out.
+        run: Run directory.
+    """
     from seqtrain.training.learner import Learner
 
     options, plan = trainer_options(config), data.plan("train")
@@ -216,7 +222,7 @@ def make_learner(config: DictConfig, data: Data, run: Run) -> Learner:
 
 
 def _guards(options: TrainerOptions) -> list[Callback]:
-    """What says in words that a training goes wrong."""
+    """Return the callbacks that report faults of a training."""
     from seqtrain.training.callbacks.guards import Memory, Skips
     from seqtrain.training.callbacks.same_ranks import SameRanks
 
@@ -229,17 +235,17 @@ def _guards(options: TrainerOptions) -> list[Callback]:
 
 
 def _configured_callbacks(config: DictConfig, data: Data, run: Run) -> list[Callback]:
-    """The callbacks of the config."""
+    """Return the callbacks of the config."""
     callbacks = []
     for node in filter(None, config.callbacks.values()):
-        # Ours only show what one process knows; one of others, as early stopping, may act, and must in each of them.
+        # Ours only show data of one process; others, such as early stopping, may act, and must in every process.
         if run.writes or not node._target_.startswith("seqtrain."):
             callbacks.append(make(node, run=run, data=data, tokenizer=data.tokenizer))
     return callbacks
 
 
 def _loggers(config: DictConfig, run: Run, logged_config: dict[str, Any]) -> list[RunLogger]:
-    """The loggers of the config; one process alone has any, or every point would be logged once by each."""
+    """Return the loggers of the config. Only one process has any, or every point would be logged once by each."""
     from seqtrain.training.loggers.base import guarded
 
     if not run.writes:
@@ -249,14 +255,14 @@ def _loggers(config: DictConfig, run: Run, logged_config: dict[str, Any]) -> lis
 
 
 def paced(schedule: Any, plan: StreamPlan | ExamplePlan) -> Any:
-    """The schedule; with tbptt.jitter times the length of each step's chunk in units of k2 (Merity et al. 2017)."""
+    """Return the schedule. With tbptt.jitter, scale it by each chunk's length in units of k2 (Merity et al. 2017)."""
     if isinstance(plan, ExamplePlan) or plan.tbptt.jitter == "none":
         return schedule
     return lambda step, steps: schedule(step, steps) * plan.pace(step)
 
 
 def max_steps(options: TrainerOptions, plan: StreamPlan | ExamplePlan) -> int | None:
-    """Optimiser steps of the whole training: the smaller of max_steps and max_epochs; None: the clock decides."""
+    """Return the steps of the training: the smaller of max_steps and max_epochs. None: the time limit decides."""
     limits = []
     if isinstance(options.max_steps, int):  # auto only where a budget asks before the data has decided
         limits.append(options.max_steps)
@@ -266,9 +272,9 @@ def max_steps(options: TrainerOptions, plan: StreamPlan | ExamplePlan) -> int | 
 
 
 def cost_of(config: DictConfig, data: Data) -> Cost:
-    """What the whole training costs."""
+    """Return the cost of the whole training."""
     options, plan = trainer_options(config), data.plan("train")
-    # Made apart from those that train: a budget asks before these can be made, and to count, models are copied,
+    # Separate from those that train: a budget needs this before they can be made, and counting copies models,
     # which takes no memory on the meta device. Those that `make_data` made may have another width than a budget chose.
     with on_meta():
         model, task = make_pair(config, data.preprocessor, data.label_counts)
@@ -277,10 +283,10 @@ def cost_of(config: DictConfig, data: Data) -> Cost:
 
 
 def set_first_weights(config: DictConfig, session: Session, say: Say) -> None:
-    """Sets the weights that follow from train in closed form, of a session that has trained nothing yet.
+    """Set weights that are computed from train in closed form, in a session that has not trained yet.
 
     Raises:
-        UserError: where init_from brings others, or the closed form cannot be had.
+        UserError: init_from provides other weights, or there is no closed form.
     """
     model, task = session.learner.model, session.learner.task
     if model.linear_order is not None and config.init_from is not None:
@@ -292,20 +298,20 @@ def set_first_weights(config: DictConfig, session: Session, say: Say) -> None:
 
 
 def load_initial_weights(config: DictConfig, session: Session, say: Say, *, parent_hash: str | None) -> dict[str, Any]:
-    """Puts the weights of the run, or two runs, of `config.init_from` into a session that has trained nothing yet.
+    """Load the weights of `config.init_from`, one run or two, into a session that has not trained yet.
 
     Args:
-        config: Names the run whose weights are taken.
-        session: Its model and task get them, where they fit.
-        say: Tells what was loaded.
-        parent_hash: That of the weights which an earlier attempt of the same run took, if there was one.
+        config: Config that names the run whose weights are taken.
+        session: Session whose model and task get the weights that fit.
+        say: Called with a line for what was loaded.
+        parent_hash: Hash of the weights that an earlier attempt of the same run took, if there was one.
 
     Returns:
-        Entries of the summary: `parent`, the hash of all weights that were taken, and `lineage`, those of each run and
-        of all runs that they go back to.
+        Entries of the summary: `parent`, the hash of all weights that were taken, and `lineage`, the hashes of each run
+        and of all runs that these derive from.
 
     Raises:
-        UserError: where that is not `parent_hash`, or nothing fits.
+        UserError: The hash is not `parent_hash`, or nothing fits.
     """
     origin = Origin.open(config)
     if parent_hash not in (None, origin.hash):

@@ -1,4 +1,4 @@
-"""What comes with seqtrain: the files of conf/, and the models that they make."""
+"""Files of conf/ that come with seqtrain, and the models that they make."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf
 
 
 class Cell(NamedTuple):
-    """One pair of model and task, and one cut of time."""
+    """One pair of model and task, and one truncation of time."""
 
     model: str
     task: str
@@ -22,17 +22,17 @@ class Cell(NamedTuple):
 
 
 def shipped(group: str) -> list[str]:
-    """The options of a group that come with seqtrain."""
+    """Return the options of a group that come with seqtrain."""
     return sorted(path.stem for path in Path(conf.__path__[0], group).glob("*.yaml"))
 
 
 def shipped_file(group: str, name: str) -> Path:
-    """The file of an option of a group."""
+    """Return the file of an option of a group."""
     return Path(conf.__path__[0], group, f"{name}.yaml")
 
 
 def sources_hash() -> str:
-    """Return the hash of seqtrain's code and of the files of conf/: what is cached of them is theirs alone."""
+    """Return the hash of seqtrain's code and of the files of conf/, as a key of caches that depend on them."""
     digest = hashlib.blake2b(digest_size=16)
     for root, files in ((Path(__file__).parents[1], "**/*.py"), (Path(conf.__path__[0]), "**/*.yaml")):
         for path in sorted(root.glob(files)):
@@ -41,11 +41,11 @@ def sources_hash() -> str:
 
 
 def compose_data(name: str) -> DictConfig:
-    """The options of a shipped data set as its file gives them, with a word in place of what the user must say."""
+    """Return the options of a shipped data set, with a placeholder for each value that the user must set."""
     node = cast(DictConfig, OmegaConf.load(shipped_file("data", name)))
     parents = [compose_data(parent).data for parent in node.pop("defaults", [])]
     merged = cast(DictConfig, OmegaConf.merge({}, *parents, node))
-    # In its place first: a file may say that one of its options follows from another.
+    # Nested under `data` first: one option of a file may refer to another.
     composed = OmegaConf.create({"data": merged})
     for key in OmegaConf.missing_keys(composed) | ({"data.path"} if "path" in merged else set()):
         OmegaConf.update(composed, key, "x")
@@ -53,13 +53,13 @@ def compose_data(name: str) -> DictConfig:
 
 
 def models() -> Iterator[str]:
-    """Every shipped model, as it is and with the option turned round that decides which way it reads."""
+    """Yield every shipped model, as it is and with the option changed that decides in which directions it reads."""
     for name in shipped("model"):
         yield from (name, *_turned_round(name))
 
 
 def tasks() -> Iterator[str]:
-    """Every shipped task, as it is and with the option turned round that decides which models do it."""
+    """Yield every shipped task, as it is and with the option changed that decides which models can do it."""
     for name in shipped("task"):
         yield name
         options = cast(DictConfig, OmegaConf.load(shipped_file("task", name)))
@@ -68,7 +68,7 @@ def tasks() -> Iterator[str]:
 
 
 def _turned_round(model: str) -> Iterator[str]:
-    """The model with the option that turns what it promises about directions round."""
+    """Yield the model with the option changed that decides which directions it supports."""
     options = cast(DictConfig, OmegaConf.load(shipped_file("model", model)))
     if options.get("bidirectional") is False:
         yield f"{model} model.bidirectional=true"
@@ -77,7 +77,7 @@ def _turned_round(model: str) -> Iterator[str]:
 
 
 def with_model(config: DictConfig, words: str) -> DictConfig:
-    """The configuration with another shipped model, and its option turned round."""
+    """Return the config with another shipped model, and its changed option."""
     name, *options = words.split()
     other = cast(DictConfig, OmegaConf.merge(config, {"model": None}))  # or options of the model before would stay
     other.model = OmegaConf.load(shipped_file("model", name))

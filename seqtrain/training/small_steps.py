@@ -1,4 +1,4 @@
-"""Less of Lightning around each step: at steps of a few milliseconds its bookkeeping is a tenth of the time."""
+"""Less overhead of Lightning around each step: for steps of a few milliseconds it is a tenth of the time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pytorch_lightning import Callback
 from pytorch_lightning.profilers import PassThroughProfiler
 
-# What Lightning asks of every callback at every step.
+# Hooks of callbacks that Lightning calls at every step.
 HOOKS_OF_A_STEP = (
     "on_train_batch_start",
     "on_before_zero_grad",
@@ -20,7 +20,7 @@ HOOKS_OF_A_STEP = (
 
 
 class NoProfiler(PassThroughProfiler):
-    """Lightning opens a context around every hook of every callback; here it is one that does nothing."""
+    """Profiler without measurements: Lightning opens a context around every hook of every callback."""
 
     nothing = nullcontext()
 
@@ -29,7 +29,7 @@ class NoProfiler(PassThroughProfiler):
 
 
 def leave_out_empty_hooks(callbacks: Sequence[Callback]) -> None:
-    """Takes the hooks of a step that do nothing away from callbacks: Lightning passes over what cannot be called."""
+    """Remove empty hooks of a step from callbacks: Lightning skips hooks that are not callable."""
     for callback in callbacks:
         for name in HOOKS_OF_A_STEP:
             if getattr(type(callback), name) is getattr(Callback, name):

@@ -1,4 +1,4 @@
-"""Tokenised splits, and the plans and loaders that lay them out: a stream on lanes, or examples by themselves."""
+"""Tokenised splits, with the plans and loaders that lay them out: a stream on lanes, or single examples."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from seqtrain.tasks.base import ExampleTask, Facts, Say, SeriesTask, Task
 from seqtrain.training.accumulators import LOSS
 from seqtrain.training.cost import Reading
 
-LONG = 2.0  # seconds that baselines may take without a word
+LONG = 2.0  # seconds after which baselines log their time
 
 
 @dataclass
 class Data(ABC):
-    """Preprocessor and tokenised splits, how they are laid out, and the source they came from."""
+    """Preprocessor and tokenised splits, their layout, and their source."""
 
     source: Source
     preprocessor: Preprocessor
@@ -41,7 +41,7 @@ class Data(ABC):
     batching: Batching
     tbptt: TBPTT
     seed: int
-    task: Task  # on the meta device: its options say what rows become; another one trains
+    task: Task  # on the meta device: its options lay out rows; another instance trains
     say: Say
 
     @property
@@ -55,8 +55,8 @@ class Data(ABC):
         return {split: next(iter(rows.columns.values())) for split, rows in self.rows.items()}
 
     def facts(self) -> dict[str, Facts]:
-        """What turns losses per token into losses per byte and word, of each split."""
-        if self.preprocessor.series is not None:  # a value has no bytes, and is no word
+        """Return the facts of each split that convert losses per token into losses per byte and word."""
+        if self.preprocessor.series is not None:  # a value has no bytes and no words
             return dict.fromkeys(self.rows, Facts(bytes_per_token=1.0, words_per_token=None))
         facts: dict[str, Facts] = {}
         for split, corpus in self.corpora.items():
@@ -66,7 +66,7 @@ class Data(ABC):
 
     @property
     def label_counts(self) -> tuple[int, ...]:
-        """How often train has each label; nothing where there are none."""
+        """Count of each label in train. Empty if there are no labels."""
         if "train" not in self.rows or "label" not in self.task.fields or self.task.label_kind == "number":
             return ()
         labels = self.rows["train"].labels
@@ -77,7 +77,7 @@ class Data(ABC):
         return tuple(np.bincount(labels, minlength=len(self.preprocessor.labels)).tolist())
 
     def baselines(self, split: Split) -> dict[str, dict[str, float]]:
-        """What knows little or nothing of sequences, on the same split; computed once, and said where it takes long."""
+        """Return metrics of baselines on the same split. They are computed once, with a log line if that takes long."""
         if split not in self._baselines:
             begin = time.perf_counter()
             known = self.task.baselines(self.rows["train"], self.rows[split], self.preprocessor, self.say)
@@ -88,10 +88,10 @@ class Data(ABC):
         return self._baselines[split]
 
     def baselines_or_none(self, split: Split) -> dict[str, dict[str, float]]:
-        """The same; none where they fail, which is said: a run is worth its numbers also without those beside it."""
+        """Return the baselines, or none if they fail, with a log line: a run is useful without them."""
         try:
             return self.baselines(split)
-        except Exception as error:  # whatever a task calls may fail: memory, a file that is gone, a library
+        except Exception as error:  # any call of a task may fail: memory, a missing file, a library
             words = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
             self.say(f"{split}: no baselines: {words}")
             self._baselines[split] = {}
@@ -103,10 +103,10 @@ class Data(ABC):
 
     @abstractmethod
     def batcher(self, split: Split) -> Stream | Examples:
-        """Cuts batches from a split."""
+        """Return the stream or examples that cut batches from a split."""
 
     def plan(self, split: Split) -> Any:
-        """How a run reads a split: train by the plan of training, made once; any other by that of evaluation."""
+        """Return the plan by which a run reads a split: that of training, made once, for train; else of evaluation."""
         return self._train_plan if split == "train" else self.eval_plan(split)
 
     @functools.cached_property
@@ -115,7 +115,7 @@ class Data(ABC):
         """The plan of training."""
 
     def eval_plan(self, split: Split, batch_size: int | None = None) -> Any:
-        """How evaluation reads a split, train too; of examples, so many at a time. Made once."""
+        """Return the plan, made once, of evaluation on a split, also train. `batch_size`: examples at a time."""
         if (split, batch_size) not in self._eval_plans:
             self._eval_plans[split, batch_size] = self._make_eval_plan(split, batch_size)
         return self._eval_plans[split, batch_size]
@@ -126,46 +126,46 @@ class Data(ABC):
 
     @abstractmethod
     def _make_eval_plan(self, split: Split, batch_size: int | None) -> Any:
-        """The plan of evaluation."""
+        """Return the plan of evaluation."""
 
     @abstractmethod
     def eval_loader(self, split: Split, batch_size: int | None = None) -> EvalLoader | ExampleLoader:
-        """Every token, or example, of a split once; where there are several processes, this one's share."""
+        """Return a loader of every token, or example, of a split once; of several processes, this one's share."""
 
     @abstractmethod
     def reading(self) -> Reading:
-        """How training reads, for its cost."""
+        """Return how training reads, for its cost."""
 
     @abstractmethod
     def most_read(self, step: int) -> int:
-        """Tokens that one lane can have read since the beginning of its state, after so many steps."""
+        """Return the tokens that one lane can have read after `step` steps, since the beginning of its state."""
 
     @abstractmethod
     def context(self) -> dict[str, Any]:
-        """What evaluation's numbers depend on, beside weights and text."""
+        """Return what evaluation's numbers depend on, besides weights and text."""
 
     @abstractmethod
     def size(self, split: Split) -> dict[str, int | None]:
-        """What is said of how evaluation read a split."""
+        """Return how evaluation reads a split, for the record: `eval_lanes` or number of `examples`."""
 
     @abstractmethod
     def sample(self, split: Split, count: int) -> Any:
-        """A batch of `count` examples, the same each time, spread over the split; None of a stream."""
+        """Return a batch of `count` examples, the same each time, spread over the split. None for a stream."""
 
     @abstractmethod
     def look_at(self, model: SequenceModel, split: Split, limit: int) -> tuple[list[int], list[int] | None]:
-        """The first tokens of a split, at most `limit`, and the source that they are written from, if there is one."""
+        """Return the first tokens of a split, at most `limit`, and the source they are written from, or None."""
 
 
 class StreamData(Data):
-    """One long text, read on lanes side by side."""
+    """One long text, read on lanes in parallel."""
 
     def batcher(self, split: Split) -> Stream:
         corpus = self.corpora[split]
         return Stream(corpus.tokens, corpus.documents, self.tokenizer.start)
 
     def documents(self, split: Split) -> np.ndarray:
-        """Where each document of a split begins, and the end of the last."""
+        """Return the beginning of each document of a split, and the end of the last."""
         return self.corpora[split].documents
 
     @functools.cached_property
@@ -174,7 +174,7 @@ class StreamData(Data):
 
     def _make_eval_plan(self, split: Split, batch_size: int | None) -> StreamPlan:
         tbptt = self.tbptt.evaluation
-        # Not of the machine or the memory: how many lanes there are decides how much context each token has.
+        # Independent of machine and memory: the number of lanes decides how much context each token has.
         lanes = min(self.batching.eval_lanes, most_lanes(self.documents(split), tbptt))
         if lanes < self.batching.eval_lanes:
             self.say(f"{split}: read on {lanes} lanes; its text is too short for {self.batching.eval_lanes}")
@@ -199,7 +199,7 @@ class StreamData(Data):
     def context(self) -> dict[str, Any]:
         context = {"eval_lanes": self.plan("validation").lanes, "carry": self.tbptt.carry}
         if self.tbptt.carry and self.tbptt.reset == "never":
-            return context  # a state goes on over all cuts, so they change no number
+            return context  # the state is carried over all cuts, so they change no number
         cut = self.tbptt.evaluation
         return context | {"k1": cut.k1, "k2": cut.k2, "reset": cut.reset}
 
@@ -214,7 +214,7 @@ class StreamData(Data):
 
 
 class SeriesData(StreamData):
-    """Series, read as a stream; each is measured from its beginning to its end by one lane."""
+    """Series, read as a stream. Each is evaluated from beginning to end by one lane."""
 
     task: SeriesTask
 
@@ -223,7 +223,7 @@ class SeriesData(StreamData):
         return {}
 
     def batcher(self, split: Split) -> SeriesStream:
-        """The stream of a split, made once; before validation and test, rows are read for the state they leave."""
+        """Return the stream of a split, made once. Before validation and test, rows are read to build up the state."""
         if split not in self._streams:
             context = 0 if split == "train" else self.batching.max_length
             self._streams[split] = self.task.series_stream(self.rows[split], self.preprocessor, context=context)
@@ -239,7 +239,7 @@ class SeriesData(StreamData):
         return documents
 
     def _make_eval_plan(self, split: Split, batch_size: int | None) -> StreamPlan:
-        # A lane that began in the middle of a series would know less of it than it may.
+        # A lane that begins in the middle of a series would lack its history.
         lengths = np.diff(self.documents(split))
         lanes = len(lengths) if (lengths == lengths[0]).all() else 1
         return self._plan(split, lanes, self.tbptt.evaluation, shuffle=False)
@@ -264,14 +264,14 @@ class SeriesData(StreamData):
 
 
 def spread(examples: Examples, count: int) -> ExampleBatch:
-    """A batch of `count` examples, spread evenly: rows may lie in some order."""
+    """Return a batch of `count` examples, evenly spaced: rows may be sorted."""
     every = len(examples.lengths)
     index = np.arange(min(count, every)) * every // min(count, every)
     return examples.collate(index, 0, examples.totals(index, 0))
 
 
 class ExampleData(Data):
-    """Examples that are read each by itself, those of like length together."""
+    """Single examples, those of similar length together."""
 
     task: ExampleTask
 
@@ -280,7 +280,7 @@ class ExampleData(Data):
         return {}
 
     def batcher(self, split: Split) -> Examples:
-        """The examples of a split, made once."""
+        """Return the examples of a split, made once."""
         if split not in self._examples:
             examples = self.task.examples(
                 self.rows[split], self.preprocessor, max_length=self.batching.max_length, seed=self.seed
@@ -290,7 +290,7 @@ class ExampleData(Data):
         return self._examples[split]
 
     def _describe(self, split: Split, examples: Examples) -> None:
-        """Says what of the examples will not be read as it stands in the data."""
+        """Log which examples are cut, read alone, or otherwise changed."""
         if examples.cut:
             self.say(
                 f"{split}: {examples.cut:,} of {len(examples.lengths):,} examples are cut to data.max_length tokens"
@@ -328,7 +328,7 @@ class ExampleData(Data):
 
     def eval_loader(self, split: Split, batch_size: int | None = None) -> ExampleLoader:
         here = ranks.rank_info()
-        # With none of them batch_tokens alone says how many are read at a time.
+        # Without either, batch_tokens alone limits the examples read at a time.
         batch_size = batch_size or self.batching.eval_batch_size or len(self.batcher(split).lengths)
         return ExampleLoader(self.batcher(split), self.eval_plan(split, batch_size), world=here.world, rank=here.rank)
 
@@ -339,7 +339,7 @@ class ExampleData(Data):
         most = self.tbptt.k2 if self.task.needs_whole is None else longest  # tokens read at a time
         num_reached = int(lengths.counts @ lengths.rows.clip(max=most).sum(1))
         reached = num_reached / lengths.num_tokens
-        # An estimate: the first step stands for all, of which a task might have to draw every mask.
+        # An estimate from the first step: for all steps, a task might have to draw every mask.
         first = self.plan("train").chunk(0, 0).examples
         return Reading(
             length=min(round(lengths.num_tokens / (len(examples.lengths) * lengths.rows.shape[1])), most),

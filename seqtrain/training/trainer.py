@@ -1,4 +1,4 @@
-"""Lightning's Trainer, and what its options become on this machine."""
+"""Lightning's Trainer, and its options resolved for this machine."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 
 def trainer_options(config: DictConfig) -> TrainerOptions:
-    """The options of `config.trainer`."""
+    """Return the options of `config.trainer`."""
     return TrainerOptions(**plain(config.trainer))
 
 
 def on_gpu(config: DictConfig) -> bool:
-    """Whether a run of this configuration uses GPUs here."""
+    """Return True if a run of this config uses GPUs here."""
     return config.trainer.accelerator != "cpu" and torch.cuda.is_available()
 
 
 def resolve_auto(config: DictConfig, say: Say) -> None:
-    """Turns precision=auto and devices=all into what this machine has, so that a resumed run keeps it."""
+    """Replace precision=auto and devices=all by values for this machine, so that a resumed run keeps them."""
     gpu = on_gpu(config)
     if config.trainer.devices == "all":
         config.trainer.devices = torch.cuda.device_count() if gpu else 1
@@ -55,14 +55,14 @@ def resolve_auto(config: DictConfig, say: Say) -> None:
 def make_trainer(
     options: TrainerOptions, steps: int, callbacks: list[Any], loggers: list[Any], directory: Path
 ) -> Trainer:
-    """Lightning's Trainer with all that we do ourselves turned off.
+    """Return Lightning's Trainer, without the features that seqtrain implements itself.
 
     Args:
-        options: Those of the config, `precision` and `devices` resolved.
+        options: Options of the config, `precision` and `devices` resolved.
         steps: Optimiser steps of the whole training.
-        callbacks: In the order in which Lightning calls them.
-        loggers: Of records.
-        directory: Of the run.
+        callbacks: Callbacks in the order in which Lightning calls them.
+        loggers: Loggers of records.
+        directory: Run directory.
     """
     from pytorch_lightning import Trainer
     from pytorch_lightning.plugins.precision import DoublePrecision
@@ -82,11 +82,11 @@ def make_trainer(
     torch.backends.cudnn.allow_tf32 = False
     plugins: list[Any] = [AtomicCheckpointIO(), Joined(here)]
     every = options.validate_every
-    if every == "auto":  # of what only evaluates: `from_data.resolve_length` has made that of a training a number
+    if every == "auto":  # only in evaluation: `from_data.resolve_length` has set it for training
         every = steps
     precision = cast(Any, options.precision)  # `resolve_auto` has made `auto` one of Lightning's
     if options.strategy == "fsdp" and precision == "64-true":
-        # By its name Lightning refuses double precision with FSDP; as a plugin it takes it.
+        # Lightning refuses double precision with FSDP by name, but accepts it as a plugin.
         precision = None
         plugins.append(DoublePrecision())
     leave_out_empty_hooks(callbacks)
@@ -108,7 +108,7 @@ def make_trainer(
         plugins=plugins,
         profiler=NoProfiler(),
         default_root_dir=directory,
-        num_sanity_val_steps=0,  # they would stand in the record as a validation at step 0
+        num_sanity_val_steps=0,  # they would be recorded as a validation at step 0
         use_distributed_sampler=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -116,13 +116,19 @@ def make_trainer(
         log_every_n_steps=2**40,  # our recorder logs
     )
     if options.deterministic:
-        # Read when cuBLAS is first used. Lightning's own value is right for matrices, and not for cuDNN's recurrences.
+        # Read when cuBLAS is first used. Lightning's own value suits matrices, but not cuDNN's recurrences.
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":16:8"
     return trainer
 
 
 def surroundings(config: DictConfig, trainer: Trainer, cpu: str | None) -> dict[str, Any]:
-    """What a checkpoint says of where it was written: the limits of the training, and what its bits depend on."""
+    """Return a checkpoint's description of its surroundings: limits of the training, and what its bits depend on.
+
+    Args:
+        config: Config of the run.
+        trainer: Its trainer.
+        cpu: Name of the processor.
+    """
     machine = torch.cuda.get_device_name() if trainer.strategy.root_device.type == "cuda" else cpu
     return {f"trainer.{name}": config.trainer[name] for name in LIMITS} | {
         "torch": str(torch.__version__),
@@ -133,7 +139,7 @@ def surroundings(config: DictConfig, trainer: Trainer, cpu: str | None) -> dict[
 
 
 def quiet_lightning() -> None:
-    """Silences advice that does not apply: our loaders shard, resume and size themselves."""
+    """Silence advice that does not apply: our loaders shard, resume and size themselves."""
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     for message in (
         ".*isinstance.treespec, LeafSpec.*",

@@ -1,4 +1,4 @@
-"""Weights of one run as the beginning of another: pretrain, then fine-tune."""
+"""Weights of one run as the start of another: pretrain, then fine-tune."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from seqtrain.models.base import SequenceModel
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Task
 
-MAX_MODULES = 6  # that a line about weights names
+MAX_MODULES = 6  # named in a line about weights
 
 
 def take_tokenizer(config: DictConfig) -> None:
-    """Puts into the config the tokenizer that `config.init_from` brings, in the place of the one configured.
+    """Replace the tokenizer of the config by that of `config.init_from`.
 
-    Of two runs it is the first one's: that both have the same is checked where it is read.
+    For two runs it is the first one's; that both have the same is checked where it is read.
 
     Raises:
-        UserError: where there is no such run, or its config is not what it may be.
+        UserError: There is no such run, or its config is invalid.
     """
     config.tokenizer = checked_config(Run.open(origins(config.init_from)[0], export="take")).tokenizer
 
@@ -38,18 +38,18 @@ def copy_matching(
     say: Callable[[str], None],
     whose: str = "",
 ) -> None:
-    """Copies the weights of another run that fit into model and task, in place, and says what was done.
+    """Copy the weights of another run that fit into model and task, in place, and log a line.
 
     Args:
-        model: Of an embedding with more special tokens than the origin's, the known rows are copied.
-        task: Its head is copied only where the task is the same.
-        weights: Of a checkpoint's state_dict, so named `model.*` and `task.*`.
-        same_task: Whether they were trained for a task of this class.
-        say: Is told what was loaded, what is new and what was left behind.
-        whose: ` of RUN`, in that line, where there is more than one.
+        model: Model. If its embedding has more special tokens than the origin's, the known rows are copied.
+        task: Task. Its head is copied only if the task is the same.
+        weights: Weights as in a checkpoint's state_dict, named `model.*` and `task.*`.
+        same_task: True if they were trained for a task of this class.
+        say: Called with a line: what was loaded, what is new, and what was left behind.
+        whose: ` of RUN`, in that line, if there is more than one run.
 
     Raises:
-        UserError: in one line, for weights of the model that have another shape, or where most are missing.
+        UserError: Weights of the model have another shape, or most are missing.
     """
     own = {f"model.{name}": value for name, value in model.state_dict().items()}
     own |= {f"task.{name}": value for name, value in task.state_dict().items()}
@@ -86,13 +86,13 @@ def copy_matching(
 
 
 def _has_more_specials(name: str, value: Tensor, given: Tensor) -> bool:
-    """Whether an embedding differs from the origin's in a special token or two that the origin did not have."""
+    """Return True if an embedding differs from the origin's only by one or two additional special tokens."""
     return "embed." in name and given.shape[1:] == value.shape[1:] and 0 < len(value) - len(given) < 3
 
 
 def _incompatibility(model: SequenceModel, weights: dict[str, Tensor], faults: Sequence[str]) -> str:
-    """One line for weights of other shapes: of another width, which each of them has, or the first of them."""
-    # A width stands in every shape: to name it says more than the first shape that differs.
+    """Return one line for weights of other shapes: a different width, if that is the cause, or the first shape."""
+    # A width is in every shape: naming it says more than naming the first different shape.
     embedding = weights.get("model.embed.weight")
     if embedding is not None and embedding.shape[-1] != model.dim:
         dim = embedding.shape[-1]
@@ -102,7 +102,7 @@ def _incompatibility(model: SequenceModel, weights: dict[str, Tensor], faults: S
 
 
 def freeze(model: SequenceModel, names: Sequence[str]) -> int:
-    """Stops the training of every weight of the model whose name begins with one of `names`; gives how many numbers.
+    """Freeze every weight of the model whose name begins with one of `names`; return how many numbers.
 
     Names are those of modules, with dots: embed, layer, blocks.0; `all` is the whole model.
     """
@@ -122,7 +122,7 @@ def freeze(model: SequenceModel, names: Sequence[str]) -> int:
 
 
 def _summary(names: Sequence[str]) -> str:
-    """How many, and the modules that they belong to."""
+    """Return how many names there are, and the modules that they belong to."""
     if not names:
         return "nothing"
     modules = list(dict.fromkeys(map(_module_of, names)))
@@ -132,7 +132,7 @@ def _summary(names: Sequence[str]) -> str:
 
 
 def _module_of(name: str) -> str:
-    """The module of model or task that a weight belongs to: `model.embed`."""
+    """Return the module of model or task that a weight belongs to: `model.embed`."""
     if " " in name:  # words about special tokens
         return name
     return ".".join(name.split(".")[:2])

@@ -1,4 +1,4 @@
-"""Maps of attention at the end of training, as a picture: where the model looks in one example."""
+"""Attention maps at the end of training, as a picture: the positions one example attends to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_TOKENS = 30  # of the example, on each side
 
 
 class AttentionMaps(Callback):
-    """Draws plots/attention.png of the beginning of validation's first example, where the model attends."""
+    """Draw plots/attention.png: attention over the beginning of the first validation example."""
 
     def __init__(self, *, run: Run, data: Data) -> None:
         self.run = run

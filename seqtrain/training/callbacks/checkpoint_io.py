@@ -1,4 +1,4 @@
-"""Lightning's way to checkpoint files, through ours: atomic, verified, tensors and plain containers only."""
+"""Lightning's interface to checkpoint files: atomic, verified, tensors and plain containers only."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from seqtrain.runs import checkpoint as files
 
 
 class AtomicCheckpointIO(CheckpointIO):
-    """Lightning's own stages in the temporary folder and moves: a kill there destroys the previous good file."""
+    """Atomic checkpoint files. Lightning's own move from the temporary folder loses the old file if killed."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Writes `path`, whole or not at all; OSError when the disk is full, and the old file stands."""
+        """Write `path` atomically. Raises OSError if the disk is full; the old file is kept."""
         files.save(checkpoint, Path(path))
 
     def load_checkpoint(
         self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """The checkpoint on the CPU, whatever `map_location`; always with weights_only; UserError when it is not
-        sound."""
+        """Load the checkpoint on the CPU with weights_only, ignoring the arguments. Raises UserError if damaged."""
         return files.load(Path(path))
 
     def remove_checkpoint(self, path: str | Path) -> None:
-        """Deletes the file if it is there."""
+        """Delete the file if it exists."""
         Path(path).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""When to save, so that a resumed run ends bit for bit where the uninterrupted one does; which checkpoints stay."""
+"""Times at which to save, so that a resumed run ends with the bits of an uninterrupted one, and checkpoints to keep."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from seqtrain.training.learner import Learner
 
 
 class Checkpoints(Callback):
-    """Saves every `every` steps, after each validation and when asked to leave; keeps the last and the best.
+    """Save every `every` steps, after each validation and before leaving on a signal; keep the last and the best.
 
-    Lightning resumes exactly only after an optimiser step with no validation pending, or when one has ended. Every
-    process saves, since each holds a part; the first alone gives files their names.
+    Lightning resumes exactly only after an optimiser step with no validation pending, or after a validation. Every
+    process saves, because each holds a part of the state. The first process alone names the files.
     """
 
     def __init__(
         self, *, run: Run, every: int, keep_last: int, keep_best: int, signals: Signals, pruning: Pruning | None = None
     ) -> None:
-        """`pruning`: what may end the training beside early stopping; it stands before this in the trainer's list."""
+        """Store the options. `pruning`: may end the training early; it precedes this callback in the trainer."""
         self.run = run
         self.every = every
         self.keep_last = keep_last
@@ -44,7 +44,7 @@ class Checkpoints(Callback):
 
     @property
     def best(self) -> dict[str, Any]:
-        """Step and metrics of the best validation, by the task's own measure; empty before the first."""
+        """Step and metrics of the best validation, by the task's monitored metric; empty before the first."""
         return next(iter(self.ranked), {})
 
     def state_dict(self) -> dict[str, Any]:
@@ -60,8 +60,8 @@ class Checkpoints(Callback):
     def on_load_checkpoint(self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]) -> None:  # type: ignore[override]
         self.load_state_dict(checkpoint["callbacks"][self.state_key])
         trainer.should_stop = self.stopped or self._pruned
-        self._name_best(trainer)  # a process killed between two names left the second one behind
-        if trainer.is_global_zero:  # nor may it have come to remove what is kept no longer
+        self._name_best(trainer)  # the process may have been killed between two names
+        if trainer.is_global_zero:  # or before it removed old checkpoints
             remove_older(self.run.checkpoints, self.keep_last, step=checkpoint["global_step"])
 
     def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
@@ -96,9 +96,9 @@ class Checkpoints(Callback):
         self.signals.at_once()
 
     def _rank(self, validation: dict[str, Any], name: str, mode: str) -> None:
-        """Puts a validation in its place; of equal ones the earlier is the better, of a step measured twice one stays.
+        """Insert a validation into the ranking: the earlier of equals is better; a step measured twice is kept once.
 
-        Of weights that are equally often right the surer ones, by their loss, are better; what is no number comes last.
+        Validations that are equal by the monitored metric are ranked by their loss. NaN is last.
         """
 
         def badness(entry: dict[str, Any]) -> tuple[float, float]:
@@ -111,7 +111,7 @@ class Checkpoints(Callback):
 
     def _save(self, trainer: Trainer) -> None:
         step = trainer.global_step
-        # An overflow shows in the loss one step later: what is saved before that would be called the last good one.
+        # An overflow shows in the loss one step later: a checkpoint before that would count as the last good one.
         finite = all(bool(torch.isfinite(weight).all()) for weight in trainer.lightning_module.parameters())
         if not trainer.strategy.reduce_boolean_decision(finite):
             raise NonFinite(f"a weight is no number any more at step {step}")
@@ -121,16 +121,16 @@ class Checkpoints(Callback):
             keep_newest(self.run.checkpoints, self.keep_last, step=step)
 
     def _name_best(self, trainer: Trainer) -> None:
-        """Gives the best checkpoints second names: nothing is written twice, and the old ones stand until then.
+        """Give the best checkpoints their second names without writing them again; the old names stay until then.
 
-        Killed between any two of its steps, it makes up for them when it is called again.
+        If the process is killed between two steps of this, the next call completes it.
         """
         if not trainer.is_global_zero or not self.ranked:
             return
         folder = self.run.checkpoints
         wanted = {best_name(entry["step"]): entry["step"] for entry in self.ranked if self.keep_best > 1}
         for name, step in [*wanted.items(), (BEST, self.best["step"])]:
-            # Older steps are removed by and by: then only a second name still leads to the weights.
+            # Older steps are removed over time: then only a second name leads to the weights.
             for source in (folder / step_name(step), folder / best_name(step)):
                 if source.exists() and source.name != name:
                     _link(source, folder / name)
@@ -145,7 +145,7 @@ def _infinite_for_nan(value: float) -> float:
 
 
 def _link(source: Path, target: Path) -> None:
-    """A second name for a file, in place of what had it; a copy where the file system has no links."""
+    """Give a file a second name, replacing any file of that name. Copy it if the file system has no hard links."""
     with contextlib.suppress(FileNotFoundError):
         if os.path.samefile(source, target):
             return
@@ -159,7 +159,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 class Plateau(Callback):
-    """Steps a learning rate that waits for the validation loss to stop falling."""
+    """Step a learning-rate schedule that waits for the validation loss to stop falling."""
 
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         if pl_module.plateau is not None and trainer.state.fn == "fit":

@@ -1,4 +1,4 @@
-"""The confusion matrix of a classification as a picture: which label is taken for which."""
+"""Confusion matrix of a classification as a picture: true label against predicted label."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MAX_LABEL_CHARACTERS = 16
 
 
 class ConfusionMatrix(Callback):
-    """Draws plots/confusion.png at each validation of a task that counts true and predicted labels.
+    """Draw plots/confusion.png at each validation of a task that counts true and predicted labels.
 
-    The counts of each are kept beside it: the picture shows the newest alone.
+    The counts of every validation are kept in the run; the picture shows the newest ones.
     """
 
     def __init__(self, *, run: Run) -> None:
@@ -37,7 +37,7 @@ class ConfusionMatrix(Callback):
             return
         table = np.array(pl_module.totals["confusion"][0], dtype=np.int64)
         confusion = Confusion(tuple(labels), tuple(map(tuple, table.tolist())))
-        # First: what a logger is not sent now, `seqtrain sync` sends from there.
+        # First: `seqtrain sync` sends from this file what a logger does not get now.
         write_confusion(self.run, trainer.global_step, confusion)
         picture = drawn("the confusion matrix", lambda: draw_confusion(confusion, self.run.plots / "confusion.png"))
         if picture is None:
@@ -48,13 +48,13 @@ class ConfusionMatrix(Callback):
 
 
 def draw_confusion(confusion: Confusion, path: Path) -> Path | None:
-    """Draws the counts to the PNG file `path`; None where there are too many labels."""
+    """Draw the counts to the PNG file `path`. Return None if there are too many labels."""
     table = np.array(confusion.counts, dtype=np.int64).reshape(len(confusion.labels), -1)
     return path if plot_confusion(table, confusion.labels, path) else None
 
 
 def plot_confusion(table: np.ndarray, labels: tuple[str, ...], path: Path) -> bool:
-    """Draws counts (true, predicted), coloured by their fraction of the true label; False where they are too many."""
+    """Draw counts (true, predicted), coloured by share of the true label. Return False if there are too many labels."""
     if len(labels) > MAX_LABELS:
         return False
     fractions = table / np.maximum(table.sum(1, keepdims=True), 1)  # a label may have no example

@@ -1,4 +1,4 @@
-"""The learning curve of a run as a picture: what was learnt, and how fast, against the tokens read."""
+"""Learning curve of a run as a picture: loss or metric against tokens read."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Record = dict[str, Any]
 
 SMALL_PANELS = {"lr": "learning rate", "tokens_per_second": "tokens a second", "gradient_norm": "gradient norm"}
 SMALL_PANELS |= {"clipped": "share of updates clipped"}
-TRAIN, VALIDATION, GREY = "#56B4E9", "#D55E00", "#555555"  # told apart by the colour-blind (Okabe & Ito 2008)
+TRAIN, VALIDATION, GREY = "#56B4E9", "#D55E00", "#555555"  # safe for colour-blind readers (Okabe & Ito 2008)
 LARGE = EngFormatter(sep="")  # 20k, 1.5M
 
 
 class Curves(Callback):
-    """Draws plots/learning_curve.png when training ends, however it ends, and hands it to the loggers."""
+    """Draw plots/learning_curve.png when training ends, with an error too, and pass it to the loggers."""
 
     def on_fit_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         self._draw(trainer, pl_module)
@@ -48,9 +48,15 @@ class Curves(Callback):
 
 
 def plot_curves(records: list[Record], path: Path, task: Task, *, title: str = "") -> bool:
-    """Draws the records of `Run.metrics` to the PNG file `path`; False, and no file, when there is nothing to draw.
+    """Draw the records of `Run.metrics` to the PNG file `path`. Return False if there is nothing to draw.
 
-    The metric that runs of the task are compared by, where training measures it too; else the loss.
+    The metric is the one by which runs of the task are compared if training measures it, else the loss.
+
+    Args:
+        records: Records of metrics.jsonl.
+        path: PNG file to write.
+        task: Task whose metric is drawn.
+        title: Title of the figure.
     """
     measure = task.comparison()
     if not _points(records, f"train/{measure}"):
@@ -71,7 +77,7 @@ def plot_curves(records: list[Record], path: Path, task: Task, *, title: str = "
 
 
 def _label(task: Task, name: str) -> str:
-    """The title of a panel, such as `loss (nats a token)`."""
+    """Return the title of a panel, such as `loss (nats a token)`."""
     metric, words = task.metric(name), name.replace("_", " ")
     if metric is None:
         return words
@@ -81,7 +87,7 @@ def _label(task: Task, name: str) -> str:
 
 
 def _draw_metric(axes: Axes, records: list[Record], measure: str, label: str) -> None:
-    """The large panel: train and validation, the best validation marked."""
+    """Draw the large panel: train and validation, with the best validation marked."""
     train, validation = _points(records, f"train/{measure}"), _points(records, f"validation/{measure}")
     if train:
         _line(axes, train, "train", TRAIN, dots=1)
@@ -96,7 +102,7 @@ def _draw_metric(axes: Axes, records: list[Record], measure: str, label: str) ->
 
 
 def _draw_small(axes: Axes, points: list[tuple[float, float]], name: str) -> None:
-    """A small panel, of what moves beside the metric."""
+    """Draw a small panel of a quantity recorded beside the metric."""
     label, spread = SMALL_PANELS[name], [0.0]
     if name == "gradient_norm":  # the scale of the others begins at 0
         spread = _values(points)
@@ -108,13 +114,13 @@ def _draw_small(axes: Axes, points: list[tuple[float, float]], name: str) -> Non
 
 
 def _line(axes: Axes, points: list[tuple[float, float]], label: str, color: str, *, dots: int) -> None:
-    """A curve, with a dot for each point when there are at most `dots`: a single point shows no line."""
+    """Draw a curve, with a dot for each point if there are at most `dots`: a single point shows no line."""
     marker = "o" if len(points) <= dots else None
     axes.plot(*zip(*points, strict=True), color=color, label=label, linewidth=1.3, marker=marker, markersize=4)
 
 
 def _style(axes: Axes, label: str, values: list[float]) -> None:
-    """Titles, grid and scales: logarithmic where the values are positive and spread over a factor of 2 and more."""
+    """Set title, grid and scales. The y-axis is logarithmic if values are positive and span more than a factor of 2."""
     axes.set_title(label, loc="left", fontsize=10)
     axes.grid(color="#dddddd", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
@@ -127,12 +133,12 @@ def _style(axes: Axes, label: str, values: list[float]) -> None:
 
 
 def _short(value: float, position: float) -> str:
-    """A number at an axis: 0.05, 20k."""
+    """Return a number as shown at an axis: 0.05, 20k."""
     return LARGE(value) if abs(value) >= 1000 else f"{value:g}"
 
 
 def _points(records: list[Record], name: str) -> list[tuple[float, float]]:
-    """(tokens, value) of every record that has a finite number of this name."""
+    """Return (tokens, value) of every record that has a finite number of this name."""
     points = []
     for record in records:
         if math.isfinite(record.get(name, math.nan)):

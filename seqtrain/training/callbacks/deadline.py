@@ -1,4 +1,4 @@
-"""Training for so many seconds: what a run with `trainer.max_seconds` follows beside its steps."""
+"""Time limit of a training: `trainer.max_seconds`, beside its limit of steps."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from seqtrain.distributed.ranks import all_max, rank_info
 from seqtrain.training.callbacks.record import Recorder, step_done
 from seqtrain.training.learner import Learner
 
-MICRO = 1e6  # processes tell each other whole numbers
+MICRO = 1e6  # processes exchange integers
 
 
 class Deadline(Callback):
-    """Ends training at the first step after `seconds` of it, in all attempts, validations apart.
+    """End training at the first step after `seconds` of training, over all attempts, without validations.
 
-    The schedule is told how many steps the clock still allows, anew after each step, so that the learning rate has
-    fallen whole when time is up. Stands before what saves checkpoints, which asks whether a step is the last one.
+    After each step the schedule gets the number of steps that the time allows, so that the learning rate has fallen
+    completely when time is up. It precedes the callback that saves checkpoints, which asks if a step is the last one.
     """
 
     def __init__(self, *, recorder: Recorder, seconds: float) -> None:
@@ -36,7 +36,7 @@ class Deadline(Callback):
             self._look(trainer, pl_module)
 
     def _look(self, trainer: Trainer, learner: Learner) -> None:
-        """Looks at the clock of the first process, which is the recorded one, so that all of them do the same."""
+        """Read the clock of the first process, which is the recorded one, so that all processes decide alike."""
         microseconds = round(self.recorder.elapsed() * MICRO) if rank_info().first else 0
         step, spent = trainer.global_step, all_max(microseconds) / MICRO
         if not step:

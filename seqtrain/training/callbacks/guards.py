@@ -1,4 +1,4 @@
-"""Guards of a training: what went wrong is said in words, with its place."""
+"""Guards of a training: they report what failed, and where."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from seqtrain.training.callbacks.record import step_done
 from seqtrain.training.learner import Learner
 from seqtrain.training.loggers.base import say
 
-MAX_SAID = 3  # skipped updates that are told one by one
+MAX_SAID = 3  # skipped updates that are reported individually
 ELSEWHERE = "while the model was built or the data read; lower model.dim, or read less"
 
 
 class Skips(Callback):
-    """Tells of the first updates that were skipped; after that they are counted only."""
+    """Report the first skipped updates; later ones are only counted."""
 
     def __init__(self) -> None:
         self.known = 0
@@ -39,7 +39,7 @@ class Skips(Callback):
 
 
 class Memory(Callback):
-    """Notes on an error of memory which batch was read, and what would make it smaller."""
+    """Add a note to an out-of-memory error: the batch that was read, and options that make it smaller."""
 
     def __init__(self) -> None:
         self.reading = ""
@@ -69,16 +69,16 @@ class Memory(Callback):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether this error says that there was no memory left, on a GPU or elsewhere."""
+    """Return True if this error says that memory ran out, on a GPU or elsewhere."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return True
-    # torch has no class of its own for what its allocator of the CPU, or a driver, says.
+    # torch has no exception class for errors of its CPU allocator or of a driver.
     words = ("can't allocate memory", "Cannot allocate memory", "bad_alloc", "out of memory")
     return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
 
 
 def out_of_memory_words(error: BaseException) -> str:
-    """When and where it was, and what to do, in one line."""
+    """Return one line: when and where memory ran out, and what to do."""
     return f"out of memory {next(iter(getattr(error, '__notes__', [])), ELSEWHERE)}"
 
 

@@ -1,4 +1,4 @@
-"""What each batch of an evaluation adds to it, for a comparison that draws batches anew."""
+"""Sums and counts of each batch of an evaluation, for a bootstrap over batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seqtrain.training.learner import Learner
 
 
 class PerBatchMetrics(Callback):
-    """Keeps the sums and counts of every batch apart; the evaluation's own figures stay what they are."""
+    """Keep the sums and counts of every batch separately. The evaluation's own metrics do not change."""
 
     def __init__(self) -> None:
         self.batches: list[Reduced] = []

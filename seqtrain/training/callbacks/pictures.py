@@ -1,4 +1,4 @@
-"""Pictures of a run, handed to its loggers: one that cannot be drawn costs a line, never the run."""
+"""Pictures of a run for its loggers. A failure to draw one is logged in a line and does not stop the run."""
 
 from __future__ import annotations
 
@@ -11,16 +11,23 @@ from seqtrain.training.loggers.base import RunLogger, say
 
 
 def drawn(what: str, draw: Callable[[], Path | None]) -> Path | None:
-    """The PNG file that `draw` writes, if it writes one; `what`: the picture in words."""
+    """Return the PNG file that `draw` writes, or None. `what`: noun for the message if drawing fails."""
     try:
         return draw()
-    except Exception as error:  # whatever matplotlib, or the data, does
+    except Exception as error:  # any fault of matplotlib or the data
         say(f"{what} could not be drawn: {error}")
         return None
 
 
 def log_picture(trainer: Trainer, name: str, what: str, draw: Callable[[], Path | None]) -> None:
-    """Logs the PNG file that `draw` writes under `name`, if it writes one; `what`: the picture in words."""
+    """Log the PNG file that `draw` writes, if any, as `name`.
+
+    Args:
+        trainer: Its run loggers get the picture.
+        name: Name of the picture in the loggers.
+        what: Noun for the message if drawing fails.
+        draw: Writes the file and returns its path, or None.
+    """
     path = drawn(what, draw)
     if path is None:
         return

@@ -1,4 +1,4 @@
-"""What a person sees while training: validations, and a bar in a terminal or a notebook, elsewhere a line an epoch."""
+"""Progress on the screen: validations, and a bar in a terminal or notebook; elsewhere a line an epoch."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from seqtrain.training.accumulators import LOSS
 from seqtrain.training.callbacks.record import Recorder, step_done
 from seqtrain.training.learner import Learner
 
-MIN_SECONDS_BETWEEN_LINES = 5.0  # about epochs, where no bar is drawn: short ones would bury everything else
+MIN_SECONDS_BETWEEN_LINES = 5.0  # about epochs, without a bar: lines about short ones would hide all others
 MIN_SECONDS_BETWEEN_DRAWINGS = 1.0  # of the bar; each costs milliseconds
 
 
 class NotebookProgress(Progress):
-    """The bar as one output of a notebook's cell, drawn over as training goes on; rich's own way needs ipywidgets."""
+    """Progress bar as one output of a notebook cell, redrawn as training goes on. rich's own needs ipywidgets."""
 
     shown: Any = None  # IPython's handle of the output
 
     def start(self) -> None:
-        """Shows the bar below the cell."""
+        """Show the bar below the cell."""
         from IPython.display import display  # it is there, for rich has found a notebook
 
         self.shown = display(self, display_id=True)
 
     def refresh(self) -> None:
-        """Draws it over."""
+        """Redraw the bar."""
         if self.shown is not None:
             self.shown.update(self)
 
     def stop(self) -> None:
-        """Leaves it as it is now."""
+        """Draw the bar a last time and leave it there."""
         self.refresh()
         self.shown = None
 
 
 class ProgressBar(Callback):
-    """Loss, bits per byte, tokens per second and time left."""
+    """Show loss, bits per byte, tokens per second and time left."""
 
     def __init__(self, *, recorder: Recorder, steps_per_epoch: int, console: Console) -> None:
         self.recorder = recorder
@@ -98,7 +98,7 @@ class ProgressBar(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         planned = str(pl_module.max_steps)
-        if pl_module.max_steps != trainer.max_steps:  # the clock decides, and this is what it allows by now
+        if pl_module.max_steps != trainer.max_steps:  # the time limit decides, and this is its current estimate
             planned = f"about {planned}"
         step = trainer.global_step
         self._print(f"step {step} of {planned}: {self._training_words(step)}, {self._words('validation')}")
@@ -107,7 +107,7 @@ class ProgressBar(Callback):
         self.console.print(line, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Leaves the terminal as it was."""
+        """Stop the bar and restore the terminal."""
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
@@ -121,7 +121,7 @@ class ProgressBar(Callback):
         self.close()
 
     def _training_words(self, step: int) -> str:
-        """What the newest record of training says, and of which step it is, where that is an earlier one."""
+        """Return the newest training record in words, with its step if that is an earlier one."""
         words, trained = self._words("train"), self.recorder.trained
         return words if trained in (0, step) else f"{words} at step {trained}"
 

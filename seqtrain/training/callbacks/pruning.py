@@ -1,4 +1,4 @@
-"""Stopping a trial of a search that its study gives up."""
+"""Pruning: stop a trial of a search when its study gives it up."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 
 
 def is_searched(run: Path) -> bool:
-    """Whether the run is a trial of a search."""
+    """Return True if the run is a trial of a search."""
     return member_of(run) is not None and Sweep.open(run.absolute().parent).asked.kind == "optuna"
 
 
 class Pruning(Callback):
-    """Reports each validation to the study, and ends the training where the study says so.
+    """Report each validation to the study, and end the training if the study prunes it.
 
-    Every process of a run has one, and all do what the first one decides. A study that cannot be asked stops nothing.
-    Stands before what saves checkpoints: a decision is saved with the state that it was made on, so that a run that
-    was killed before it could say how it ended is not trained on.
+    Every process of a run has this callback, and all follow the first one. If the study does not answer, the training
+    goes on. It precedes the callback that saves checkpoints: a decision is saved with the state it was made on, so a
+    run that was killed before it recorded how it ended is not trained on.
     """
 
     def __init__(self, *, run: Run, warmup: int = 0, after_pruning: bool = False) -> None:
-        """Asks for no study yet.
+        """Store the options; no study is opened yet.
 
         Args:
             run: The trial.
             warmup: Steps in which its learning rate still rises.
-            after_pruning: The run has ended as pruned, and a person trains it on nevertheless.
+            after_pruning: True if the run has ended as pruned and the user trains it on.
         """
         self.run = run
         # Before one step at the full rate a trial has shown nothing of that rate.
@@ -45,7 +45,7 @@ class Pruning(Callback):
         self.after_pruning = after_pruning
         self.reason = ""  # why the training ended; empty as long as it goes on
         self._trial: optuna.trial.Trial | None = None
-        self._silent = False  # once a person has been told that the study does not answer
+        self._silent = False  # True after a line that the study does not answer
 
     def state_dict(self) -> dict[str, Any]:
         return {"reason": self.reason}
@@ -63,17 +63,17 @@ class Pruning(Callback):
         trainer.should_stop |= bool(self.reason)
 
     def _judged_or_silent(self, step: int, metrics: dict[str, float], last: bool) -> str:
-        """Why to stop, or nothing; nothing too where the study does not answer."""
+        """Return the reason to stop, or an empty string; also if the study does not answer."""
         try:
             return self._judged(step, metrics, last)
-        except Exception as error:  # whatever a storage does, it must not stop the training
+        except Exception as error:  # no fault of a storage may stop the training
             if not self._silent:
                 say(f"the study of the search does not answer, so nothing is pruned: {' '.join(str(error).split())}")
             self._silent = True
             return ""
 
     def _judged(self, step: int, metrics: dict[str, float], last: bool) -> str:
-        """Reports a validation, and gives why to stop, or nothing."""
+        """Report a validation; return the reason to stop, or an empty string."""
         self._trial = self._trial or study.running_trial(self.run.path)
         if self._trial is None:
             return ""
@@ -83,10 +83,10 @@ class Pruning(Callback):
         reported = self._trial.storage.get_trial(self._trial._trial_id).intermediate_values
         if step not in reported:  # else an earlier attempt has reported it
             self._trial.report(metrics[metric], step)
-        # A resumed run has been judged up to where it left: at an older step the study would judge by newer ones.
+        # A resumed run was already judged up to its last step: at an older one the study would judge by newer values.
         if last or step < max(reported, default=0) or not study.gives_up(self._trial, step):
             return ""
-        # Asked all the same, so that successive halving notes each rung at its own step.
+        # After asking the study, so that successive halving notes each rung at its own step.
         if step < self.first_step:
             return ""
         return f"validation {metric} {metrics[metric]:.4g} at step {step} is behind that of other trials"

@@ -1,4 +1,4 @@
-"""The record of a run: every point goes to metrics.jsonl first, then to the loggers."""
+"""Record of a run: every point goes to metrics.jsonl first, then to the loggers."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from seqtrain.training.clipping import Clipping
 from seqtrain.training.learner import Learner, chained
 from seqtrain.training.system import SystemUsage
 
-CHECKED_STEPS = 1000  # before the one that is gone on from, whose batches are asked of the plan once more
+CHECKED_STEPS = 1000  # before the step of a resume, whose batches are computed again from the plan
 
 
 def step_done(trainer: Trainer, batch_idx: int) -> bool:
-    """Whether this micro-batch was the last of its optimiser step."""
+    """Return True if this micro-batch was the last of its optimiser step."""
     return (batch_idx + 1) % trainer.accumulate_grad_batches == 0
 
 
 def point(record: dict[str, Any]) -> dict[str, Any]:
-    """What of a record goes to the loggers: its numbers."""
+    """Return the numbers of a record, which go to the loggers."""
     return {name: value for name, value in record.items() if name != "read"}
 
 
 class Recorder(Callback):
-    """Writes training metrics every `every` steps and every evaluation; keeps the clock of training.
+    """Write training metrics every `every` steps and every evaluation; keep the clock of training.
 
-    The clock stops during validation, and once training is over, so validating more often changes no speed.
+    The clock stops during validation and after training, so validating more often does not change the measured speed.
     """
 
     def __init__(self, *, run: Run, every: int, plan: Plan) -> None:
@@ -44,8 +44,8 @@ class Recorder(Callback):
         self.validated = -1  # the step of the newest evaluation
         self.trained = 0  # the step of the newest record of training
         self.seconds = 0.0  # of training, until the clock was last stopped, in earlier attempts of this run too
-        self._started_at: float | None = None  # by the clock of the machine; None while ours stands still
-        self._last_record = (0, 0.0)  # tokens and seconds at the last training record, from which speed is told
+        self._started_at: float | None = None  # by the machine's clock; None while the training clock is stopped
+        self._last_record = (0, 0.0)  # tokens and seconds at the last training record, to compute speed
         self._system = SystemUsage()
         self._num_records: int | None = None  # in metrics.jsonl, once there is one of this attempt
 
@@ -56,13 +56,13 @@ class Recorder(Callback):
         self.seconds, self.validated = state_dict["seconds"], state_dict["validated"]
 
     def elapsed(self) -> float:
-        """Seconds of training in all attempts."""
+        """Return the seconds of training in all attempts."""
         if self._started_at is None:
             return self.seconds
         return self.seconds + (time.monotonic() - self._started_at)
 
     def stop(self) -> None:
-        """Lets the clock stand still, until the next batch of training."""
+        """Stop the clock until the next training batch."""
         self.seconds, self._started_at = self.elapsed(), None
 
     def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
@@ -74,11 +74,10 @@ class Recorder(Callback):
         self._system.start()
 
     def _planned(self, step: int) -> int:
-        """The checksum of what is read up to this step, made anew from the plan.
+        """Return the checksum of what is read up to this step, computed from the plan.
 
-        A checkpoint's own could not tell that the data has changed since. Of a long run the record says what it had
-        read some steps before: only those since then are asked of the plan, or a resume would take the longer the
-        later it comes.
+        The checkpoint's own checksum cannot show that the data has changed since. In a long run the computation starts
+        at the checksum of a recorded step, at least CHECKED_STEPS earlier, so that a late resume does not take longer.
         """
         known = max((recorded for recorded in self.recorded if recorded <= step - CHECKED_STEPS), default=0)
         fingerprint = int(self.recorded[known], 16) if known else 0
@@ -87,7 +86,7 @@ class Recorder(Callback):
         return fingerprint
 
     def _check_read(self, step: int, *fingerprints: int) -> None:
-        """RunFailed unless all say the same of what was read up to this step, and what was recorded of it."""
+        """Raise RunFailed unless all checksums of what was read up to this step, also the recorded one, are equal."""
         distinct = {f"{fingerprint:08x}" for fingerprint in fingerprints}
         if step in self.recorded:
             distinct.add(self.recorded[step])
@@ -98,7 +97,7 @@ class Recorder(Callback):
             )
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Learner, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
-        if self._started_at is None:  # after a validation, and all that callbacks made of it
+        if self._started_at is None:  # after a validation and its callbacks
             self._started_at = time.monotonic()
 
     def on_train_batch_end(  # type: ignore[override]
@@ -120,7 +119,7 @@ class Recorder(Callback):
         if pl_module.on_nonfinite == "skip":
             record["skipped"] = progress.skipped
         norm = math.nan if progress.gradient_norm is None else float(progress.gradient_norm)
-        if math.isfinite(norm):  # in fp16 one may be too large, of an update that was left out
+        if math.isfinite(norm):  # in fp16 the norm of a skipped update may be infinite
             record["gradient_norm"] = norm
         record |= pl_module.sums_of_clipping.measures()
         pl_module.sums_of_clipping = Clipping()
@@ -128,7 +127,7 @@ class Recorder(Callback):
         self._last_record = (progress.tokens, self.elapsed())
         record["tokens_per_second"] = (progress.tokens - tokens) / max(self._last_record[1] - seconds, 1e-9)
         if self.run.writes:
-            # After the speed is told, so that it is not in it.
+            # After the speed is computed, so that this reading does not count.
             record |= self._system.read(pl_module.device)
         self.trained = trainer.global_step
         self._write(trainer, pl_module, record)
@@ -142,13 +141,13 @@ class Recorder(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         self.validated = trainer.global_step
         values = {f"validation/{name}": value for name, value in pl_module.metrics.items()}
-        # After training no checkpoint follows: a process that was killed then has left this record already.
+        # After training no checkpoint follows: a process killed then has already written this record.
         if trainer.state.fn == "fit" or not self._is_validated(trainer.global_step):
             self._write(trainer, pl_module, values)
         self._last_record = (pl_module.progress.tokens, self.elapsed())
 
     def _is_validated(self, step: int) -> bool:
-        """Whether metrics.jsonl holds a validation of this step."""
+        """Return True if metrics.jsonl holds a validation of this step."""
         return any(record["step"] == step and f"validation/{LOSS}" in record for record in self.run.metrics())
 
     def _write(self, trainer: Trainer, learner: Learner, values: dict[str, Any]) -> None:

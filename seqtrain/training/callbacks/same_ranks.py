@@ -1,4 +1,4 @@
-"""Whether all processes of a run hold the same weights and gradients, told by a checksum now and then."""
+"""Check that all processes of a run hold equal weights and gradients, by a checksum at intervals."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ WIDTHS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class SameRanks(Callback):
-    """Every `every` steps, before the update: gradients, which were reduced, and weights; RunFailed where they
-    differ."""
+    """Compare gradients and weights over processes every `every` steps; raise RunFailed if they differ.
+
+    It compares before the update, when gradients are reduced.
+    """
 
     def __init__(self, *, every: int) -> None:
         self.every = every
@@ -41,13 +43,13 @@ class SameRanks(Callback):
 
 
 def checksum(tensors: Iterable[Tensor]) -> int:
-    """A number that every bit of the tensors changes, and their order; equal bits give equal numbers."""
+    """Return a number that depends on every bit of the tensors and on their order; equal bits give equal numbers."""
     sums = []
     for tensor in tensors:
-        # As whole numbers: sums of floats would round small differences away, and hide -0 and kinds of nan.
+        # As integers: sums of floats would round small differences away, and hide -0 and kinds of nan.
         bits = tensor.detach().contiguous().view(WIDTHS[tensor.element_size()])
         sums.append(bits.sum(dtype=torch.int64))
     if not sums:
         return 0
-    # Read at once: a GPU is waited for one time, and not for each tensor.
+    # Read together: this waits for a GPU once, and not for each tensor.
     return sum(place * value for place, value in enumerate(torch.stack(sums).tolist(), start=1))

@@ -1,4 +1,4 @@
-"""Samples: what the model writes, or makes of some examples, at each validation."""
+"""Samples at each validation: generated text, or the model's output for some examples."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 
 class Samples(Callback):
-    """Continues `prompt` by `length` tokens, or shows `examples` of validation, as the task has it.
+    """Continue `prompt` by `length` tokens, or show `examples` of validation, as the task does.
 
-    To samples/step-*.txt, by columns to samples/step-*.json, and to every logger that takes text, tables or pictures.
+    Samples are written to samples/step-*.txt, by columns to samples/step-*.json, and to every logger that takes text,
+    tables or pictures.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Samples(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         try:
             found = self._sample(pl_module)
-        except NonFinite as error:  # whether the training goes on is decided by its loss
+        except NonFinite as error:  # the loss decides whether the training continues
             tell(f"step {trainer.global_step}: no samples: {error}")
             return
         self.newest = "\n".join(sample.text for sample in found)

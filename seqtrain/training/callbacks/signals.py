@@ -1,4 +1,4 @@
-"""Leaving when asked to: at the next optimiser step while training, at once before and after it."""
+"""Leaving on a signal: at the next optimiser step during training, at once before and after it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Interrupted(BaseException):
 
 
 class Signals:
-    """Catches SIGTERM, SIGINT and SIGUSR1 for as long as it is entered.
+    """Catch SIGTERM, SIGINT and SIGUSR1 while this context is entered.
 
-    A second one leaves at once, where this process is `alone`; one of several gets each signal from more than one side.
-    In a thread beside the main one nothing is caught: Python gives signals to the main thread alone.
+    A second signal leaves at once if this process is `alone`. One of several processes gets each signal more than once.
+    Outside the main thread no signal is caught: Python delivers signals to the main thread only.
     """
 
     CAUGHT = CAUGHT
@@ -29,7 +29,7 @@ class Signals:
     def __init__(self, *, alone: bool = True) -> None:
         self.alone = alone
         self.received: int | None = None
-        self.agreed: int | None = None  # not the same: a signal may come between asking the others and leaving
+        self.agreed: int | None = None  # differs from `received`: a signal may come after the exchange
         self._deferred = False
         self._former: dict[int, object] = {}
 
@@ -45,27 +45,27 @@ class Signals:
             signal.signal(number, former)  # type: ignore[arg-type]
 
     def defer(self) -> None:
-        """From here on a signal is only noted: Lightning has put its own handlers in our place, so take it back."""
+        """Only note signals from here on. This sets the handlers again, because Lightning has replaced them."""
         self._deferred = True
         for number in self._former:
             signal.signal(number, self._handle)
 
     def at_once(self) -> None:
-        """From here on a signal leaves at once."""
+        """Leave at once on a signal from here on."""
         self._deferred = False
         self.leave()
 
     def agree(self) -> None:
-        """Makes a signal that one process noted that of all; every process calls it at the same steps."""
+        """Share a signal noted by one process with all of them; every process calls this at the same steps."""
         self.agreed = all_max(self.received or 0) or None
 
     def leave_together(self) -> None:
-        """Raises Interrupted if a signal was agreed upon: in every process, or in none."""
+        """Raise Interrupted if a signal was agreed upon: in every process or in none."""
         if self.agreed is not None:
             raise Interrupted(self.agreed)
 
     def leave(self) -> None:
-        """Raises Interrupted if this process noted a signal: where it waits for no other one."""
+        """Raise Interrupted if this process noted a signal, at a point where it waits for no other process."""
         if self.received is not None:
             raise Interrupted(self.received)
 

@@ -1,4 +1,4 @@
-"""What every logger of records shares: a failure ends the logger in one line, never the run."""
+"""Base of all loggers of records: a failure ends the logger in one line and does not stop the run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SHOWN_IN_SUMMARY = (
 
 
 class RunLogger(Logger):
-    """A Lightning logger that also takes texts and images; once it fails or hangs it is left out, in one line."""
+    """A Lightning logger that also takes texts and images. After a failure or timeout it is left out, with one line."""
 
     shows_images: ClassVar[bool] = True  # else none is drawn for it
 
@@ -50,32 +50,32 @@ class RunLogger(Logger):
         super().__init__()
         self.label = label
         self.broken = False
-        self.trouble = f"{label} failed and is left out from here on"  # what is said of it then, before the reason
+        self.trouble = f"{label} failed and is left out from here on"  # message after a failure, before the reason
         self._directory = directory
-        self._time: float | None = None  # of the newest record: when it was made, by the clock of the wall
+        self._time: float | None = None  # of the newest record, in seconds since 1970
         self._worker = Worker()
 
     @property
     def name(self) -> str:
-        """The name of the run."""
+        """Name of the run."""
         return self._directory.name
 
     @property
     def version(self) -> str:
-        """Nothing: a run directory is one version."""
+        """Empty: a run directory is one version."""
         return ""
 
     @property
     def save_dir(self) -> str:
-        """The run directory."""
+        """Path of the run directory."""
         return str(self._directory)
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """Nothing: each logger got the config when it was made."""
+        """Do nothing: each logger got the config when it was made."""
 
     @rank_zero_only
     def log_metrics(self, metrics: Record, step: int | None = None) -> None:  # type: ignore[override]
-        """One point, and the time of all that is logged until the next one."""
+        """Log one point. Its time is also that of everything logged until the next point."""
         recorded = metrics.get("time")
         if isinstance(recorded, float):
             self._time = recorded
@@ -83,65 +83,65 @@ class RunLogger(Logger):
 
     @rank_zero_only
     def log_text(self, name: str, text: str, step: int) -> None:
-        """A text, such as a sample, after `step` steps."""
+        """Log a text, such as a sample, after `step` steps."""
         self._send(lambda: self._text(name, text, step))
 
     @rank_zero_only
     def log_table(self, name: str, table: Table, step: int) -> None:
-        """A table, such as samples by columns, after `step` steps."""
+        """Log a table, such as samples by columns, after `step` steps."""
         self._send(lambda: self._table(name, table, step))
 
     @rank_zero_only
     def log_confusion(self, name: str, confusion: Confusion, step: int) -> None:
-        """Confusion counts, for loggers that draw them themselves; they go to the others as a picture."""
+        """Log confusion counts to loggers that draw them; the others get a picture."""
         self._send(lambda: self._confusion(name, confusion, step))
 
     @rank_zero_only
     def log_image(self, name: str, path: Path, step: int) -> None:
-        """A PNG file, such as a plot, after `step` steps."""
+        """Log a PNG file, such as a plot, after `step` steps."""
 
         def send() -> None:
-            check_png(path)  # `seqtrain sync` sends what stands in the run, whoever drew it
+            check_png(path)  # `seqtrain sync` sends files of the run, which may be untrusted
             self._image(name, path, step)
 
         self._send(send)
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        """Nothing: Lightning says so after each of its loops; the attempt calls `end`."""
+        """Do nothing: Lightning calls this after each of its loops; the attempt calls `end`."""
 
     @rank_zero_only
     def end(self, summary: Summary) -> None:
-        """Ends the logger with the figures that the run has come to, its `status` among them."""
+        """End the logger with the final figures of the run, including its `status`."""
         known = summary.to_plain()
         figures = {name: known[name] for name in SHOWN_IN_SUMMARY if name in known}
         self._send(lambda: self._end(figures), seconds=MAX_CALL_SECONDS + self.model_seconds)
 
     def begin_anew(self) -> None:
-        """Leave the record of earlier attempts as it is: what is logged from here on makes a new one."""
+        """Start a new record in the logger; that of earlier attempts is left as it is."""
         self._send(self._forget)
 
     def _send(self, action: Callable[[], None], seconds: float | None = None) -> None:
         if self.broken:
             return
-        error = self._worker.run(action, seconds)  # whatever a third party does, it must not stop the training
+        error = self._worker.run(action, seconds)  # no fault of a third party may stop the training
         if error is not None:
             self.broken = True
             say(f"{self.trouble}: {' '.join(str(error).split())}")
 
     def _forget(self) -> None:
-        """Remove the files by which the logger would go on with its record."""
+        """Remove the files by which the logger would continue its record."""
 
     @property
     def model_seconds(self) -> float:
-        """How much longer the end may take, where a model is sent then."""
+        """Seconds that the end may take in addition, if a model is sent then."""
         return 0.0
 
     def _table(self, name: str, table: Table, step: int) -> None:
-        """Nothing: not every logger has tables."""
+        """Do nothing: not every logger has tables."""
 
     def _confusion(self, name: str, confusion: Confusion, step: int) -> None:
-        """Nothing: not every logger draws."""
+        """Do nothing: not every logger draws."""
 
     @abstractmethod
     def _metrics(self, metrics: Record, step: int) -> None: ...
@@ -157,16 +157,16 @@ class RunLogger(Logger):
 
 
 class Worker:
-    """A thread that runs one action after the other and is left behind where one of them never ends."""
+    """A thread that runs one action after the other. An action that never ends is abandoned."""
 
     def __init__(self) -> None:
-        # Each action brings a queue of its own for the answer: one that comes too late is read by nobody.
+        # Each action has its own queue for the answer: a late answer is never read.
         self._actions: queue.SimpleQueue[tuple[Callable[[], None], queue.SimpleQueue[BaseException | None]]]
         self._actions = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def run(self, action: Callable[[], None], seconds: float | None = None) -> BaseException | None:
-        """Waits for the action; gives what it raised, or TimeoutError after `seconds`, MAX_CALL_SECONDS without."""
+        """Run the action. Return its exception, None, or TimeoutError after `seconds` (default MAX_CALL_SECONDS)."""
         limit = MAX_CALL_SECONDS if seconds is None else seconds
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, daemon=True)  # so that it does not delay leaving
@@ -189,7 +189,7 @@ class Worker:
 
 
 class Guarded(RunLogger):
-    """A logger of Lightning's or of the user's own, which may fail like any logger; it gets the numbers."""
+    """A logger of Lightning's or of the user's own, guarded against failures. It gets numbers only."""
 
     shows_images = False
 
@@ -201,27 +201,27 @@ class Guarded(RunLogger):
         self._logger.log_metrics(metrics, step)
 
     def _text(self, name: str, text: str, step: int) -> None:
-        """Nothing: not every logger takes text."""
+        """Do nothing: not every logger takes text."""
 
     def _image(self, name: str, path: Path, step: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def _end(self, figures: dict[str, Any]) -> None:
         self._logger.finalize("success" if went_well(figures) else "failed")
 
 
 def guarded(logger: Logger, directory: Path) -> RunLogger:
-    """The logger itself where it is a RunLogger, else wrapped as one."""
+    """Return the logger itself if it is a RunLogger, else wrapped as one."""
     return logger if isinstance(logger, RunLogger) else Guarded(logger, directory)
 
 
 def went_well(figures: dict[str, Any]) -> bool:
-    """Whether a run ended as it should: to its end, or pruned by its sweep."""
+    """Return True if a run finished or was pruned by its sweep."""
     return figures.get("status") in ("finished", "pruned")
 
 
 def direction(name: str, summary: Summary) -> Literal["min", "max"] | None:
-    """Where a metric such as `validation/loss` is better, by what the run's summary says; None for what is neither."""
+    """Return the better direction of a metric such as `validation/loss`, by the run's summary; None if it has none."""
     split, _, metric = name.rpartition("/")
     if not split:  # `lr`, `tokens`: nothing that a task measures
         return None
@@ -229,10 +229,10 @@ def direction(name: str, summary: Summary) -> Literal["min", "max"] | None:
 
 
 def answers(url: str) -> bool:
-    """Whether the host of `url`, or the proxy on the way to it, takes a connection in time; not where it names none."""
+    """Return True if the host of `url`, or its proxy, accepts a connection in time; False if the URL names no host."""
     try:
         address = _host(url)
-    except ValueError:  # `http://[`, a port that is no number, or of such a proxy
+    except ValueError:  # `http://[`, or a port that is not a number; also in the proxy's URL
         return False
     answered = threading.Event()
 
@@ -247,7 +247,7 @@ def answers(url: str) -> bool:
 
 
 def _host(url: str) -> tuple[str, int]:
-    """The host and the port that a request to `url` goes to at first; ValueError where it names none."""
+    """Return host and port that a request to `url` connects to first. Raises ValueError for an invalid URL."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     proxy = urllib.request.getproxies().get(parts.scheme)
@@ -260,7 +260,7 @@ def _host(url: str) -> tuple[str, int]:
 
 
 def load_or_make_identity(path: Path, make: Callable[[], str]) -> str:
-    """The identity that an earlier attempt of this run left in `path`, or a new one; ValueError for no such thing."""
+    """Return the identity that an earlier attempt saved in `path`, or a new one. Raises ValueError if it is invalid."""
     if not path.exists():
         write_text(path, make())
     identity = read_checked(path, MAX_IDENTITY_BYTES).decode("utf-8", "replace").strip()

@@ -1,4 +1,4 @@
-"""A run's config and figures as loggers show them: plain names to group by, flat options, and numbers as metrics."""
+"""A run's config and figures in the form of loggers: plain names to group by, flat options, and numbers as metrics."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from typing import Any
 from seqtrain.config.groups import GROUPS, option_name
 from seqtrain.config.nodes import flat
 
-OPTIONS = "options"  # what the nested config stands under, where a plain name has the place of its group
+OPTIONS = "options"  # key of the nested config: plain names take the keys of its groups
 NO_HYPERPARAMETERS = ("logger", "callbacks", "run_dir", "dry_run")  # they say how a run is watched, not what it is
 FIRST_WORDS = {"metrics": "final", "best": "best", "baselines": "baselines"}
 """What figures of the summary are called among metrics, where the same names stand for what was measured on the way."""
 
 
 def chosen(config: dict[str, Any]) -> dict[str, str]:
-    """What each group of the config chose, such as `model: lstm`; of a config that a stranger may have made."""
+    """Return the choice of each group of the config, such as `model: lstm`. The config may be untrusted."""
     names = {}
     for group in GROUPS:
         node = config.get(group)
-        # `seqtrain sync` reads the config of a run that a stranger may have made.
+        # `seqtrain sync` reads the config of a run, which may be untrusted.
         if isinstance(node, dict) and isinstance(node.get("_target_"), str):
             names[group] = option_name(node["_target_"])
     return names
 
 
 def grouped(config: dict[str, Any]) -> dict[str, Any]:
-    """The config with a plain name in the place of each group, and all of its options, nested, below OPTIONS."""
+    """Return the config with a plain name for each group, and all of its options nested below OPTIONS."""
     # W&B advises against dots in keys, and cannot filter by them: options stay nested.
     plain = {key: value for key, value in config.items() if not isinstance(value, dict)}
     return {**plain, **chosen(config), OPTIONS: config}
 
 
 def hyperparameters(config: dict[str, Any]) -> dict[str, str | bool | int | float]:
-    """What each group chose and every option that says what the run is, by dotted path; other values as words."""
+    """Return the choice of each group and every option that defines the run, by dotted path; other values as text."""
     found: dict[str, str | bool | int | float] = dict(chosen(config))
     for path, value in flat(config):
         words = path.split(".")
-        # `_target_` is said by the plain names, and what a YAML recommends has become a value of its own.
+        # The plain names replace `_target_`; recommendations of a YAML have become values already.
         if words[0] in NO_HYPERPARAMETERS or any(word.startswith("_") for word in words):
             continue
         found[path] = value if isinstance(value, str | bool | int | float) else str(value)
@@ -46,22 +46,22 @@ def hyperparameters(config: dict[str, Any]) -> dict[str, str | bool | int | floa
 
 
 def figures_as_metrics(figures: dict[str, Any]) -> dict[str, float]:
-    """Numbers of the summary as metrics: final/validation/loss, best/step, run/parameters/total.
+    """Return numbers of the summary as metrics: final/validation/loss, best/step, run/parameters/total.
 
-    What is neither a number nor finite is left out: it stays among the words.
+    Entries that are not finite numbers are left out: `words_of` yields them.
     """
     return {_metric_name(path): float(value) for path, value in flat(figures) if is_number(value)}
 
 
 def words_of(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Path and value of what of the summary is no metric."""
+    """Yield path and value, as text, of summary entries that are not metrics."""
     for path, value in flat(figures):
         if not is_number(value):
             yield path, str(value)
 
 
 def is_number(value: Any) -> bool:
-    """Whether this is a finite number."""
+    """Return True if the value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 

@@ -1,4 +1,4 @@
-"""Where records go beside metrics.jsonl: Weights & Biases, TensorBoard, MLflow. A logger may fail; the run goes on."""
+"""Loggers beside metrics.jsonl: Weights & Biases, TensorBoard, MLflow. If a logger fails, the run continues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from seqtrain.training.loggers.mlflow_logger import MLflowRunLogger
 from seqtrain.training.loggers.tensorboard_logger import TensorBoardRunLogger
 from seqtrain.training.loggers.wandb_logger import Axis, WandbRunLogger, wandb_mode
 
-AGENT_VARIABLES = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")  # what its sweep agent says to a run
+AGENT_VARIABLES = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")  # set by its sweep agent
 
 
 def wandb(
@@ -34,12 +34,26 @@ def wandb(
     directory: Path,
     config: dict[str, Any],
 ) -> RunLogger:
-    """Weights & Biases for the run in `directory`, with its files there; `config` is masked already.
+    """Return the Weights & Biases logger of the run in `directory`.
 
-    A trial of a sweep is grouped by the sweep and named by what differs. With `mode=auto`, WANDB_MODE decides; without
-    it, a run is online if there is an API key and the host answers. Never asks, never waits for more than a few
-    seconds. With `log_model` the best checkpoint is sent at the end, as an artifact. UserError for `mode=online` that
-    cannot be.
+    A trial of a sweep is grouped by the sweep and named by its differing options. It never prompts and waits at most a
+    few seconds.
+
+    Args:
+        project: W&B project.
+        entity: W&B user or team. None: the default.
+        name: Name of the W&B run. None: that of the run directory, or the trial's label.
+        group: Group of the W&B run. None: the sweep of a trial.
+        job_type: W&B job type.
+        tags: Tags beside the class names of model and task.
+        x: Quantity on the x-axis of charts.
+        mode: With `auto`, WANDB_MODE decides; without it, online if there is an API key and the host answers.
+        log_model: Send the best checkpoint at the end, as an artifact.
+        directory: The run directory; W&B's files lie there too.
+        config: Config of the run, its secrets masked.
+
+    Raises:
+        UserError: `mode=online` is not possible.
     """
     member = member_of(directory)
     if member:
@@ -58,24 +72,24 @@ def wandb(
 
 
 def _leave_agent() -> None:
-    """Forgets W&B's sweep agent: it gave one identity, and each trial of a sweep of ours needs its own."""
+    """Remove the variables of W&B's sweep agent: it gave one identity, but each trial of our sweep needs its own."""
     for name in AGENT_VARIABLES:
         os.environ.pop(name, None)
 
 
 def _class_names(config: dict[str, Any]) -> list[str]:
-    """What model and task the config names, as tags: LSTM, NextToken."""
+    """Return the class names of model and task, as tags: LSTM, NextToken."""
     names = []
     for group in ("model", "task"):
         node = config.get(group)
-        # `seqtrain sync` reads the config of a run that a stranger may have made.
+        # `seqtrain sync` reads the config of a run, which may be untrusted.
         if isinstance(node, dict) and isinstance(node.get("_target_"), str):
             names.append(node["_target_"].rpartition(".")[2])
     return names
 
 
 def tensorboard(*, directory: Path, config: dict[str, Any]) -> RunLogger:
-    """TensorBoard event files in `directory`/tensorboard; UserError when TensorBoard is not installed."""
+    """Return a logger of event files in `directory`/tensorboard. Raises UserError if TensorBoard is not installed."""
     with _package("tensorboard"):
         import tensorboard  # noqa: F401
         import torch.utils.tensorboard  # noqa: F401 - here, so that no step waits for it
@@ -85,10 +99,17 @@ def tensorboard(*, directory: Path, config: dict[str, Any]) -> RunLogger:
 def mlflow(
     *, experiment: str, tracking_uri: str | None, log_model: bool, directory: Path, config: dict[str, Any]
 ) -> RunLogger:
-    """MLflow at `tracking_uri`; null: MLFLOW_TRACKING_URI, else a sqlite file beside the run directories.
+    """Return the MLflow logger of the run in `directory`.
 
-    With `log_model` the best checkpoint is sent at the end, as artifacts below `model`.
-    UserError when MLflow is not installed, or a server does not answer.
+    Args:
+        experiment: Name of the MLflow experiment.
+        tracking_uri: Server. None: MLFLOW_TRACKING_URI, else a sqlite file beside the run directories.
+        log_model: Send the best checkpoint at the end, as artifacts below `model`.
+        directory: The run directory.
+        config: Config of the run, its secrets masked.
+
+    Raises:
+        UserError: MLflow is not installed, or the server does not answer.
     """
     with _package("mlflow"):
         import mlflow  # type: ignore[import-not-found]  # noqa: F401
@@ -106,5 +127,5 @@ def _package(name: str) -> Iterator[None]:
         yield
     except ImportError:
         raise Unavailable(f"logger={name} needs a package: pip install 'seqtrain[{name}]'") from None
-    except Exception as error:  # what it finds in the environment: MLflow does not begin where there is no home folder
+    except Exception as error:  # a fault of the environment: MLflow needs a home folder
         raise Unavailable(f"logger={name}: its package cannot be imported: {' '.join(str(error).split())}") from None

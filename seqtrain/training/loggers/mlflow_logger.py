@@ -49,7 +49,7 @@ class MLflowRunLogger(RunLogger):
     @property
     @rank_zero_experiment
     def experiment(self) -> Any:
-        """The MLflow client; Lightning asks for it before the first step, so that no step waits for it."""
+        """The MLflow client. Lightning asks for it before the first step, so that no step waits for it."""
         self._send(self._open)
         return self._client
 
@@ -85,7 +85,7 @@ class MLflowRunLogger(RunLogger):
         return client
 
     def _create(self, client: Any, local: Path) -> str:
-        """Makes the run, and its experiment where there is none of that name; gives the run's identity."""
+        """Create the run, and the experiment if it does not exist; return the run's identity."""
         experiment = client.get_experiment_by_name(self._experiment)
         if experiment is not None:
             number = experiment.experiment_id
@@ -98,7 +98,7 @@ class MLflowRunLogger(RunLogger):
         member = member_of(self._directory)
         if member:
             name, tags = member.label or name, {"sweep": member.sweep}
-        # Of a run that was recorded before; live there is no record yet, and MLflow takes the time of now.
+        # Known for `seqtrain sync`. During training there is no record yet, and MLflow uses the current time.
         start = _milliseconds(_began(self._directory))
         return client.create_run(number, start_time=start, tags=tags, run_name=name).info.run_id
 
@@ -125,12 +125,12 @@ class MLflowRunLogger(RunLogger):
         return MAX_MODEL_SECONDS if self._log_model else 0.0
 
     def _end(self, figures: dict[str, Any]) -> None:
-        """Numbers of the summary become metrics, under names of their own beside what was measured; words tags."""
+        """Log the numbers of the summary as metrics, under their own names, and its texts as tags."""
         from mlflow.entities import Metric, RunTag  # type: ignore[import-not-found]
 
         if self._client is None:
             return
-        # Not when it is sent: that may be weeks later, and sent again it must be the same point.
+        # Not the time of sending: that may be weeks later, and sending again must give the same point.
         ended = _milliseconds(_last_recorded(self._directory)) or _now()
         step = figures.get("steps", 0)
         metrics = [Metric(name, value, ended, step) for name, value in figures_as_metrics(figures).items()]
@@ -147,7 +147,7 @@ class MLflowRunLogger(RunLogger):
 
 
 def _began(directory: Path) -> float | None:
-    """When the training of a run began, by its first record; None where that does not say, or there is none."""
+    """Return the time at which the training of a run began, by its first record with a time; None if there is none."""
     for record in Run(directory).records():
         if isinstance(record.get("time"), float):
             return record["time"] - record.get("seconds", 0.0)
@@ -155,7 +155,7 @@ def _began(directory: Path) -> float | None:
 
 
 def _last_recorded(directory: Path) -> float | None:
-    """When the last record of a run was made; None where that does not say."""
+    """Return the time of the last record of a run; None if no record has one."""
     times = [record["time"] for record in Run(directory).records() if isinstance(record.get("time"), float)]
     return max(times, default=None)
 
@@ -169,7 +169,7 @@ def _now() -> int:
 
 
 def _check_below(file: Path, artifacts: str | None, local: Path) -> None:
-    """ValueError where a file that stood beside the run, perhaps a stranger's, has what is sent kept elsewhere."""
+    """Raise ValueError if an existing, possibly untrusted file beside the run stores artifacts elsewhere."""
     if artifacts is None or not artifacts.startswith(f"{(local / ARTIFACTS).as_uri()}/") or ".." in artifacts:
         raise ValueError(f"{file} keeps what is sent in {artifacts}, not in {local / ARTIFACTS}; move the file away")
 
@@ -180,7 +180,7 @@ def _batches(entries: list[Any]) -> Iterator[list[Any]]:
 
 
 def _identity_name(uri: str | None) -> str:
-    """The file that keeps the run's identity in a store: one for each, as none knows the others'."""
+    """Return the name of the file with the run's identity in a store. Each store has its own identity."""
     if not uri:
         return "mlflow_id"
     return f"mlflow_id-{hashlib.blake2b(uri.encode(), digest_size=4).hexdigest()}"

@@ -1,4 +1,4 @@
-"""The model of a run as loggers take it: its best checkpoint, exported, so that nothing in it can execute."""
+"""Model of a run for loggers: its best checkpoint, exported, so that nothing in it can execute."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from seqtrain.runs.directory import Run
 
 
 def has_best(directory: Path) -> bool:
-    """Whether the run has a best checkpoint; one that ended before its first validation has none."""
+    """Return True if the run has a best checkpoint. A run that ended before its first validation has none."""
     return exists(Run(directory).path / "checkpoints" / BEST)
 
 
 @contextlib.contextmanager
 def exported(directory: Path) -> Iterator[Path]:
-    """A folder with the export of the run's best checkpoint, as `seqtrain export` writes it, while the block runs."""
+    """Yield a folder with the export of the run's best checkpoint, as `seqtrain export` writes it."""
     from seqtrain.inference.exported import write_export
     from seqtrain.inference.opened import open_run
 

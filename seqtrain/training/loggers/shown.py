@@ -1,4 +1,4 @@
-"""What a validation shows, as it is handed to a logger: the same words live and by `seqtrain sync`."""
+"""Samples and pictures of a validation passed to loggers: the same during training and from `seqtrain sync`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from seqtrain.training.loggers.base import RunLogger, say
 
 
 def log_samples(run_logger: RunLogger, samples: Samples, step: int) -> None:
-    """Samples as text and, for loggers that have tables, by columns."""
+    """Log samples as text and, for loggers that have tables, by columns."""
     run_logger.log_text("samples", samples.text, step)
     if samples.table is not None:
         run_logger.log_table("samples_table", samples.table, step)
 
 
 def log_fans(run_loggers: Sequence[RunLogger], samples: Samples, step: int) -> None:
-    """A picture of each sample that is a forecast, drawn once for all loggers; where none of them shows it, not at all.
+    """Log a picture of each sample that is a forecast. It is drawn once for all loggers, if any of them shows it.
 
-    What cannot be drawn costs a line, never the run.
+    A picture that cannot be drawn is reported in a line and does not stop the run.
     """
     if not samples.fans:
         return
@@ -35,7 +35,7 @@ def log_fans(run_loggers: Sequence[RunLogger], samples: Samples, step: int) -> N
             picture = Path(folder) / f"sample_{place}.png"
             try:
                 draw_small_fan(fan, picture)
-            except Exception as error:  # whatever matplotlib, or the numbers, do
+            except Exception as error:  # any fault of matplotlib or the numbers
                 say(f"the picture of sample {place} could not be drawn: {error}")
                 continue
             for run_logger in shown_by:
@@ -43,6 +43,6 @@ def log_fans(run_loggers: Sequence[RunLogger], samples: Samples, step: int) -> N
 
 
 def log_confusion(run_logger: RunLogger, confusion: Confusion, picture: Path, step: int) -> None:
-    """The confusion matrix as a picture and, for loggers that draw it themselves, as counts."""
+    """Log the confusion matrix as a picture and, for loggers that draw it themselves, as counts."""
     run_logger.log_image("confusion", picture, step)
     run_logger.log_confusion("confusion_matrix", confusion, step)

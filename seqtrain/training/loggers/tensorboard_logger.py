@@ -11,7 +11,7 @@ import yaml
 from seqtrain.training.loggers.base import NO_METRICS, Record, RunLogger
 from seqtrain.training.loggers.flattened import figures_as_metrics, hyperparameters
 
-HPARAMS = ".hparams"  # ends the name of the file that the HPARAMS tab is read from, and of no other
+HPARAMS = ".hparams"  # suffix of the only file that the HPARAMS tab reads
 
 
 class TensorBoardRunLogger(RunLogger):
@@ -69,10 +69,10 @@ class TensorBoardRunLogger(RunLogger):
             self._write_hparams(figures, step)
 
     def _write_hparams(self, figures: dict[str, Any], step: int) -> None:
-        """Hyperparameters beside the figures that the run came to, in a file of their own.
+        """Write hyperparameters with the final figures of the run, in a separate file.
 
-        TensorBoard believes the first hyperparameters that it reads of a run: a resume, which may have changed them,
-        removes the file, and its end writes another. It lies in the run's folder, where SummaryWriter.add_hparams would
+        TensorBoard keeps the first hyperparameters that it reads of a run. A resume may have changed them, so it
+        removes the file, and its end writes another. The file lies in the run's folder; SummaryWriter.add_hparams would
         make a run below the run.
         """
         from torch.utils.tensorboard import SummaryWriter
@@ -94,7 +94,7 @@ class TensorBoardRunLogger(RunLogger):
 
 
 def _put_first(files: list[Path]) -> None:
-    """Lets event files sort before one that begins now: they are read by name, and the clock may have gone back."""
+    """Rename event files so that they sort before a new one: they are read by name; the clock may have gone back."""
     if not files or int(files[-1].name.split(".")[3]) < int(time.time()):
         return
     for number, path in enumerate(files):
@@ -107,5 +107,5 @@ def _yaml(values: dict[str, Any]) -> str:
 
 
 def _preformatted(text: str) -> str:
-    """Markdown that shows `text` as it is: indented by four spaces it is taken for code."""
+    """Return Markdown that shows `text` verbatim: text indented by four spaces is code."""
     return "".join(f"    {line}\n" for line in text.splitlines())

@@ -45,7 +45,7 @@ MAX_FINISH_SECONDS = 15.0  # and to send the rest at the end
 
 
 class WandbRunLogger(RunLogger):
-    """One W&B run, the same in every attempt; `options`: of wandb.init; `x`: what its charts are drawn against."""
+    """One W&B run, the same in every attempt. `options`: those of wandb.init; `x`: the x-axis of its charts."""
 
     def __init__(
         self, directory: Path, mode: Mode, options: dict[str, Any], x: Axis, *, log_model: bool = False
@@ -54,22 +54,22 @@ class WandbRunLogger(RunLogger):
         self._log_model = log_model
         self._mode: Mode = mode
         self._options = options
-        self._axis = "step" if x == "steps" else x  # our records say it in the singular
+        self._axis = "step" if x == "steps" else x  # our records use the singular
         self._run: Any = None
-        self._begin_at: int | None = None  # W&B's own count of rows, where an earlier attempt has made some
+        self._begin_at: int | None = None  # W&B's own count of rows, if an earlier attempt sent some
         self._flops_per_token: float | None = None
         self._summary = Summary()  # of the run, once it is open
         self._known: set[str] = set()  # metrics whose direction W&B knows
 
     @property
     def mode(self) -> Mode:
-        """Where records go; known for good once the run is open."""
+        """Mode of W&B; final once the run is open."""
         return self._mode
 
     @property
     @rank_zero_experiment
     def experiment(self) -> Any:
-        """The W&B run; Lightning asks for it before the first step, so that no step waits for it."""
+        """The W&B run. Lightning asks for it before the first step, so that no step waits for it."""
         self._send(self._open)
         return self._run
 
@@ -80,7 +80,7 @@ class WandbRunLogger(RunLogger):
             before = self._rows_before()
             self._run = self._begin()
             entity = self._options["entity"]
-            if self._mode == "online" and entity:  # its config may be a stranger's
+            if self._mode == "online" and entity:  # its config may be untrusted
                 say(f"W&B: records go to {entity}/{self._options['project']}")
             if before > self._run.step:
                 self._begin_at = before
@@ -90,7 +90,7 @@ class WandbRunLogger(RunLogger):
         return self._run
 
     def _rows_before(self) -> int:
-        """Return at least the number of rows that earlier attempts have sent: W&B counts on from there.
+        """Return an upper bound of the rows that earlier attempts sent: W&B continues its count from there.
 
         Each record is a row, and so is each text, table and picture.
         """
@@ -133,9 +133,9 @@ class WandbRunLogger(RunLogger):
             )
 
     def identified(self) -> dict[str, Any]:
-        """The options with the identity of the run; under W&B's sweep agent that identity is the agent's.
+        """Return the options with the identity of the run. Under W&B's sweep agent, the identity is the agent's.
 
-        So are the keys that the agent has set, `model` or `model.dim`: they go beside those of ours.
+        Keys that the agent has set, such as `model` or `model.dim`, stand beside ours.
         """
         agent = os.environ.get("WANDB_RUN_ID") if "WANDB_SWEEP_ID" in os.environ else None
         identity = load_or_make_identity(self._directory / IDENTITY, lambda: agent or secrets.token_hex(4))
@@ -158,7 +158,7 @@ class WandbRunLogger(RunLogger):
         self._row({name: value for name, value in metrics.items() if name != "time"})
 
     def _row(self, values: dict[str, Any]) -> None:
-        """One row; W&B counts them itself, and after a resume would drop what it has counted already."""
+        """Log one row. W&B counts rows itself, and after a resume would drop rows that it has counted already."""
         if self._time is not None:  # else W&B takes the time at which it is sent
             values = {**values, "_timestamp": self._time}
         self._open().log(values, step=self._begin_at, commit=True)
@@ -196,7 +196,7 @@ class WandbRunLogger(RunLogger):
         if self._run is None:
             return
         if self._log_model and went_well(figures) and has_best(self._directory):
-            # Before `finish`, which waits for what is on its way.
+            # Before `finish`, which waits for uploads.
             from seqtrain.training.loggers.wandb_values import log_model
 
             log_model(self._run, self._directory, figures)
@@ -210,7 +210,7 @@ class WandbRunLogger(RunLogger):
             say(f"W&B: no answer for {limit:g} s; `{again}` sends all of it as a new run")
 
     def _extremes(self) -> dict[str, dict[str, float]]:
-        """Best and last of each metric over all attempts: W&B itself knows those of this one alone."""
+        """Return best and last value of each metric over all attempts: W&B itself knows only those of this attempt."""
         extremes: dict[str, dict[str, float]] = {}
         run = Run(self._directory)
         summary = run.summary
@@ -225,7 +225,7 @@ class WandbRunLogger(RunLogger):
 
 
 def wandb_mode(mode: Literal["auto", "online", "offline"], *, option: str = "logger.wandb.mode=") -> Mode:
-    """What `mode`, given by this option, comes to here and now; said in one line where W&B will be offline."""
+    """Return the W&B mode that `mode`, given by `option`, results in; log a line if W&B cannot be online."""
     wished = os.environ.get("WANDB_MODE", "auto") if mode == "auto" else mode
     if wished in ("offline", "dryrun"):
         return "offline"
@@ -241,12 +241,12 @@ def wandb_mode(mode: Literal["auto", "online", "offline"], *, option: str = "log
 
 
 def wandb_problem() -> str | None:
-    """Why W&B cannot be online, with the remedy; None when it can."""
+    """Return why W&B cannot be online, with the remedy; None if it can."""
     package = trusted_wandb()
     try:
         settings = package.setup(package.Settings(silent=True)).settings
         host = urlsplit(settings.base_url).hostname or ""
-    except Exception as error:  # of variables that hold what W&B does not take
+    except Exception as error:  # variables may have values that W&B refuses
         return f"a fault in what the environment says of W&B ({' '.join(str(error).split())}): mend it"
     keys = (os.environ.get("WANDB_API_KEY"), os.environ.get("WANDB_IDENTITY_TOKEN_FILE"), settings.api_key)
     if not (any(keys) or _in_netrc(host)):
@@ -255,10 +255,10 @@ def wandb_problem() -> str | None:
 
 
 def trusted_wandb() -> Any:
-    """The package, which reads its settings from the environment and the user's own folder alone.
+    """Return the package, patched to read settings only from the environment and the user's own folder.
 
-    It would take the host that gets the key, and more, from ./wandb/settings, and a config from ./config-defaults.yaml:
-    whoever made the working folder would choose them.
+    It would read the host that gets the key, and more, from ./wandb/settings, and a config from ./config-defaults.yaml.
+    The author of the working folder, who may be untrusted, would choose them.
     """
     import wandb as package
     from wandb.sdk.lib.settings_file import SettingsFiles
@@ -269,11 +269,11 @@ def trusted_wandb() -> Any:
         path = Path(settings.settings_workspace)
         if path.is_file():
             say(f"W&B: {path} is not read; logger.wandb.* and WANDB_BASE_URL say what it would")
-        settings.disable_git = True  # or it asks git where it stands before any option can say so
+        settings.disable_git = True  # or it would call git before any option can disable that
         own = settings.settings_system
         return SettingsFiles(global_settings=Path(own) if own else None, local_settings=Path(os.devnull))
 
-    # There is no option that would leave these out.
+    # No option disables these.
     setattr(Settings, "read_system_settings", read_system_settings)  # noqa: B010 - pyright knows its signature
     setattr(Config, "_load_defaults", lambda config: None)  # noqa: B010
     return package
@@ -287,7 +287,7 @@ def _in_netrc(host: str) -> bool:
 
 @contextlib.contextmanager
 def _masked_arguments() -> Iterator[None]:
-    """Hides secrets of the command line, which W&B copies from sys.argv into its own record."""
+    """Hide secrets of the command line, which W&B copies from sys.argv into its own record."""
     arguments = sys.argv
     sys.argv = mask_command(arguments)
     try:

@@ -1,4 +1,4 @@
-"""Tables, charts and artifacts as W&B takes them."""
+"""Tables, charts and artifacts in the form that W&B takes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ CONFUSION_COLUMNS = ("Actual", "Predicted", "nPredictions")
 
 
 def sample_table(table: Table, step: int) -> Any:
-    """Samples by columns, the first of which is the step."""
+    """Return samples by columns, the first of which is the step."""
     return _table(["step", *table.columns], [[step, *row] for row in table.rows])
 
 
 def confusion_chart(confusion: Confusion) -> Any:
-    """The chart that wandb.plot.confusion_matrix makes, of counts: it would take each example by itself."""
+    """Return the chart of wandb.plot.confusion_matrix, made from counts instead of single examples."""
     rows: list[list[Any]] = []
     for label, counts in zip(confusion.labels, confusion.counts, strict=True):
         for other, count in zip(confusion.labels, counts, strict=True):
@@ -34,7 +34,7 @@ def confusion_chart(confusion: Confusion) -> Any:
 
 
 def log_model(run: Any, directory: Path, figures: dict[str, Any]) -> None:
-    """Sends the best checkpoint as an artifact of a W&B run; the same weights once more are no new version of it."""
+    """Send the best checkpoint as an artifact of a W&B run. W&B makes no new version of equal weights."""
     about = {name: value for name, value in figures.items() if name in ("best", "parameters")}
     artifact = wandb.Artifact(f"model-{run.id}", type="model", metadata=about)
     with exported(directory) as folder:

@@ -17,19 +17,19 @@ ROLES = ("hidden", "other", "vectors")  # in the order of their groups, which a 
 
 
 def parameter_groups(model: SequenceModel, task: torch.nn.Module, layer_decay: float = 1.0) -> list[dict[str, Any]]:
-    """Groups by role: `hidden` matrices of the model, `other` matrices, and `vectors`, which do not decay.
+    """Return groups by role: `hidden` matrices of the model, `other` matrices, and `vectors`, which do not decay.
 
     Args:
-        model: Its frozen weights are in no group, nor are those of the task.
-        task: Its head counts as the layer above the model's last one.
-        layer_decay: Where it is not 1, each layer has groups of its own, with `lr_scale` = layer_decay ** (layers
-            above it), the head on top and the embeddings below (Howard & Ruder 2018).
+        model: Model. Frozen weights, of model or task, are in no group.
+        task: Task. Its head counts as the layer above the model's last one.
+        layer_decay: If it is not 1, each layer has its own groups, with `lr_scale` = layer_decay ** (layers above it),
+            the head on top and the embeddings below (Howard & Ruder 2018).
 
     Returns:
         Groups as optimizers of torch take them, each with its `role` and its `lr_scale`.
 
     Raises:
-        UserError: where everything is frozen.
+        UserError: Everything is frozen.
     """
     embedding_ids = _embedding_ids(model)
     depths, head_depth = _depths(model, embedding_ids)
@@ -56,37 +56,37 @@ def parameter_groups(model: SequenceModel, task: torch.nn.Module, layer_decay: f
 
 
 def _embedding_ids(model: SequenceModel) -> set[int]:
-    """The `id` of every weight that maps tokens or positions to vectors."""
+    """Return the `id` of every weight that maps tokens or positions to vectors."""
     embeddings = [module for module in model.modules() if isinstance(module, TokenEmbedding | torch.nn.Embedding)]
     return {id(weight) for module in (model.embed, *embeddings) for weight in module.parameters()}
 
 
 def _role(weight: Tensor, *, inner: bool) -> str:
-    """The role of a weight; `inner`: it is the model's, and of no embedding."""
+    """Return the role of a weight. `inner`: it belongs to the model, and not to an embedding."""
     if weight.dim() < 2:
         return "vectors"
-    # Muon orthogonalises matrices: kernels of convolutions, which have three dimensions, are none.
+    # Muon orthogonalises matrices only: kernels of convolutions have three dimensions.
     if inner and weight.dim() == 2:
         return "hidden"
     return "other"
 
 
 def _depths(model: SequenceModel, embedding_ids: set[int]) -> tuple[dict[int, int], int]:
-    """The layer of every weight but those of embeddings, by `id` and from 1, and the depth of the task's head."""
+    """Return the layer, from 1, of every weight by `id`, except embeddings, and the depth of the task's head."""
     layers: dict[int, int | None] = {}
     last = 1
     for name, weight in model.named_parameters():
         if id(weight) in embedding_ids:
             continue
         layers[id(weight)] = layer = _layer(name)
-        # Layers are counted by their matrices: a last norm may have a number of its own.
+        # Layers are counted by their matrices: a last norm may have its own number.
         if layer is not None and weight.dim() > 1:
             last = max(last, layer)
     return {key: min(layer or last, last) for key, layer in layers.items()}, last + 1
 
 
 def _layer(name: str) -> int | None:
-    """The layer that a weight of the model belongs to, from 1; None where it belongs to none, as the last norm does."""
+    """Return the layer of a weight of the model, from 1; None if it belongs to no layer, such as the last norm."""
     number = re.search(r"(?:\.|_l)(\d+)", name)  # `blocks.0.`, and `weight_ih_l0` of torch's recurrent modules
     if number is None:
         return None

@@ -18,12 +18,12 @@ SCALE = 0.2  # of an update's root mean square, which is about AdamW's (Liu et a
 
 
 class Muon(Optimizer):
-    """Takes groups with a `role`; those with role `hidden` hold 2-D weights and get Muon's orthogonalised update.
+    """Muon for groups with role `hidden`, which hold 2-D weights, and AdamW for all other groups.
 
     The update is scaled to the size of AdamW's (Liu et al. 2025, arXiv 2502.16982), so `lr` and `lr_rest` compare.
     """
 
-    # Asked by trainer.precision=auto: with bf16 it learned less, and on a GPU float32 is several times slower.
+    # Read by trainer.precision=auto: with bf16 it learned less; on a GPU float32 is several times slower.
     float32_on_cpu = True
 
     def __init__(
@@ -37,7 +37,7 @@ class Muon(Optimizer):
         eps: float,
         weight_decay: float,
     ) -> None:
-        # Each group says its learning rate: schedules and checkpoints of this optimizer look into groups alone.
+        # Each group has its own learning rate: schedules and checkpoints read only the groups.
         groups = []
         for group in params:
             groups.append({"lr": lr if group["role"] == "hidden" else lr_rest, **group})
@@ -50,7 +50,7 @@ class Muon(Optimizer):
             self._optimizers.append(AdamW(rest, lr_rest, (betas[0], betas[1]), eps, weight_decay, fused=True))
 
     def _groups_by_optimizer(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The groups that Muon updates, and those that AdamW does."""
+        """Return the groups that Muon updates, and those that AdamW updates."""
         hidden = [group for group in self.param_groups if group["role"] == "hidden"]
         return hidden, [group for group in self.param_groups if group["role"] != "hidden"]
 
@@ -60,7 +60,7 @@ class Muon(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        # Loading a checkpoint replaces groups and state: both work on whatever this optimizer holds now.
+        # Loading a checkpoint replaces groups and state: both must use those of this optimizer.
         groups_of_each = filter(None, self._groups_by_optimizer())  # an optimizer without weights was not made
         for optimizer, groups in zip(self._optimizers, groups_of_each, strict=True):
             optimizer.param_groups, optimizer.state = groups, self.state
@@ -94,7 +94,7 @@ class _BatchedMuon(MatrixMuon):
                     weight.add_(update, alpha=-size)
 
     def _direction(self, weight: Tensor, momentum: float) -> Tensor:
-        """The gradient with its momentum, which this moves on."""
+        """Return the gradient with Nesterov's momentum; update the momentum buffer."""
         gradient, state = weight.grad, self.state[weight]
         assert gradient is not None
         if "momentum_buffer" not in state:
@@ -107,16 +107,16 @@ class _BatchedMuon(MatrixMuon):
 def orthogonal(
     matrices: Float[Tensor, "*N A B"], coefficients: tuple[float, float, float], steps: int, eps: float
 ) -> Float[Tensor, "*N A B"]:
-    """About the nearest matrices with orthogonal rows or columns, by Newton and Schulz's iteration.
+    """Return approximately the nearest matrices with orthogonal rows or columns, by Newton-Schulz iteration.
 
-    A CPU computes it in float32, where torch takes bf16: the iteration multiplies small singular values by up to 500,
-    and what bf16 rounds off large ones (2^-9) with them. So CPUs with and without bf16 units give the same weights. A
-    GPU takes bf16 as torch does, since float32 would be several times slower there.
+    A CPU computes it in float32, where torch takes bf16. The iteration multiplies small singular values by up to 500,
+    and with them the rounding errors that bf16 makes in large ones (2^-9). In float32, CPUs with and without bf16 units
+    give the same weights. A GPU takes bf16 as torch does, since float32 would be several times slower there.
 
     Args:
-        matrices: One, or several, each of which is scaled to a norm of 1 first, so that the iteration converges.
-        coefficients: Of the first, third and fifth power.
-        steps: Of the iteration.
+        matrices: One matrix, or several; each is scaled to a norm of 1 first, so that the iteration converges.
+        coefficients: Coefficients of the first, third and fifth power.
+        steps: Steps of the iteration.
         eps: The least norm to divide by.
     """
     tall = matrices.shape[-2] > matrices.shape[-1]
@@ -134,7 +134,7 @@ def orthogonal(
 def _by_matrices(
     x: Float[Tensor, "*N A B"], coefficients: tuple[float, float, float], steps: int
 ) -> Float[Tensor, "*N A B"]:
-    """Each step multiplies the matrix itself by p(X X^T)."""
+    """Iterate on the matrix itself: each step multiplies it by p(X X^T)."""
     first, third, fifth = coefficients
     for _ in range(steps):
         gram = x @ x.mT
@@ -145,7 +145,7 @@ def _by_matrices(
 def _by_squares(
     x: Float[Tensor, "*N A B"], coefficients: tuple[float, float, float], steps: int
 ) -> Float[Tensor, "*N A B"]:
-    """The same steps on X X^T alone, whose products are smaller; the matrix is multiplied once, by all of them."""
+    """Iterate on X X^T alone, whose products are smaller, and multiply the matrix once by all of the polynomials."""
     first, third, fifth = coefficients
     gram = x @ x.mT
     product = None  # of the polynomials so far, which commute: all are of the first gram
@@ -166,6 +166,6 @@ def _add_product(
     beta: float,
     alpha: float = 1.0,
 ) -> Float[Tensor, "*N A B"]:
-    """beta times what is added, and alpha times the product, of one matrix or of several."""
+    """Return beta * added + alpha * (one @ other), for one matrix or a batch."""
     add = torch.addmm if added.dim() == 2 else torch.baddbmm
     return add(added, one, other, beta=beta, alpha=alpha)

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: pure functions of the step and the number of all steps, giving a factor of the rate."""
+"""Learning-rate schedules: pure functions from the step and the number of all steps to a factor of the rate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 
 
 class Schedule(ABC):
-    """Linear warm-up over `warmup` steps, then what the subclass says."""
+    """Linear warm-up over `warmup` steps, then the schedule of the subclass."""
 
     def __init__(self, *, warmup: int) -> None:
         if warmup < 0:
@@ -15,18 +15,18 @@ class Schedule(ABC):
         self.warmup = warmup
 
     def __call__(self, step: int, max_steps: int) -> float:
-        """The factor of the learning rate at `step` (from 0) of `max_steps`."""
+        """Return the factor of the learning rate at `step` (from 0) of `max_steps`."""
         if step < self.warmup:
             return (step + 1) / (self.warmup + 1)  # never 0: the first step would change nothing
         return self.after(step, max_steps)
 
     @abstractmethod
     def after(self, step: int, max_steps: int) -> float:
-        """The factor once warm-up is over."""
+        """Return the factor after warm-up."""
 
 
 class Constant(Schedule):
-    """The learning rate as it is."""
+    """Constant learning rate."""
 
     def after(self, step: int, max_steps: int) -> float:
         return 1.0

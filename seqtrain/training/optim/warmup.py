@@ -1,4 +1,4 @@
-"""How long a learning rate warms up, by the schedule itself: also by one of torch's, and by one of others."""
+"""Length of a learning rate's warm-up, measured on the schedule itself: seqtrain's, torch's or a user's own."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from typing import Any
 
 import torch
 
-MOST_STEPS = 200_000  # that are looked at: no warm-up is longer
+MOST_STEPS = 200_000  # that are checked: no warm-up is longer
 
 
 def warmup_steps(schedule: Any, max_steps: int) -> int:
-    """Optimizer steps at the beginning that are taken with a learning rate which has still to rise.
+    """Return the number of optimizer steps before the learning rate reaches its first maximum.
 
     Args:
-        schedule: as the config makes it: a function of the step and of all steps, or one of torch's, that waits for
-            its optimizer.
-        max_steps: of the whole training.
+        schedule: Schedule as the config makes it: a function of the step and of all steps, or a partial of one of
+            torch's that takes the optimizer.
+        max_steps: Steps of the whole training.
 
     Returns:
-        The number of the step, from 0, at which the rate is highest before it falls for the first time; 0 where it
-        never rises.
+        The step, from 0, at which the rate is highest before it falls for the first time; 0 if it never rises.
     """
     if isinstance(schedule, partial):
         rates = _of_torch(schedule)
@@ -32,7 +31,7 @@ def warmup_steps(schedule: Any, max_steps: int) -> int:
     for step, rate in enumerate(islice(rates, min(max_steps, MOST_STEPS))):
         if highest is not None and rate < highest:
             break
-        # A rate may also wait between two rises.
+        # A rate may also stay constant between two rises.
         if highest is not None and rate > highest:
             warmup = step
         highest = rate
@@ -40,13 +39,13 @@ def warmup_steps(schedule: Any, max_steps: int) -> int:
 
 
 def _of_function(schedule: Any, max_steps: int) -> Iterator[float]:
-    """The factor of the learning rate at each step."""
+    """Yield the factor of the learning rate at each step."""
     for step in range(max_steps):
         yield schedule(step, max_steps)
 
 
 def _of_torch(schedule: partial[Any]) -> Iterator[float]:
-    """The same of a schedule that knows only how to go on, tried on a single weight."""
+    """Yield the learning rate of one of torch's schedules at each step, measured on a single weight."""
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight], lr=1.0, momentum=0.5)  # some schedules move the momentum, too
     optimizer.param_groups[0]["initial_lr"] = 1.0  # as the learner leaves its groups
