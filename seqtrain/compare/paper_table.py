@@ -9,6 +9,7 @@ from typing import Literal
 
 from seqtrain.compare.comparisons import compared
 from seqtrain.compare.entries import Axis, Checkpoint
+from seqtrain.compare.folds import are_folds
 from seqtrain.compare.kept_figures import compared_figures, test_mean
 from seqtrain.compare.pareto import WORDS, Cost, cost_of
 from seqtrain.compare.quantities import decimals, quantity
@@ -64,6 +65,7 @@ class PaperTable:
     rows: tuple[Row, ...]
     notes: tuple[str, ...]  # sentences
     more: tuple[str, ...] = ()  # heads of further columns
+    repeats: str = "seeds"  # or folds
 
 
 def tables(
@@ -96,7 +98,7 @@ def latex(made: Sequence[PaperTable]) -> str:
         lines.append(f"  \\caption{{{' '.join(map(_latex, each.notes))}}}")
         lines += [rf"  \begin{{tabular}}{{lrr{'r' * len(each.more)}}}", r"    \toprule"]
         lines += [
-            f"    {' & '.join(['variant', *map(_latex, (each.head, *each.more)), 'seeds'])} \\\\",
+            f"    {' & '.join(['variant', *map(_latex, (each.head, *each.more)), each.repeats])} \\\\",
             r"    \midrule",
         ]
         for row in each.rows:
@@ -110,7 +112,7 @@ def markdown(made: Sequence[PaperTable]) -> str:
     """The tables in Markdown, what must be known of each below it."""
     blocks = []
     for each in made:
-        heads = ["variant", *map(_markdown, (each.head, *each.more)), "seeds"]
+        heads = ["variant", *map(_markdown, (each.head, *each.more)), each.repeats]
         lines = [f"| {' | '.join(heads)} |", f"| --- |{' ---: |' * (len(heads) - 1)}"]
         for row in each.rows:
             more = [cell or "-" for cell in row.more]
@@ -154,8 +156,10 @@ def _table(
         )
     better = "higher" if group.mode == "max" else "lower"
     figures = compared_figures(group)
-    notes = [f"Task {group.entries[0].task}: {group.unit} of {figures}{_condition(x, checkpoint)}, mean over seeds."]
-    notes += _interval_notes(ranked)
+    repeats = "folds" if are_folds(ranked) else "seeds"
+    over = f"{group.unit} of {figures}{_condition(x, checkpoint)}, mean over {repeats}"
+    notes = [f"Task {group.entries[0].task}: {over}."]
+    notes += _interval_notes(ranked, repeats)
     notes.append(_bold_note(best, rows))
     notes += _doubt_notes(ranked, rows)
     if number > 1:
@@ -169,10 +173,9 @@ def _table(
     words = {**WORDS, "test": f"{group.unit} of test"}
     heads = tuple(words[COLUMNS[name]] for name in columns)
     if "test" in columns and group.split != "test":
-        notes.append("Test: the newest figures that evaluate kept of the best checkpoints, mean over seeds.")
-    return PaperTable(
-        f"{group.unit} of {group.split} ({better} is better)", tuple(rows), tuple(map(printable, notes)), heads
-    )
+        notes.append(f"Test: the newest figures that evaluate kept of the best checkpoints, mean over {repeats}.")
+    head = f"{group.unit} of {group.split} ({better} is better)"
+    return PaperTable(head, tuple(rows), tuple(map(printable, notes)), heads, repeats)
 
 
 def _cell(variant: Variant, name: str, metric: str, digits: int) -> str:
@@ -195,13 +198,12 @@ def _condition(x: Axis | None, checkpoint: Checkpoint) -> str:
     return words
 
 
-def _interval_notes(ranked: Sequence[Variant]) -> list[str]:
-    """What stands behind the plus-minus sign."""
+def _interval_notes(ranked: Sequence[Variant], repeats: str) -> list[str]:
+    """Return the sentence that explains the plus-minus sign."""
     if not any(variant.interval for variant in ranked):
         return []
-    return [
-        f"± is half of the {CONFIDENCE:.0%} interval of the mean by Student's t over seeds, not a standard deviation."
-    ]
+    test = "Student's t over seeds" if repeats == "seeds" else "the corrected resampled t-test over folds"
+    return [f"± is half of the {CONFIDENCE:.0%} interval of the mean by {test}, not a standard deviation."]
 
 
 def _bold_note(best: Variant | None, rows: Sequence[Row]) -> str:

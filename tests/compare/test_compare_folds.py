@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
+from seqtrain.compare import paper_table
 from seqtrain.compare.comparisons import compared
 from seqtrain.compare.entries import read
 from seqtrain.compare.guard import groups
@@ -53,6 +54,10 @@ def test_folds_of_one_set_are_one_variant_and_paired_with_the_corrected_interval
 def test_the_verdict_says_folds_and_the_correction(tmp_path: Path) -> None:
     (found,) = conclusions(read([folds(tmp_path / "a", lstm=LSTM, gru=GRU)]))
     assert "the same 5 folds, corrected for the training rows they share" in found.sentences[0]
+    table = paper_table.markdown(paper_table.tables([found]))
+    assert "mean over folds" in table
+    assert "corrected resampled t-test over folds" in table
+    assert "seeds" not in table
     assert not any("seed" in line for line in found.sentences)
 
 
