@@ -1,4 +1,4 @@
-"""Kinds of short phrases that the Unicode CLDR can say in any language: dates, quantities, prices, lists of names."""
+"""Kinds of short phrases that the Unicode CLDR has in any language: dates, quantities, prices, lists of names."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ PLACE = re.compile("[a-z]{2}_[A-Z]{2}")  # identifiers that are a language and a
 
 
 class Draft(NamedTuple):
-    """A phrase before it is said in a language."""
+    """A phrase that is not yet written in a language."""
 
     parts: tuple[str, ...]  # what it is put together from: knowing each of them is knowing how to say it
     say: Callable[[Locale], str]  # raises LookupError or ValueError where the language lacks it
 
 
 class Drafts:
-    """Draws phrases of all kinds, for a pair of languages."""
+    """Generator of phrases of all kinds, for a pair of languages."""
 
     def __init__(self, generator: SplitMix64, locales: tuple[Locale, Locale]) -> None:
         self.generator = generator
@@ -73,7 +73,7 @@ class Drafts:
         self.kinds = [*often * 3, *usual * 2, *seldom, self.clock, self.month, self.weekdays]
 
     def __iter__(self) -> Iterator[Draft]:
-        """Drafts without end."""
+        """Yield drafts without end."""
         while True:
             yield self.generator.choice(self.kinds)()
 
@@ -203,7 +203,7 @@ class Drafts:
         return time(self.generator.below(24), self.generator.choice([0, 15, 30, 45]))
 
     def _plurals(self, count: float) -> str:
-        """How both languages decline what is counted."""
+        """Return the plural forms that both languages use for this count."""
         return " ".join(locale.plural_form(count) for locale in self.locales)
 
     def _quantity(self, unit: str, count: int, length: Length) -> Draft:
@@ -213,7 +213,7 @@ class Drafts:
         return Draft((f"number {count}", f"{length} {unit} {self._plurals(count)}"), say)
 
     def _names(self, kind: str, identifiers: Sequence[Any], name: Callable[[Any, Locale], str]) -> Draft:
-        """Two or three names, with `and` or `or`; `name` says one in a language."""
+        """Draw two or three names, joined by `and` or `or`; `name` gives a name in a language."""
         chosen = self.generator.sample(identifiers, 2 + self.generator.below(2))
         items = [Draft((f"{kind} {identifier}",), partial(name, identifier)) for identifier in chosen]
         how: Conjunction = "standard"
@@ -235,7 +235,7 @@ class Drafts:
 
 
 def _known(said: str | None, *identifiers: str) -> str:
-    """What was said, unless Babel put in a unit's identifier for want of a name: then raises LookupError."""
+    """Return `said`; raise LookupError if Babel has put an identifier in place of a missing name."""
     if not said or any(each in said for each in identifiers):
         raise LookupError(f"no name for {' or '.join(identifiers)}")
     return said

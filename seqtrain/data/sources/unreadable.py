@@ -1,4 +1,4 @@
-"""Why a file cannot be read, in one line."""
+"""One-line reasons for files that cannot be read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIGNATURES = {
 
 
 def absent(path: Path, kind: str) -> str:
-    """Why there is no such `kind` at a path, and what it may have meant."""
+    """Return the reason that there is no such `kind` at a path, with a suggestion."""
     if os.path.lexists(path):  # there is something, but not what `is_file` and `is_dir` know
         return "is a broken link, a pipe or a device; give a regular file, which can be read more than once"
     if not path.parent.is_dir():
@@ -38,7 +38,7 @@ def absent(path: Path, kind: str) -> str:
 
 
 def sniff(path: Path, packed: Packed = PLAIN) -> str | None:
-    """What a file is by its first bytes, where that is no UTF-8 text, or None."""
+    """Return what a file is by its first bytes if it is not UTF-8 text; otherwise None."""
     with readable(path, packed), packed.open_bytes(path) as file:
         head = file.read(4096)
     if packed.encoding == "utf-16":  # half of whose bytes are NUL; whether it is that, its reader tells
@@ -55,7 +55,7 @@ def sniff(path: Path, packed: Packed = PLAIN) -> str | None:
 
 
 def _is_utf8(head: bytes) -> bool:
-    """Whether these bytes begin a UTF-8 text; the last character may be cut off."""
+    """Return True if these bytes begin a UTF-8 text; the last character may be cut off."""
     try:
         codecs.getincrementaldecoder("utf-8")("strict").decode(head)
     except UnicodeDecodeError:
@@ -71,7 +71,7 @@ def packed_as(path: Path, encoding: str) -> Packed:
 
 @contextmanager
 def readable(path: Path, packed: Packed | None = None) -> Iterator[None]:
-    """Says in one line which file cannot be read, and why; `packed` where its encoding is the user's to choose."""
+    """Raise in one line which file cannot be read, and why; `packed`: given if the user can choose its encoding."""
     try:
         yield
     except UnicodeDecodeError:
@@ -85,7 +85,7 @@ def readable(path: Path, packed: Packed | None = None) -> Iterator[None]:
 
 
 def _where_not_decoded(path: Path, packed: Packed | None) -> str:
-    """What is no text in the encoding that was asked for."""
+    """Return the message for a file that is not text in the chosen encoding."""
     if packed is None:
         return f"{_where_not_utf8(path, PLAIN)}; convert it, for example with `iconv -f latin1 -t utf-8`"
     if packed.encoding != "utf-8":
@@ -94,7 +94,7 @@ def _where_not_decoded(path: Path, packed: Packed | None) -> str:
 
 
 def _where_not_utf8(path: Path, packed: Packed) -> str:
-    """Reads the file again: the readers know the offset within their buffers only."""
+    """Return a message with the first byte that is not UTF-8; reads the file again, as readers lose its offset."""
     decoder = codecs.getincrementaldecoder("utf-8")("strict")
     offset = 0
     with packed.open_bytes(path) as file:
