@@ -193,7 +193,7 @@ class Hub(Source):
             raise UserError(f"data.{split}_split={self.splits[split]}: holds no rows in {self.path}")
 
     def _batches(self, data: Dataset, names: list[str]) -> Iterator[dict[str, list]]:
-        """Yield columns in batches as they are stored; pictures and sounds, whose paths may be any URL, stay unopened."""
+        """Yield columns in batches as they are stored: pictures and sounds, which may be any URL, stay unopened."""
         with errors_in_one_line(f"data.path={self.path}"):
             for batch in data.select_columns(names).with_format("arrow").iter(batch_size=1024):
                 yield cast("Table", batch).to_pydict()

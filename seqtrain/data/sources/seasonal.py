@@ -21,8 +21,8 @@ LONGEST_GAP = 24  # hours
 class Seasonal(SeriesSource):
     """Hourly series of one column each, drawn from a seed; each has its own seasons, trend and noise.
 
-    The noise is autocorrelated from hour to hour, so the newest values predict more of the next ones than the season
-    does.
+    The noise is autocorrelated from hour to hour, so the newest values tell about the next ones what the season
+    does not.
 
     Attributes:
         size: Number of series.
