@@ -35,7 +35,7 @@ class Masking:
     whole_word: bool  # whether a word is hidden as a whole
 
     def wanted(self, counts: Int[np.ndarray, " B"]) -> Int[np.ndarray, " B"]:
-        """Return the numbers of tokens to hide (B,), at least 1, in pieces of `counts` tokens; whole words may add more."""
+        """Return the number of tokens to hide (B,), at least 1, in pieces of `counts` tokens, without whole words."""
         return np.maximum(np.rint(self.mask_prob * counts), 1).astype(np.int64)
 
 
