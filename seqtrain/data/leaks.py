@@ -64,7 +64,7 @@ def _look(kind: Kind, asked: Sample, *, known: Sketch) -> Leak | None:
         "text": known.stretches,
     }
     count, found = asked.found_in(samples[kind])
-    # Of fewer documents than that the share is exact where all of them were asked.
+    # With fewer documents, the share is exact only if all of them were asked.
     if count < MIN_ASKED and (count == 0 or count < asked.size):
         return None
     return Leak(found / count, kind, count)

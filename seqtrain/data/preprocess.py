@@ -395,7 +395,7 @@ def _label_names(source: Source, kind: LabelKind) -> tuple[str, ...]:
     names = sorted(distinct)
     if len(names) == 1:
         raise UserError(f"data: every row of train has the label {names[0]}; there is nothing to tell apart")
-    # A blank at the end of one cell would make a class of its own, which nobody sees in a table of results.
+    # A blank at the end of one cell would make a class of its own, which is invisible in a table of results.
     by_stripped: dict[str, str] = {}
     for name in names:
         other = by_stripped.setdefault(name.strip(), name)

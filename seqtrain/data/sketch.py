@@ -20,7 +20,7 @@ from seqtrain.files.atomic import atomic
 from seqtrain.files.checked import read_checked
 
 MIN_CHARACTERS = 32  # of a document that is not short: short ones recur by themselves, as `good` among reviews
-STRETCH_BYTES = 128  # some 20 words: boilerplate and quotations apart, nobody writes so many twice
+STRETCH_BYTES = 128  # some 20 words: boilerplate and quotations apart, so many words are hardly written twice
 MAX_CACHED, MAX_KEPT = 1 << 16, 1 << 13  # hashes of each kind, in the cache and in a run's directory
 MAX_FILE_BYTES = 8 * (1 + 3 * (2 + MAX_KEPT))
 BLOCK_BYTES = 1 << 15  # that are hashed together: what fits into the processor's cache takes a third of the time
@@ -197,7 +197,7 @@ class _Blocks:
             return
         before = b""
         for begin in range(0, len(text), BLOCK_BYTES):
-            # What a stretch over the edge of two blocks begins with stands in both.
+            # The beginning of a stretch over the edge of two blocks stands in both.
             part = before + text[begin : begin + BLOCK_BYTES].encode("utf-8", "surrogatepass")
             before = part[1 - STRETCH_BYTES :]
             if len(part) >= STRETCH_BYTES:

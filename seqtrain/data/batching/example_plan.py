@@ -56,7 +56,7 @@ class ExamplePlan:
         self.block = block if len(lengths) > window else len(lengths)
         self._num_blocks = -(-len(lengths) // self.block)
         self.num_windows = -(-self._num_blocks // max(window // self.block, 1))
-        # Of one window, and of one epoch, kept for their steps.
+        # Cached for one window, and for one epoch.
         self._cached_steps: tuple[int, WindowSteps] | None = None
         self._cached_window: tuple[tuple[int, int], _LaidOut] | None = None
         self._cached_order: tuple[int, _Windows] | None = None

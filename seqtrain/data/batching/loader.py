@@ -17,7 +17,7 @@ from seqtrain.data.batching.plan import deal
 
 ENDLESS = 2**40
 
-# What asks a training to leave: `distributed.ranks.CAUGHT`, which this room does not know; a test holds them equal.
+# Signals that end a training: equal to `distributed.ranks.CAUGHT`, which is not imported here; a test compares them.
 LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 SECONDS_OF_A_LAST_STEP = 30  # for which a worker outlives being asked to end
 

@@ -198,8 +198,8 @@ class MaskedExamples(Examples):
 class Replacements:
     """For each example, the examples of another owner whose second sentence can replace its own.
 
-    They have a second sentence of the same length. If there is none, they have one of the next greater length that has
-    any, of which the beginning is taken.
+    They have a second sentence of the same length. If there is none, they have one of the next greater length that
+    occurs, and only its beginning is used.
     """
 
     def __init__(self, lengths: Int[np.ndarray, " n"], owners: Int[np.ndarray, " n"]) -> None:

@@ -138,7 +138,7 @@ class StreamPlan:
         self.tbptt = tbptt
         self._cuts = _cuts(documents, lanes, tbptt, seed)
         self.steps = self._cuts.steps
-        # Of one epoch, or some steps of it, kept for them: to draw the order of a million windows takes some steps.
+        # Cached for one epoch, or some steps of it: drawing the order of a million windows takes as long as some steps.
         self._cached_order: tuple[tuple[int, int], Int[np.ndarray, " n"]] | None = None
 
     @property

@@ -123,7 +123,7 @@ class Stream:
     def batch(self, chunk: Chunk, lanes: slice) -> StreamBatch:
         """Return the batch that these lanes read of a chunk."""
         readings = (*chunk.warmup_chunks, chunk)
-        # What a reading resets before it begins is reset at the end of the one before.
+        # The lanes that a reading resets before it begins are reset at the end of the reading before.
         warmup_chunks = []
         for reading, after in pairwise(readings):
             tokens, _ = self._read(reading, lanes)

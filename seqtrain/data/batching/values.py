@@ -55,7 +55,7 @@ class SeriesStream(Stream):
         rows, _ = self._places(chunk, lanes)
         batch.series = torch.from_numpy(self.reading.series_of(rows))
         batch.num_targets = _num_present(batch.targets)
-        # The mean over a step divides by the values that are there, whoever reads which lanes.
+        # The mean over a step divides by the values that are there, for any deal of the lanes.
         batch.total = max(batch.num_targets, 1)
         if len(rows) < len(chunk.count):
             rows, real = self._places(chunk, slice(None))

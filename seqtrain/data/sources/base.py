@@ -35,7 +35,7 @@ class Source(ABC):
 
     document: str  # what a document, or a row, is, in words
     fields: tuple[str, ...] = ("text",)  # of a row: text; text and label; or source and target
-    # Whether the source itself keeps an example out of all splits but one, so that no leak is looked for: made-up
+    # True if the source itself keeps examples out of all splits but one; no leak is then searched for. Made-up
     # sequences share long stretches, such as blanks, and are different questions all the same.
     is_disjoint: bool = False
     label_kind: LabelKind | None = None  # of `label`, where the source makes it; None: only its files tell

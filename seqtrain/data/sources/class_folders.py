@@ -8,7 +8,7 @@ from pathlib import Path
 
 from seqtrain.errors import UserError
 
-# Names of folders that hold no class: splits of the whole, and texts that nobody has labelled.
+# Names of folders that hold no class: splits of the whole, and unlabelled texts.
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "data.path"),
     **dict.fromkeys(("dev", "valid", "validation", "val"), "data.validation_path"),
@@ -40,7 +40,7 @@ def labelled_texts(key: str, home: Path, paths: Sequence[Path]) -> tuple[list[tu
             unlabelled[inner[0]] += 1
         else:
             found.append((path, inner[0]))
-    # Of a whole data set the folders are splits, and would be learnt as classes.
+    # The folders of a whole data set are splits, and would be learnt as classes.
     labels = {label for _, label in found}
     splits = sorted(label for label in labels if label.lower() in SPLIT_NAMES)
     if splits:

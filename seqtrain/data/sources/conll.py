@@ -86,7 +86,7 @@ class TokenFiles(SplitFiles):
         path = self.paths[split]
         found = []
         for file in find(key_of(split), path, "txt", []):  # any extension: CoNLL files have many, or none
-            # Of a folder what is no such file stands beside, as a README.
+            # Other files of a folder, such as a README, are skipped.
             if file.path != Path(path).expanduser() and file.path.suffix.lower() not in EXTENSIONS:
                 continue
             found.append(TokenFile(file.path, self._format(file.path), self.reading))
@@ -107,7 +107,7 @@ class TokenFiles(SplitFiles):
 
 
 class Conll(Source):
-    """Sentences of local files; a split that has no file of its own is cut off from train's, by sentence."""
+    """Sentences of local files; a split without a file of its own is cut off from train's, by sentence."""
 
     document = "a sentence"
     fields = ("text", "label")

@@ -263,7 +263,7 @@ def _rows(file: TextFile, rows: Any) -> Iterator[Row]:
         if len(row) > 1 and row == header:  # of files that were joined: it would be trained on
             raise UserError(f"{file.path}:{rows.line_num}: the header stands here once more; remove this line")
         empty = False
-        # Where the row ends: a quoted text may go over several lines.
+        # The line number where the row ends: a quoted text may go over several lines.
         yield row_of(f"{file.path}:{rows.line_num}", file.columns, map(row.__getitem__, indices))
     if empty:
         raise UserError(f"{file.path}: has a header but no rows; give a file with rows, or leave it out")

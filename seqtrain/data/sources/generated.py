@@ -13,7 +13,7 @@ from seqtrain.data.sources.base import SPLITS, Cut, Row, Source, Split
 
 
 class Generated(Source):
-    """A source of made-up rows, all of them drawn when the first one is asked for."""
+    """A source of made-up rows, which are all drawn when the first one is read."""
 
     fields = ("text", "label")
     called = ""  # the source in `describe`

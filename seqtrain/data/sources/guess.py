@@ -17,7 +17,7 @@ from seqtrain.data.sources.unreadable import readable
 from seqtrain.errors import UserError, did_you_mean, first_few
 
 MAX_SAMPLE = 1 << 26  # characters that are looked at; of a longer file, those at its beginning
-# How columns are called; where a table has several of these, it is not for us to say which one is meant.
+# Usual names of columns; if a table has several of these, the user has to choose one.
 NAMES = {
     "text": (
         *("text", "sentence", "review", "content", "body", "comment", "tweet", "message", "question", "utterance"),
@@ -177,7 +177,7 @@ def _named(
     for field, other in (("label", "text"), ("text", "label")):
         if found[field] is None:
             found[field] = _known_name(path, [name for name in names if name != found[other]], field)
-    # Of two columns, the one that is not the other; and where both have unknown names, their values may tell.
+    # With two columns, one gives the other; if both have unknown names, their values may decide.
     if len(names) == 2 and found["text"] is None and found["label"] is None:
         places = label_places(columns, known, asked.is_number)
         if len(places) == 1:
@@ -238,7 +238,7 @@ def _numbered(path: Path, columns: Sequence[Profile], asked: Asked, known: Colle
             f"data.label_column: {path} has {width} columns without names, and {len(labels)} of them look like "
             "labels; give its number, counted from 1"
         )
-    # What is left after the labels: of several sentences none is taken by guess.
+    # The column that is left after the labels; if several look like text, none is guessed.
     texts = text_places(columns, labels[0])
     if asked.text:
         texts = [_checked(path, asked.text[0], "text", width) - 1]
@@ -295,7 +295,7 @@ def _is_quoted(text: str) -> bool:
         quoted = [row for row in split_table(io.StringIO(text, newline=""), "tsv", True) if row]
     except csv.Error:
         return False
-    # Where both readings agree, quotes stand within sentences only.
+    # If both readings agree, quotes stand within sentences only.
     if plain == quoted:
         return False
     if len(set(map(len, quoted))) == 1 and len(set(map(len, plain))) > 1:  # a tab or a line end within quotes

@@ -94,7 +94,7 @@ class Hub(Source):
             if info.features:
                 self._check_columns(info.features)
             return
-        # What is on this disk, or must come from the cache, is read for its first row: it costs no download.
+        # The first row is read if the data set is on this disk or in the cache, which costs no download.
         for split in named:
             next(self._read(split), None)
         if self.join:  # a split is one document then, which no number of rows makes two
@@ -282,7 +282,7 @@ class Hub(Source):
                 builder = load_dataset_builder(path, self.name, revision=revision)
             except ConnectionError:
                 raise Unavailable(self._out_of_reach()) from None
-        # What a pattern of the data set's own card stands for is known only now.
+        # The files that a pattern of the data set's own card matches are known only now.
         files = (builder.config.data_files or {}).values()
         check_below(self.path, self._folder, chain.from_iterable(files))
         if self._folder is None and not self._online and self.revision not in (None, builder.hash):

@@ -31,7 +31,7 @@ def check_below(path: str, folder: Path | None, files: Iterable[str]) -> None:
             is_below = "://" in file
         else:
             home = folder.resolve()
-            # As it is named, and as it is: `..` may lead out, and so may a link.
+            # Both the name and the resolved path are checked: `..` may lead out, and so may a link.
             is_below = Path(os.path.abspath(file)).is_relative_to(home) and stays_within(Path(file), home)
         if not is_below:
             raise _not_below(path, file)

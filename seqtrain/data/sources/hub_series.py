@@ -44,7 +44,7 @@ class HubSeries(TableSeries):
         self._hub = Hub(path=self.path, name=self.name, revision=self.revision, train_split=self.read_split)
 
     def check(self) -> None:
-        # Of what lies on the hub only whether it is there: its values come when they are needed.
+        # A data set on the hub is only checked to exist: its values are downloaded when they are needed.
         if self._hub.needs_download:
             self._hub.describe()
         else:

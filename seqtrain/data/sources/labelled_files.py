@@ -94,7 +94,7 @@ class LabelledFile(NamedTuple):
                 if len(words) == 1:
                     raise UserError(f"{place}: one word, {words[0][:40]!r}; a line is a label and a text")
                 label, text = words[0], words[1].rstrip()
-                # Else the second label would be read as the first word of the text, and give the answer away.
+                # Otherwise the second label would be the first word of the text, and give the answer away.
                 if label.startswith(FASTTEXT) and text.startswith(FASTTEXT):
                     raise UserError(
                         f"{place}: several labels in a line; seqtrain takes one: keep it, or split the line"

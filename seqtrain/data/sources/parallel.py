@@ -22,7 +22,7 @@ Sides = tuple[str | None, str | None]  # the paths of source and target
 
 
 class PairFiles(SplitFiles):
-    """Tables of pairs, of which csv and tsv need no header."""
+    """Tables of pairs; csv and tsv may have no header."""
 
     encoding: Encoding = "utf-8"
     is_numbered = False  # whether columns are called by numbers, so that there is no header
@@ -163,7 +163,7 @@ class Parallel(Source):
         return self._tables.rows(split) if self._tables.paths else self._pairs(split)
 
     def _pairs(self, split: Split) -> Iterator[Row]:
-        self._count(split)  # also where nobody called `check`: `zip` would complain at the end only, and not in words
+        self._count(split)  # also without a call of `check`: `zip` would raise only at the end, with a poor message
         source, target = self._files(split)
         for one, other in zip(self._lines(source), self._lines(target), strict=True):
             yield {"source": one, "target": other}

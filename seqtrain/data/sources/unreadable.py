@@ -31,7 +31,7 @@ def absent(path: Path, kind: str) -> str:
         return "is a broken link, a pipe or a device; give a regular file, which can be read more than once"
     if not path.parent.is_dir():
         return f"no such {kind} (there is no folder {path.parent})"
-    # What a system has at its root, such as /opt, is nobody's text.
+    # Names at the root of a system, such as /opt, are not suggested.
     at_root = path.absolute().parent == Path(path.absolute().anchor)
     beside = [] if at_root else [near.name for near in path.parent.iterdir() if near.is_file() or "folder" in kind]
     return f"no such {kind}{did_you_mean(path.name, beside)}"
@@ -49,7 +49,9 @@ def sniff(path: Path, packed: Packed = PLAIN) -> str | None:
             return words
     if 4 * head.count(0) > len(head):  # English in UTF-16 without a mark would pass for UTF-8
         return "has a NUL byte in every few, as UTF-16 has; convert it with `iconv -f utf-16le -t utf-8`"
-    if is_binary and 0 in head:  # without a NUL it may be text in another encoding: the reader says where it is none
+    if (
+        is_binary and 0 in head
+    ):  # without a NUL it may be text in another encoding: the reader reports the first bad byte
         return "is binary; give a file of text"
     return None
 
@@ -64,7 +66,7 @@ def _is_utf8(head: bytes) -> bool:
 
 
 def packed_as(path: Path, encoding: str) -> Packed:
-    """Return how the bytes of a file become text: packed as its first bytes show, in the encoding that is asked for."""
+    """Return a file's compression, found by its first bytes, with the encoding that is asked for."""
     with readable(path):
         return Packed(packing_of(path), encoding)
 

@@ -78,7 +78,7 @@ def _encode(tokenizer: Tokenizer, job: Job) -> Encoded:
     tokens, counts = [], []
     for (text, ends), ids in zip(job, tokenizer.encode_segments(texts), strict=True):
         unknown = 0 if tokenizer.unknown is None else int((ids == tokenizer.unknown).sum())
-        # What they are counted for is of tokenizer=word alone; of any other it would take a fortieth of the time.
+        # Only tokenizer=word needs this count; for other tokenizers it would take a fortieth of the time.
         num_words = len(text.split()) + text.count("\n") if tokenizer.kind == "word" else 0
         tokens.append(ids.astype(dtype_of(tokenizer.vocab_size)))
         counts.append((len(ids), ends, len(text.encode()), num_words, unknown))

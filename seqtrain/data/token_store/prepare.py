@@ -1,4 +1,4 @@
-"""Makes a token store of a source: its text is tokenised once, by several processes, in bounded memory.
+"""Preparation of a token store from a source: its text is tokenised once, by several processes, in bounded memory.
 
 The folder records from the start what it is made of (`source.json`), so that a second call either continues with the
 same, or is refused.

@@ -1,4 +1,4 @@
-"""Writes a token store shard by shard: after an interruption, a second call continues and gives the same bytes.
+"""Writer of token stores, shard by shard: after an interruption, a second call continues and gives the same bytes.
 
 Small files in `unfinished/` record what is done; each is written when its shard is on the disk. They record how many
 segments of the text a shard has used up, so that the next call need not tokenise them again.
@@ -94,7 +94,7 @@ class Writer:
         entry["documents_file"] = _file_entry(self.folder, documents_name(split))
         entry["shards"] = []
         for shard in mine:
-            # Where tokens fill shards to the last place, one without any says that the split has ended.
+            # If the tokens fill the last shard exactly, an empty shard marks the end of the split.
             if shard.tokens:
                 size = shard.tokens * self.dtype.itemsize
                 about = {"file": shard.file, "tokens": shard.tokens, "bytes": size, "sha256": shard.sha256}

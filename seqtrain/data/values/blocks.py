@@ -140,7 +140,7 @@ def _from_csv(table: Layout) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     import pyarrow.csv as tables
 
-    # What is no number is refused, wherever it stands, and not read as text.
+    # A value that is not a number raises, in any row, and is not read as text.
     kinds = dict.fromkeys((*table.values, *table.known), pa.float64())
     for name in (table.id, table.time):
         if name is not None:
@@ -179,7 +179,7 @@ def _runs(table: Layout, column: pa.Array) -> tuple[list[str], Int[np.ndarray, "
     import pyarrow.compute as pc
 
     text = column.cast(pa.string())
-    # What pandas writes of a missing id where it knew it as a number.
+    # pandas writes nan for a missing id in a column of numbers.
     if text.null_count or not {"", "nan", "NaN"}.isdisjoint(text.unique().to_pylist()):
         raise UserError(f"data.path={table.path}: column {table.id} has a row that names no series; give it a name")
     runs = pc.call_function("run_end_encode", [text])

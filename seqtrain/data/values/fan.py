@@ -20,7 +20,7 @@ class Fan:
     history: Float[np.ndarray, " n"]
     times: Shaped[np.ndarray, " H"]
     median: Float[np.ndarray, " H"]
-    # Of each share, such as 0.8, the ends of its central interval; none of a point forecast.
+    # The ends of the central interval of each share, such as 0.8; empty for a point forecast.
     bands: Mapping[float, tuple[Float[np.ndarray, " H"], Float[np.ndarray, " H"]]] = field(default_factory=dict)
     truth: Float[np.ndarray, " H"] | None = None
     title: str = ""

@@ -25,7 +25,7 @@ class Reading:
         self.scaling = scaling
         self.dtype = dtype
         self.mean, self.std = scaling.scales(series)
-        # Of a model that reads one column at a time each has the channels that any of them needs.
+        # If a model reads one column at a time, each column has the channels that any of them needs.
         self._masked = np.array([any(scaling.masked)] if scaling.apart else scaling.masked)
         self._since = self._steps_since_seen() if self._masked.any() else None
 
@@ -75,7 +75,7 @@ class Reading:
         series = self.series
         steps = np.empty((len(series.values), int(self._masked.sum())), dtype=np.float32)
         for begin, end in zip(series.offsets[:-1], series.offsets[1:], strict=True):
-            # Of a series that has not been seen yet, the steps since it began, and one.
+            # Before the first value of a series: the steps since it began, plus one.
             last = np.full(steps.shape[1], begin - 1)
             for first in range(begin, end, SEEN_ROWS):
                 rows = np.arange(first, min(first + SEEN_ROWS, end))[:, None]
@@ -88,7 +88,7 @@ class Reading:
 
 def place_in_cycle(times: Int[np.ndarray, "*shape"], seconds: float) -> np.ndarray:
     """Return sine and cosine (*shape, 2) of the place in a cycle of `seconds`; weeks begin on Mondays."""
-    # As an angle, so that midnight lies beside 23 o'clock, and not a day away.
+    # An angle puts midnight beside 23 o'clock, and not a day away.
     angle = 2 * np.pi * ((times - MONDAY) / seconds)
     return np.stack([np.sin(angle), np.cos(angle)], -1)
 
@@ -128,5 +128,5 @@ class Targets:
 
     def is_origin(self, rows: Int[np.ndarray, "B T"], series: Int[np.ndarray, "B T"]) -> Bool[np.ndarray, "B T"]:
         """Return a mask (B, T) of the rows from which values are predicted."""
-        # Else targets of train would be rows of validation.
+        # Otherwise targets of train would be rows of validation.
         return (rows >= self.begin[series]) & (rows + self.horizon <= self.end[series])

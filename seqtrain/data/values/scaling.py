@@ -59,7 +59,7 @@ class Scaling:
 
     @property
     def num_masked(self) -> int:
-        """Channels whose missing values the model is told of."""
+        """Channels with a mask of missing values that the model reads."""
         # A model that reads one column at a time has the same inputs for all of them.
         return int(any(self.masked)) if self.apart else sum(self.masked)
 
@@ -278,7 +278,7 @@ def _naive_errors(train: SeriesSplit, std: Float[np.ndarray, " columns"], season
     for number, (begin, end) in enumerate(zip(train.begin, train.end, strict=True)):
         scale = std[series.channels[number]]
         total, count = np.zeros(len(scale)), np.zeros(len(scale), dtype=np.int64)
-        # Of train alone: MASE must not be divided by what test is like (Hyndman and Koehler 2006).
+        # Only train counts: MASE must not be divided by an error of test (Hyndman and Koehler 2006).
         for first in range(begin + season, end, BLOCK_ROWS):
             last = min(first + BLOCK_ROWS, end)
             difference = np.abs(series.values[first:last] - series.values[first - season : last - season]) / scale

@@ -94,7 +94,7 @@ def layout(
         columns = _columns_of_records(path, kind)
     else:
         header = _first_line(path)
-        # Where a comma is in numbers, it does not stand between them.
+        # If numbers have decimal commas, the delimiter is not a comma.
         if kind == "csv" and (decimal == "," or header.count(";") > header.count(",")):
             delimiter = ";"
         columns = _header(path, header, delimiter)
