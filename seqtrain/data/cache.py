@@ -1,4 +1,4 @@
-"""A folder of finished entries that concurrent runs share: none is built twice, and no one sees half of one."""
+"""A folder of finished entries that concurrent runs share: each is built once, and a partial entry is never seen."""
 
 from __future__ import annotations
 
@@ -23,15 +23,26 @@ Entry = TypeVar("Entry")
 
 
 class Store:
-    """Entries are folders, named by a hash of their key, in groups."""
+    """A cache of entries: folders, named by a hash of their key, in groups."""
 
     def __init__(self, root: Path | None = None) -> None:
-        """`root`: by default $SEQTRAIN_CACHE, or else ~/.cache/seqtrain."""
+        """Set the folder. `root`: by default $SEQTRAIN_CACHE, or else ~/.cache/seqtrain."""
         self.root = root or Path(os.environ.get("SEQTRAIN_CACHE") or expanded("~/.cache/seqtrain"))
 
     def entry(self, group: str, key: str, write: Callable[[Path], None], read: Callable[[Path], Entry]) -> Entry:
-        """What `read` makes of the entry's folder; where it raises, for there is none or it is damaged, `write` fills a
-        new folder first. Raises UserError where the cache cannot be written."""
+        """Return what `read` makes of the entry's folder.
+
+        If `read` raises, because the entry is missing or damaged, `write` fills a new folder first.
+
+        Args:
+            group: Name of the group.
+            key: Key of the entry; all that its content depends on.
+            write: Fills a new, empty folder.
+            read: Reads a folder.
+
+        Raises:
+            UserError: The cache cannot be written.
+        """
         folder = self.root / group / hashlib.blake2b(f"{VERSION} {key}".encode(), digest_size=16).hexdigest()
         try:
             with self._locked(folder):
@@ -59,7 +70,7 @@ class Store:
 
     @contextmanager
     def _locked(self, folder: Path) -> Iterator[None]:
-        """One process at a time; the lock goes with the process, however it ends."""
+        """Hold the entry's lock, for one process at a time; it is released when the process ends."""
         folder.parent.mkdir(parents=True, exist_ok=True)
         with open_append(folder.with_name(folder.name + ".lock")) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -69,7 +80,7 @@ class Store:
 
 
 def cached_json(key: str, make: Callable[[], Any], cache: Path | None = None) -> Any:
-    """The plain JSON value kept under `key`, made and kept if there is none."""
+    """Return the plain JSON value under `key`; if there is none, make it and keep it."""
 
     def write(folder: Path) -> None:
         with durable(folder / "value.json") as file:
@@ -80,7 +91,7 @@ def cached_json(key: str, make: Callable[[], Any], cache: Path | None = None) ->
 
 @contextmanager
 def durable(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that is on the disk when the block ends."""
+    """Open a new file that is on the disk when the block ends."""
     with open_new(path) as file:
         yield file
         file.flush()

@@ -1,4 +1,4 @@
-"""Tokenised text: made once, kept in a cache under a key of text, tokenizer and version, and memory-mapped."""
+"""Tokenised text: made once, cached under a key of text, tokenizer and version, and memory-mapped."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Corpus:
         return self.num_bytes / max(len(self.tokens), 1)
 
     def __getitem__(self, document: int) -> np.ndarray:
-        """The tokens of a document, (n,) int64."""
+        """Return the tokens of a document, (n,) int64."""
         return self.tokens[self.documents[document] : self.documents[document + 1]].astype(np.int64)
 
     @property
@@ -48,7 +48,7 @@ class Corpus:
         return np.diff(self.documents)
 
     def tokens_hash(self) -> str:
-        """What tells these tokens and documents from all others; of a token store without reading them."""
+        """Return a hash of these tokens and documents; the tokens of a token store are not read."""
         if isinstance(self.tokens, TokenArray):
             order = "backward" if isinstance(self.tokens, Reversed) else "forward"
             return f"{self.hash} {order}"  # its hash is of the tokens already, and of the tokenizer
@@ -59,14 +59,14 @@ class Corpus:
 
 
 def from_the_end(corpus: Corpus) -> Corpus:
-    """The same tokens from the last one to the first, documents too; no copy is made of them."""
+    """Return the same tokens from the last one to the first, documents too, without a copy."""
     # A document that began n tokens before the end ends n tokens after the beginning.
     documents = corpus.documents[-1] - corpus.documents[::-1]
     return replace(corpus, tokens=corpus.tokens[::-1], documents=documents)
 
 
 def text_hash(documents: Iterable[str]) -> str:
-    """Hash of the documents and of where each one ends."""
+    """Return a hash of the documents and of their ends."""
     digest = hashlib.blake2b(digest_size=16)
     for text in documents:
         digest.update(len(text).to_bytes(8))  # or two texts would hash as their one whole does
@@ -78,7 +78,15 @@ def text_hash(documents: Iterable[str]) -> str:
 def trained(
     store: Store, recipe: Recipe, train_hash: str, documents: Callable[[], Iterator[str]], say: Callable[[str], None]
 ) -> Tokenizer:
-    """A tokenizer that `recipe` makes of these documents, from the store if it is there."""
+    """Return the tokenizer that `recipe` makes of these documents, from the store if it is there.
+
+    Args:
+        store: The cache.
+        recipe: Makes the tokenizer.
+        train_hash: Hash of the documents.
+        documents: Gives the documents.
+        say: Takes lines for the user.
+    """
 
     def write(folder: Path) -> None:
         begin = time.perf_counter()
@@ -102,9 +110,18 @@ def tokenised(
     *,
     keep_empty: bool = False,
 ) -> Corpus:
-    """The documents as tokens, from the store if they are there; `name` says in words what they are.
+    """Return the documents as tokens, from the store if they are there.
 
-    `keep_empty`: whether a document without tokens stays one. Raises UserError where no document holds any token.
+    Args:
+        store: The cache.
+        documents: Gives the documents.
+        name: Name of the documents, for messages.
+        tokenizer: Makes the tokens.
+        say: Takes lines for the user.
+        keep_empty: True to keep documents without tokens.
+
+    Raises:
+        UserError: No document holds any token.
     """
     hash = text_hash(documents())
 
@@ -129,7 +146,7 @@ def tokenised(
 
 
 def _write_corpus(folder: Path, documents: Iterator[str], tokenizer: Tokenizer, keep_empty: bool) -> dict[str, Any]:
-    """Streams the tokens to disk; memory holds one document and one piece of tokens."""
+    """Write the tokens to disk as a stream; memory holds one document and one piece of tokens."""
     small, large = DTYPES
     dtype = np.dtype(large if tokenizer.vocab_size + 1 >= 65536 else small)
     count = TextCount()
@@ -152,7 +169,7 @@ def _write_corpus(folder: Path, documents: Iterator[str], tokenizer: Tokenizer, 
 
 
 class TextCount:
-    """Counts the bytes and words of text that passes by."""
+    """Counts the bytes and words of documents that pass through it."""
 
     def __init__(self) -> None:
         self.bytes = 0

@@ -1,4 +1,4 @@
-"""What a leak is, and how much is too much; apart from the search, so that who reads of it waits for no numpy."""
+"""Kinds of leak, and the limit of each; apart from the search, so that importing them does not import numpy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LIMITS: dict[Kind, float] = {"documents": 0.1, "short documents": 0.5, "text": 0
 
 
 class Leak(NamedTuple):
-    """How much of a text stands in another one."""
+    """Share of a text that stands in another one."""
 
     share: float
     kind: Kind  # of what it is the share

@@ -1,4 +1,4 @@
-"""How much of a split stands in other text too: in train, or in what a run was trained on that another began with."""
+"""Search for leaks: the share of a split that stands in train, or in the training text of a parent run."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ MAX_CACHED_BYTES = 8 * (1 + 3 * (2 + MAX_CACHED))
 
 
 def sketches(rows: Rows, *, lines: bool = False, cache: Path | None = None) -> list[Sketch]:
-    """The sketch of each field of a split, from the cache if it is there; `lines` as for `Sketch.of`."""
+    """Return the sketch of each field of a split, from the cache if it is there; `lines` is that of `Sketch.of`."""
     return [_field_sketch(rows, field, lines, Store(cache)) for field in rows.columns]
 
 
 def trained_text(rows: Rows, *, cache: Path | None = None) -> Sketch:
-    """The sketch of a whole split, in which others are looked for."""
+    """Return the sketch of a whole split, in which others are searched for."""
     return reduce(Sketch.joined, sketches(rows, lines=True, cache=cache))
 
 
 def find_leak(fields: Sequence[Sketch], known: Sketch, choose: Callable[..., Leak] = min) -> Leak | None:
-    """How much of a split stands in the text of `known`; None where there is too little to tell.
+    """Return the share of a split that stands in the text of `known`; None if there is too little to tell.
 
     Args:
-        fields: The sketch of each field of the split.
-        known: Of the text in which it is looked for.
-        choose: `min`: a pair counts where both of its sides stand there; `max`: where one of them does.
+        fields: Sketch of each field of the split.
+        known: Sketch of the text that is searched.
+        choose: `min`: a pair counts if both of its sides stand there; `max`: if one of them does.
     """
     found = list(filter(None, (_field_leak(sketch, known) for sketch in fields)))
     return choose(found, key=_gravity, default=None)
@@ -47,7 +47,7 @@ def _field_sketch(rows: Rows, field: str, lines: bool, store: Store) -> Sketch:
 
 
 def _field_leak(asked: Sketch, known: Sketch) -> Leak | None:
-    """The gravest share of a field."""
+    """Return the gravest leak of a field."""
     are_short = asked.short.size > asked.documents.size
     look = partial(_look, known=known)
     leaks = [look("documents", asked.documents), look("text", asked.stretches)]
@@ -57,19 +57,19 @@ def _field_leak(asked: Sketch, known: Sketch) -> Leak | None:
 
 
 def _look(kind: Kind, asked: Sample, *, known: Sketch) -> Leak | None:
-    """Looks for the hashes of a sample among those of the same kind."""
+    """Search for the hashes of a sample among those of the same kind."""
     samples: dict[Kind, Sample] = {
         "documents": known.documents,
         "short documents": known.short,
         "text": known.stretches,
     }
     count, found = asked.found_in(samples[kind])
-    # Of fewer documents than that the share is exact where all of them were asked.
+    # With fewer documents, the share is exact only if all of them were asked.
     if count < MIN_ASKED and (count == 0 or count < asked.size):
         return None
     return Leak(found / count, kind, count)
 
 
 def _gravity(leak: Leak) -> tuple[float, int]:
-    """The share, in units of what is too much; of equal ones that of which more is known counts."""
+    """Return the sort key of a leak: its share relative to the limit, then the number of hashes asked."""
     return leak.share / LIMITS[leak.kind], leak.asked

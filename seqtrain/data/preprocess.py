@@ -36,27 +36,27 @@ MAX_QUOTED_CHARACTERS = 60  # of a row, or of its label, that a message names
 
 @dataclass(frozen=True)
 class Scale:
-    """Mean and standard deviation of the numbers that are labels in train; models read and write scaled ones."""
+    """Mean and standard deviation of train's labels that are numbers; models read and write scaled ones."""
 
     mean: float
     std: float  # above 0
 
     @classmethod
     def of(cls, numbers: np.ndarray) -> Scale:
-        """The scale of the numbers (n,) of train; raises UserError where all are the same."""
+        """Return the scale of the numbers (n,) of train; raise UserError if all are the same."""
         if numbers.min() == numbers.max():
             raise UserError(f"data: every row of train has the number {numbers[0]:g}; there is nothing to predict")
         return cls(float(numbers.mean()), float(numbers.std()))
 
     @property
     def hash(self) -> str:
-        """What identifies it, to the last bit."""
+        """Hash of both numbers, exact to the last bit."""
         return text_hash([repr(self.mean), repr(self.std)])
 
 
 @dataclass(frozen=True)
 class Preprocessor:
-    """What turns text and labels into numbers and back; made from the train split only."""
+    """Conversion of text and labels to numbers and back; made from the train split only."""
 
     tokenizer: Tokenizer
     target_tokenizer: Tokenizer  # the same one, unless source and target have vocabularies of their own
@@ -66,16 +66,16 @@ class Preprocessor:
 
     @property
     def shared(self) -> bool:
-        """Whether source and target have one tokenizer."""
+        """True if source and target have one tokenizer."""
         return self.target_tokenizer is self.tokenizer
 
     def of(self, field: str) -> Tokenizer:
-        """The tokenizer of a field of text."""
+        """Return the tokenizer of a field of text."""
         return self.target_tokenizer if field == "target" else self.tokenizer
 
     @property
     def hashes(self) -> dict[str, str]:
-        """What identifies tokenizers and labels, by the name of the file that each is saved in."""
+        """Hashes of tokenizers and labels, by the name of the file that each is saved in."""
         if self.series is not None:
             return {"series": self.series.hash}
         hashes = {"tokenizer": self.tokenizer.hash}
@@ -88,7 +88,7 @@ class Preprocessor:
         return hashes
 
     def save(self, folder: Path) -> None:
-        """Writes one file for each of `hashes`; `load` is given those, so that a missing file has no meaning."""
+        """Write one file for each of `hashes`; `load` gets the hashes, so it detects a missing file."""
         if self.series is not None:
             self.series.save(folder / SERIES)
             return
@@ -102,7 +102,7 @@ class Preprocessor:
 
     @staticmethod
     def missing(folder: Path, hashes: Mapping[str, Any]) -> list[str]:
-        """The files that the hashes speak of and that are not there: all of them, where there are no hashes yet."""
+        """Return the missing files among those that the hashes name; without any hashes, the tokenizer's file."""
         if not hashes:
             return [TOKENIZER]
         files = (TOKENIZER, TARGET_TOKENIZER, LABELS, SCALE, SERIES)
@@ -111,12 +111,12 @@ class Preprocessor:
 
     @classmethod
     def load(cls, folder: Path, hashes: Mapping[str, Any]) -> Preprocessor:
-        """Reads what `save` wrote.
+        """Read what `save` wrote.
 
         Args:
             folder: The run's directory.
-            hashes: The `hashes` of what was saved. They alone say whether source and target share a tokenizer, and
-                whether there are labels.
+            hashes: The `hashes` of what was saved. They decide if source and target share a tokenizer, and if there are
+                labels.
 
         Raises:
             UserError: A file is missing, damaged, or not the one that was saved.
@@ -190,7 +190,7 @@ class Rows:
 
     @property
     def size(self) -> dict[str, int]:
-        """How much there is of it, for the run's record: what a person can tell two texts apart by."""
+        """Size of the split for the run's record, by which a user can tell two texts apart."""
         if self.series is not None:
             return {"series": len(self), "rows": self.series.num_rows}
         num_bytes = sum(corpus.num_bytes for corpus in self.columns.values())
@@ -204,7 +204,7 @@ class Rows:
         return sum(len(corpus.tokens) for corpus in self.columns.values())
 
     def texts(self, field: str) -> list[str]:
-        """One field as it is written, by row."""
+        """Return one field as it is written, by row."""
         return [row[field] for row in self.read()]
 
     @property
@@ -221,7 +221,7 @@ class Rows:
 
 
 def _label_text(label: Any) -> str:
-    """A label as its hash sees it."""
+    """Return a label as the text that is hashed."""
     return " ".join(map(str, label)) if isinstance(label, np.ndarray) else str(label)
 
 
@@ -238,28 +238,28 @@ def prepare_rows(
     cache: Path | None = None,
     say: Callable[[str], None],
 ) -> tuple[Preprocessor, dict[Split, Rows]]:
-    """Tokenizers, label names and tokenised rows, from the cache where it has them.
+    """Return tokenizers, label names and tokenised rows, from the cache where it has them.
 
     A stream of text keeps no empty document; rows of several fields stay aligned.
 
     Args:
-        source: Where rows come from.
-        recipe: How tokenizers are made from train, where none are given.
-        splits: Which splits to tokenise.
-        fields: Which fields of a row the task reads.
-        label_kind: What the field `label` holds.
-        shared: Whether all fields of text have one tokenizer.
+        source: Source of the rows.
+        recipe: Makes tokenizers from train, where none are given.
+        splits: Splits to tokenise.
+        fields: Fields of a row that the task reads.
+        label_kind: Kind of value of the field `label`.
+        shared: True if all fields of text have one tokenizer.
         preprocessor: Used as it is; by default one is made.
         origin: Gives its tokenizers, but not its labels, where a preprocessor is made.
         cache: The folder of the cache; by default the usual one.
-        say: Takes lines for a person.
+        say: Takes lines for the user.
 
     Returns:
         The preprocessor, and the rows of each split.
 
     Raises:
-        UserError: Train does not have a label, a label is no number where numbers are predicted, or no token stands
-            for it.
+        UserError: Train lacks a label, a label is not a number where numbers are predicted, or words and labels of a
+            row differ in number.
     """
     if isinstance(source, SeriesSource):
         return prepare_series(source, splits, preprocessor=preprocessor, say=say)
@@ -299,7 +299,7 @@ def prepare_rows(
 
 
 def _labels_and_scale(source: Source, fields: Sequence[str], kind: LabelKind) -> tuple[tuple[str, ...], Scale | None]:
-    """The names of train's labels, or the scale of its numbers; nothing where the task reads no labels."""
+    """Return the names of train's labels, or the scale of its numbers; empty if the task reads no labels."""
     if "label" not in fields:
         return (), None
     if kind == "number":  # of train alone: what is measured must not be seen before
@@ -310,16 +310,16 @@ def _labels_and_scale(source: Source, fields: Sequence[str], kind: LabelKind) ->
 def prepare_series(
     source: SeriesSource, splits: Sequence[Split], *, preprocessor: Preprocessor | None, say: Callable[[str], None]
 ) -> tuple[Preprocessor, dict[Split, Rows]]:
-    """The scaling of train, where none is given, and the rows of each split.
+    """Return a preprocessor with the scaling of train, fitted if none is given, and the rows of each split.
 
     Args:
-        source: Where series come from.
-        splits: Those that are wanted.
-        preprocessor: Of the run, where it has one already.
-        say: Takes lines for a person.
+        source: Source of the series.
+        splits: Splits to read.
+        preprocessor: The run's, if it has one already.
+        say: Takes lines for the user.
 
     Raises:
-        UserError: A series is too short, a column says nothing, or the columns are not those of the run.
+        UserError: A series is too short, a column has no information, or the columns are not those of the run.
     """
     rows = {}
     for split in splits:
@@ -346,12 +346,12 @@ def prepare_series(
 def prepare_tokens(
     source: TokenSource, splits: Sequence[Split], known: Preprocessor | None
 ) -> tuple[Preprocessor, dict[Split, Rows]]:
-    """The tokenizer and the splits of a token store; nothing is read but its index.
+    """Return the tokenizer and the splits of a token store; only its index is read.
 
     Args:
-        source: Where the store is.
-        splits: Those that are wanted.
-        known: Of the run, or of the one that it begins with; its tokenizer must be the store's.
+        source: Place of the store.
+        splits: Splits to open.
+        known: Preprocessor of the run, or of its parent; its tokenizer must be the store's.
 
     Raises:
         UserError: The store lacks a split, or another tokenizer made its tokens.
@@ -369,7 +369,7 @@ def prepare_tokens(
 
 
 def _texts(source: Source, split: Split, fields: Sequence[str]) -> Iterator[str]:
-    """The texts of a split: those of the first field in the order of the rows, then those of the next."""
+    """Yield the texts of a split: those of the first field in the order of the rows, then those of the next."""
     for field in fields:
         for row in source.rows(split):
             yield row[field]
@@ -378,7 +378,7 @@ def _texts(source: Source, split: Split, fields: Sequence[str]) -> Iterator[str]
 def _make_tokenizers(
     store: Store, source: Source, recipe: Recipe, texts: list[str], shared: bool, say: Callable[[str], None]
 ) -> tuple[Tokenizer, Tokenizer]:
-    """The tokenizers of source and target, made from train: one for all fields of text, or one for each."""
+    """Return the tokenizers of source and target, made from train: one for all fields of text, or one for each."""
     groups = [texts]
     if not shared:
         groups = [[field] for field in texts]
@@ -390,14 +390,14 @@ def _make_tokenizers(
 
 
 def _label_names(source: Source, kind: LabelKind) -> tuple[str, ...]:
-    """The labels of train in order; raises UserError where there is nothing to tell apart, or two look alike."""
+    """Return the labels of train in order; raise UserError if there is only one, or two differ by white space."""
     distinct: set[str] = set()  # no more than the names is held: train need not fit into memory
     for row in source.rows("train"):
         distinct.update(_split_label(row["label"], kind))
     names = sorted(distinct)
     if len(names) == 1:
         raise UserError(f"data: every row of train has the label {names[0]}; there is nothing to tell apart")
-    # A blank at the end of one cell would make a class of its own, which nobody sees in a table of results.
+    # A blank at the end of one cell would make a class of its own, which is invisible in a table of results.
     by_stripped: dict[str, str] = {}
     for name in names:
         other = by_stripped.setdefault(name.strip(), name)
@@ -409,14 +409,14 @@ def _label_names(source: Source, kind: LabelKind) -> tuple[str, ...]:
 
 
 def _split_label(label: str, kind: LabelKind) -> list[str]:
-    """The names in the label of a row: the whole of it, or its words."""
+    """Return the names in the label of a row: the whole label, or its words."""
     return label.split() if kind == "names" else [label]
 
 
 def _read_row_labels(
     source: Source, split: Split, preprocessor: Preprocessor, kind: LabelKind, columns: Mapping[str, Corpus]
 ) -> np.ndarray | list[np.ndarray]:
-    """The labels of a split as `Rows` holds them."""
+    """Return the labels of a split in the form that `Rows` holds."""
     if kind == "number":
         return _read_numbers(source, split)
     indices = _read_label_indices(source, split, preprocessor.labels, kind)
@@ -431,7 +431,7 @@ def _read_row_labels(
 
 
 def _read_label_indices(source: Source, split: Split, names: tuple[str, ...], kind: LabelKind) -> list[np.ndarray]:
-    """For each row of a split, the places in `names` of its labels: (1,) int64, or one for each word of its label."""
+    """Return the places in `names` of each row's labels: (1,) int64, or one for each word of its label."""
     # By a table: a list would be searched once for each row.
     place = {name: index for index, name in enumerate(names)}
     indices = []
@@ -450,7 +450,7 @@ def _read_label_indices(source: Source, split: Split, names: tuple[str, ...], ki
 
 
 def _read_numbers(source: Source, split: Split) -> np.ndarray:
-    """The numbers (n,) that the rows of a split have as labels; raises UserError for what is none."""
+    """Return the numbers (n,) that are labels of a split; raise UserError for one that is not finite."""
     numbers = []
     for number, row in enumerate(source.rows(split), 1):
         try:
@@ -468,7 +468,7 @@ def _shortened(text: str) -> str:
 
 
 def _quoted(source: Source, split: Split, number: int) -> str:
-    """The beginning of a row's text: by a number alone nobody finds the line of a file that is cut into splits."""
+    """Return the beginning of a row's text for a message, because its number alone does not locate it in a file."""
     row = next(itertools.islice(source.rows(split), number - 1, None))
     text = _shortened(row["text"])
     paths = source.describe().get("paths")
@@ -479,7 +479,7 @@ def _quoted(source: Source, split: Split, number: int) -> str:
 
 
 def _check_aligned(source: Source, split: Split, labels: list[np.ndarray], num_words: Iterable[int]) -> None:
-    """Raises UserError where a row has another number of labels than its text has words."""
+    """Raise UserError if a row has another number of labels than its text has words."""
     for number, (row, count) in enumerate(zip(labels, num_words, strict=True), 1):
         if len(row) != count:
             row_words = f"{split} row {number}{_quoted(source, split, number)}"

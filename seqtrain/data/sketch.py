@@ -1,7 +1,7 @@
-"""A sketch of text: hashes of its documents and of stretches of it, of which a bounded sample is kept.
+"""A sketch of text: a bounded sample of the hashes of its documents and stretches.
 
-Copies are found in it whole or shifted: every stretch of 128 bytes has a hash, wherever it begins, and which hashes are
-kept is decided by the hashes alone (bottom-k sampling, Cohen and Kaplan 2007), so that equal texts keep equal ones.
+Copies are found in it whole or shifted: every stretch of 128 bytes has a hash, at any offset. The hashes themselves
+decide which are kept (bottom-k sampling, Cohen and Kaplan 2007), so equal texts keep equal ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from seqtrain.files.atomic import atomic
 from seqtrain.files.checked import read_checked
 
 MIN_CHARACTERS = 32  # of a document that is not short: short ones recur by themselves, as `good` among reviews
-STRETCH_BYTES = 128  # some 20 words: boilerplate and quotations apart, nobody writes so many twice
+STRETCH_BYTES = 128  # some 20 words: boilerplate and quotations apart, so many words are hardly written twice
 MAX_CACHED, MAX_KEPT = 1 << 16, 1 << 13  # hashes of each kind, in the cache and in a run's directory
 MAX_FILE_BYTES = 8 * (1 + 3 * (2 + MAX_KEPT))
 BLOCK_BYTES = 1 << 15  # that are hashed together: what fits into the processor's cache takes a third of the time
@@ -43,22 +43,22 @@ class Sample:
 
     @property
     def size(self) -> float:
-        """How many hashes there are, also those that are not kept: an estimate where there are such."""
+        """Number of hashes, including those that are not kept; an estimate if there are any."""
         return len(self.hashes) * (EVERY / self.bound)
 
     def cut(self, count: int) -> Sample:
-        """The smallest `count` of them."""
+        """Return the smallest `count` of them."""
         if len(self.hashes) <= count:
             return self
         return Sample(self.hashes[:count], int(self.hashes[count - 1]))
 
     def joined(self, other: Sample) -> Sample:
-        """What both together hold, as far as both are known."""
+        """Return the hashes of both samples together, as far as both are known."""
         bound = min(self.bound, other.bound)
         return Sample(_up_to(np.union1d(self.hashes, other.hashes), bound), bound)
 
     def found_in(self, known: Sample) -> tuple[int, int]:
-        """How many of these hashes could be looked for in `known`, and how many stand there."""
+        """Return how many of these hashes could be searched for in `known`, and how many were found."""
         bound = min(self.bound, known.bound)
         asked = _up_to(self.hashes, bound)
         return len(asked), int(np.isin(asked, known.hashes, assume_unique=True).sum())
@@ -75,12 +75,12 @@ class Sketch:
 
     @classmethod
     def of(cls, texts: Iterable[str], *, lines: bool, count: int = MAX_CACHED) -> Sketch:
-        """Reads texts once, in memory that does not grow with them.
+        """Read texts once, in memory that does not grow with them.
 
         Args:
-            texts: Documents, one after another; those without a character are no documents.
-            lines: Whether each line counts as a document, too: so rows are found in a text that has one on each line.
-            count: How many hashes of each kind are kept.
+            texts: Documents, one after another; one without a character is not a document.
+            lines: True to count each line as a document, too, so that rows are found in a text with one row a line.
+            count: Number of hashes of each kind that are kept.
         """
         documents, short, stretches = _Sampler(count), _Sampler(count), _Sampler(count)
         blocks = _Blocks(stretches)
@@ -94,15 +94,15 @@ class Sketch:
         return cls(documents.sample(), short.sample(), stretches.sample())
 
     def cut(self, count: int) -> Sketch:
-        """The same with at most `count` hashes of each kind."""
+        """Return the same with at most `count` hashes of each kind."""
         return Sketch(self.documents.cut(count), self.short.cut(count), self.stretches.cut(count), self.whole)
 
     def unfinished(self) -> Sketch:
-        """The same, as a sketch of text of which more is not known."""
+        """Return the same, marked as the sketch of a text that is not known completely."""
         return Sketch(self.documents, self.short, self.stretches, whole=False)
 
     def joined(self, other: Sketch) -> Sketch:
-        """The sketch of both texts together."""
+        """Return the sketch of both texts together."""
         return Sketch(
             self.documents.joined(other.documents),
             self.short.joined(other.short),
@@ -111,7 +111,7 @@ class Sketch:
         )
 
     def save(self, path: Path) -> None:
-        """Writes it: a head, then of each kind the number of hashes, the bound, and the hashes."""
+        """Write the sketch: a head, then for each kind the number of hashes, the bound, and the hashes."""
         numbers = [np.array([2 * FORMAT + self.whole], dtype="<u8")]
         for sample in (self.documents, self.short, self.stretches):
             numbers += [np.array([len(sample.hashes), sample.bound], dtype="<u8"), sample.hashes.astype("<u8")]
@@ -120,11 +120,11 @@ class Sketch:
 
     @classmethod
     def load(cls, path: Path, limit: int = MAX_FILE_BYTES) -> Sketch:
-        """Reads what `save` wrote, of at most `limit` bytes.
+        """Read what `save` wrote, of at most `limit` bytes.
 
         Raises:
-            UserError: it is damaged, too large, or of another version.
-            OSError: it is not there, or cannot be read.
+            UserError: It is damaged, too large, or of another version.
+            OSError: It is missing, or cannot be read.
         """
         content = read_checked(path, limit)
         numbers = np.frombuffer(content[: len(content) // 8 * 8], dtype="<u8")
@@ -145,7 +145,7 @@ class Sketch:
 
 
 class _Sampler:
-    """Takes hashes and holds the smallest."""
+    """Collects hashes and keeps the smallest."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -155,7 +155,7 @@ class _Sampler:
         self._waiting = 0
 
     def add(self, hashes: UInt64[np.ndarray, " n"]) -> None:
-        """Takes many."""
+        """Add many hashes."""
         if self._kept.bound != EVERY:
             hashes = hashes[hashes <= self._kept.bound]
         self._new.append(hashes)
@@ -164,14 +164,14 @@ class _Sampler:
             self._merge()
 
     def add_one(self, value: int) -> None:
-        """Takes one."""
+        """Add one hash."""
         if value <= self._kept.bound:
             self._one_by_one.append(value)
             if len(self._one_by_one) > self._count:
                 self._merge()
 
     def sample(self) -> Sample:
-        """The smallest of all that were taken."""
+        """Return the smallest of all hashes that were added."""
         self._merge()
         return self._kept
 
@@ -192,12 +192,12 @@ class _Blocks:
         self._size = 0
 
     def add(self, text: str) -> None:
-        """Takes a document."""
+        """Add a document."""
         if 4 * len(text) < STRETCH_BYTES:  # no character has more bytes
             return
         before = b""
         for begin in range(0, len(text), BLOCK_BYTES):
-            # What a stretch over the edge of two blocks begins with stands in both.
+            # The beginning of a stretch over the edge of two blocks stands in both.
             part = before + text[begin : begin + BLOCK_BYTES].encode("utf-8", "surrogatepass")
             before = part[1 - STRETCH_BYTES :]
             if len(part) >= STRETCH_BYTES:
@@ -207,7 +207,7 @@ class _Blocks:
                 self.flush()
 
     def flush(self) -> None:
-        """Hashes what has come together."""
+        """Hash the documents that were added."""
         if not self._parts:
             return
         hashes = _stretch_hashes(np.frombuffer(b"".join(self._parts), dtype=np.uint8))
@@ -219,7 +219,7 @@ class _Blocks:
 
 
 def _stretch_hashes(content: UInt8[np.ndarray, " n"]) -> UInt64[np.ndarray, " m"]:
-    """The hash of every stretch: of two bytes, of four and so on, each put together from two of half its length."""
+    """Return the hash of every stretch: those of 2 bytes, of 4 and so on, each combined from two of half its length."""
     hashes = NUMBERS[content]
     for exponent, factor in enumerate(FACTORS):
         half = 1 << exponent
@@ -231,7 +231,7 @@ def _stretch_hashes(content: UInt8[np.ndarray, " n"]) -> UInt64[np.ndarray, " m"
 
 
 def _add_document(text: str, documents: _Sampler, short: _Sampler) -> None:
-    """Adds the hash of a document to those that it belongs to; letters' case and white space do not count."""
+    """Add the hash of a document to the sampler of its length; letter case and white space are ignored."""
     if len(text) > BLOCK_BYTES:  # its stretches tell more: of a whole book a letter may differ
         return
     words = " ".join(text.lower().split())
@@ -242,5 +242,5 @@ def _add_document(text: str, documents: _Sampler, short: _Sampler) -> None:
 
 
 def _up_to(hashes: UInt64[np.ndarray, " n"], bound: int) -> UInt64[np.ndarray, " m"]:
-    """Those of ordered hashes that are at most `bound`."""
+    """Return the ordered hashes that are at most `bound`."""
     return hashes[: np.searchsorted(hashes, np.uint64(bound), side="right")]

@@ -1,4 +1,4 @@
-"""Documents cut into stretches of at most so many tokens, found by number: there is no row for each of them."""
+"""Documents cut into stretches of a bounded number of tokens, found by number without a table row for each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_UNKEPT = 1 << 22  # documents whose stretches are counted at every start: le
 
 
 class Found(NamedTuple):
-    """Where stretches lie."""
+    """Places of stretches in a corpus."""
 
     begin: Int[np.ndarray, "*shape"]  # into the corpus
     count: Int[np.ndarray, "*shape"]  # tokens
@@ -30,14 +30,14 @@ class Found(NamedTuple):
 
 
 class Stretches:
-    """All stretches of a corpus, in order; those of a document are of `size` tokens, and its last one may be shorter.
+    """All stretches of a corpus, in order; those of a document have `size` tokens, its last one may be shorter.
 
-    Of many stretches only the number that come before every SPAN documents is kept. Where documents lie in a mapped
-    file, these numbers do too: in the cache, made once and shared by all processes.
+    For many stretches, only the number of stretches before every SPAN documents is kept. If the documents lie in a
+    mapped file, these numbers do too: in the cache, computed once and shared by all processes.
     """
 
     def __init__(self, documents: Int[np.ndarray, " offsets"], size: int) -> None:
-        """`documents`: where each begins, and the end of the last one."""
+        """Count the stretches. `documents`: the beginning of each, and the end of the last; `size`: in tokens."""
         self.documents = documents
         self.size = size
         self._offsets = np.asarray(documents)  # the same memory; numpy takes its time to slice a map
@@ -52,12 +52,12 @@ class Stretches:
 
     @property
     def key(self) -> str | None:
-        """What identifies the file that they follow from; None of documents in memory."""
+        """Key of the file that the stretches follow from; None for documents in memory."""
         key = map_key(self.documents)
         return None if key is None else f"{key} {self.size}"
 
     def find(self, index: Int[np.ndarray, "*shape"]) -> Found:
-        """The stretches of these numbers, from 0 to len - 1."""
+        """Return the stretches of these numbers, from 0 to len - 1."""
         if self._held is not None:
             return Found(*(column[index] for column in self._held))
         flat = index.reshape(-1)
@@ -83,7 +83,7 @@ class Stretches:
         return Found(begin, np.minimum(self.size, offsets[span, within + 1] - begin), spans[span] * SPAN + within)
 
     def _find_run(self, first: int, end: int) -> Found:
-        """Stretches that follow one another, of which the documents do too."""
+        """Return the stretches from number `first` up to `end`, whose documents follow one another too."""
         after = int(np.searchsorted(self._before, end - 1, side="right"))
         span = int(np.searchsorted(self._before, first, side="right")) - 1
         offsets = self._offsets[span * SPAN : after * SPAN + 1]
@@ -100,7 +100,7 @@ class Stretches:
         return Found(begin[here], count[here], document[here])
 
     def _counts(self) -> Int[np.ndarray, " edges"]:
-        """How many stretches come before each span, and how many there are; from the cache where it is worth it."""
+        """Return the number of stretches before each span, and the total (edges,); cached for many documents."""
         if self.key is None or len(self.documents) <= MAX_UNKEPT:
             return np.concatenate([[0], *self._count_spans()]).cumsum()
 
@@ -121,7 +121,7 @@ class Stretches:
         return Store().entry("stretches", f"{self.key} {SPAN}", write, read)
 
     def _count_spans(self) -> Iterator[Int[np.ndarray, " spans"]]:
-        """The stretches of each span, some spans at a time."""
+        """Yield the number of stretches of each span, some spans at a time."""
         num_documents = SPAN * SPANS_AT_A_TIME
         for begin in range(0, len(self.documents) - 1, num_documents):
             offsets = self._offsets[begin : begin + num_documents + 1]

@@ -1,4 +1,4 @@
-"""The plan of examples: those of like length are read together, and each is read exactly once an epoch."""
+"""The plan of examples: examples of similar length are read together, each exactly once an epoch."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ UNBOUNDED = 2**62
 
 
 class ExamplePlan:
-    """Groups examples of like length into steps such that each is read exactly once an epoch.
+    """Groups examples of similar length into steps such that each is read exactly once an epoch.
 
-    Up to `window` examples are one window: only those of equal lengths change places from epoch to epoch, so every
-    epoch has the same steps, in a new order. More are dealt out to several windows, by blocks, in an order that the
-    seed decides for all epochs; windows follow one another in an order that each epoch draws, and each is one window's
-    plan. So memory is that of a window, and any step is found from the few numbers of each window.
+    Up to `window` examples form one window. Between epochs, only examples of equal lengths change places, so every
+    epoch has the same steps, in a new order. More examples are dealt to several windows, by blocks, in an order that
+    the seed fixes for all epochs; each epoch draws the order of the windows, and each window has its own plan. Memory
+    is that of one window, and any step is found from a few numbers of each window.
     """
 
     def __init__(
@@ -37,16 +37,16 @@ class ExamplePlan:
         window: int = WINDOW,
         block: int = BLOCK,
     ) -> None:
-        """Lays out nothing yet but how many steps each window has.
+        """Count the steps of each window; no step is laid out yet.
 
         Args:
-            lengths: Tokens of each example on each side that is padded by itself, as source and target are.
-            batch_tokens: The most tokens of a step, padding included; one example may be more.
+            lengths: Tokens of each example on each side that is padded by itself, such as source and target.
+            batch_tokens: The most tokens of a step, padding included; a single example may have more.
             batch_size: The most examples of a step.
-            seed: Decides, with the epoch, what is drawn.
-            shuffle: Whether anything is drawn; if not, windows are those of the data's own order.
+            seed: Seed of all that is drawn, together with the epoch.
+            shuffle: False to draw nothing; windows then follow the data's own order.
             window: The most examples of a window.
-            block: Examples that stay together where there are several windows.
+            block: Examples that stay together if there are several windows.
         """
         self.lengths = lengths
         self.seed = seed
@@ -56,7 +56,7 @@ class ExamplePlan:
         self.block = block if len(lengths) > window else len(lengths)
         self._num_blocks = -(-len(lengths) // self.block)
         self.num_windows = -(-self._num_blocks // max(window // self.block, 1))
-        # Of one window, and of one epoch, kept for their steps.
+        # Cached for one window, and for one epoch.
         self._cached_steps: tuple[int, WindowSteps] | None = None
         self._cached_window: tuple[tuple[int, int], _LaidOut] | None = None
         self._cached_order: tuple[int, _Windows] | None = None
@@ -66,14 +66,14 @@ class ExamplePlan:
         self.padding = 1 - self.num_tokens / positions
 
     def chunk(self, epoch: int, step: int) -> ExampleChunk:
-        """The examples of this step of this epoch."""
+        """Return the examples of this step of this epoch."""
         window, within = self._windows(epoch).find(step)
         examples, edges, order, _ = self._laid_out(epoch, window)
         place = order[within]
         return ExampleChunk(examples[edges[place] : edges[place + 1]], epoch)
 
     def tokens_before(self, step: int) -> int:
-        """Tokens of all steps before `step`, counted over epochs."""
+        """Return the tokens of all steps before `step`, counted over epochs."""
         epoch, within = divmod(step, self.steps)
         windows = self._windows(epoch)
         window, within = windows.find(within)
@@ -82,7 +82,7 @@ class ExamplePlan:
         return epoch * self.num_tokens + int(before + targets[order[:within]].sum())
 
     def _windows(self, epoch: int) -> _Windows:
-        """The windows of an epoch in their order."""
+        """Return the windows of an epoch in their order."""
         if self._cached_order is None or self._cached_order[0] != epoch:
             order = np.arange(self.num_windows)
             if self.shuffle and self.num_windows > 1:
@@ -91,7 +91,7 @@ class ExamplePlan:
         return self._cached_order[1]
 
     def _laid_out(self, epoch: int, window: int) -> _LaidOut:
-        """A window's examples by length, and which step, in order of length, each of its steps in this epoch is."""
+        """Return a window's examples by length, and the order in which this epoch reads its steps."""
         if self._cached_window is None or self._cached_window[0] != (epoch, window):
             self._cached_window = None  # before the next one is made: memory holds one
             self._cached_window = (epoch, window), self._lay_out(epoch, window)
@@ -110,7 +110,7 @@ class ExamplePlan:
         return _LaidOut(examples[order_by_length(lengths, drawn)], edges, order, targets)
 
     def _members(self, window: int) -> Int[np.ndarray, " k"]:
-        """The examples of a window, block by block."""
+        """Return the examples of a window (k,), block by block."""
         mine = deal(self._num_blocks, self.num_windows, window)
         places = np.arange(mine.start, mine.stop)
         if self.shuffle and self.num_windows > 1:
@@ -120,7 +120,7 @@ class ExamplePlan:
         return examples[examples < len(self.lengths)]
 
     def _steps_of(self, window: int, lengths: Int[np.ndarray, "k sides"] | None = None) -> WindowSteps:
-        """How a window is cut into steps, the same in all epochs."""
+        """Return the steps of a window, which are the same in all epochs."""
         if self._cached_steps is None or self._cached_steps[0] != window:
             if lengths is None:
                 lengths = self.lengths[self._members(window)]
@@ -128,7 +128,7 @@ class ExamplePlan:
         return self._cached_steps[1]
 
     def _totals(self) -> Int[np.ndarray, "windows 5"]:
-        """Of each window: steps, tokens, positions with padding, and the most examples and tokens of a step."""
+        """Return for each window: steps, tokens, positions with padding, and the most examples and tokens of a step."""
 
         def make() -> list[list[int]]:
             table = []
@@ -146,7 +146,7 @@ class ExamplePlan:
 
 
 class _LaidOut(NamedTuple):
-    """A window in an epoch."""
+    """One window in one epoch."""
 
     examples: Int[np.ndarray, " k"]  # in order of length
     edges: Int[np.ndarray, " edges"]  # of steps among them
@@ -161,12 +161,12 @@ class _Windows(NamedTuple):
     first: Int[np.ndarray, " edges"]  # the step that each begins with, and the end
 
     def find(self, step: int) -> tuple[int, int]:
-        """The window that a step is in, and which of its steps it is."""
+        """Return the window that a step is in, and the number of the step in it."""
         place = int(np.searchsorted(self.first, step, side="right")) - 1
         return int(self.order[place]), step - int(self.first[place])
 
     def before(self, window: int) -> Int[np.ndarray, " k"]:
-        """The windows that are read before this one."""
+        """Return the windows that are read before this one."""
         return self.order[: int(np.flatnonzero(self.order == window)[0])]
 
 
@@ -179,7 +179,13 @@ class WindowSteps(NamedTuple):
 
 
 def cut(lengths: Distinct, batch_tokens: int, batch_size: int) -> WindowSteps:
-    """Where steps begin among examples in order of length: each takes as many as it may hold."""
+    """Return the steps of examples in order of length; each step takes as many as it may hold.
+
+    Args:
+        lengths: The distinct lengths, and the number of examples of each.
+        batch_tokens: The most tokens of a step, padding included; a single example may have more.
+        batch_size: The most examples of a step.
+    """
     taken: list[tuple[int, int, int]] = []  # examples of a step, how many such steps follow, tokens of an example
     held, widest = 0, [0] * lengths.rows.shape[1]  # of the step that is being filled
     for sides, count in zip(lengths.rows.tolist(), lengths.counts.tolist(), strict=True):
@@ -203,13 +209,13 @@ def cut(lengths: Distinct, batch_tokens: int, batch_size: int) -> WindowSteps:
 
 
 def _most(sides: list[int], batch_tokens: int, batch_size: int) -> int:
-    """The most examples of a step that is so wide."""
+    """Return the most examples of a step with these widths of its sides, in tokens."""
     width = sum(sides)
     return min(batch_size, batch_tokens // width) if width else batch_size
 
 
 def _tokens_until(lengths: Distinct, places: Int[np.ndarray, " k"]) -> Int[np.ndarray, " k"]:
-    """The tokens of all examples before these places, in order of length."""
+    """Return the tokens (k,) of all examples before these places, in order of length."""
     tokens = lengths.rows.sum(1)  # of an example of each row
     ends = lengths.counts.cumsum()
     row = np.searchsorted(ends, places, side="left")
@@ -218,7 +224,7 @@ def _tokens_until(lengths: Distinct, places: Int[np.ndarray, " k"]) -> Int[np.nd
 
 
 def order_by_length(lengths: Int[np.ndarray, "n sides"], order: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-    """The examples by length, the first side first; those of equal lengths in this order."""
+    """Return the examples by length, the first side first; those of equal lengths keep the order of `order`."""
     for side in lengths.T[::-1]:  # the side that is sorted last counts most
         for shift in range(0, max(int(side.max()).bit_length(), 1), 16):
             # Numpy sorts sixteen bits by counting, ten times as fast as it compares.

@@ -1,4 +1,4 @@
-"""Examples: what a task makes of rows, cut into padded batches by the plan."""
+"""Examples that a task makes of rows, cut into padded batches by the plan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Batch = TypeVar("Batch", bound="ExampleBatch")
 
 @dataclass(kw_only=True)
 class ExampleBatch:
-    """Some examples, right-padded; a task adds tensors of its own, batch-first."""
+    """A batch of right-padded examples; a task adds tensors of its own, batch-first."""
 
     warmup_chunks: ClassVar[tuple[()]] = ()  # nothing is read before an example
     tokens: Shaped[Tensor, "B T *F"]  # ids, or real values
@@ -41,7 +41,7 @@ class ExampleBatch:
             self.num_targets = _num_targets(self.targets, self.tokens.shape[1])
 
     def to(self: Batch, device: torch.device, non_blocking: bool = False) -> Batch:
-        """The same batch on another device; `non_blocking` as in `stream.moved`."""
+        """Return the same batch on another device; `non_blocking` as in `stream.moved`."""
         there = {}
         for field in fields(self):  # those of a task, too
             value = getattr(self, field.name)
@@ -50,12 +50,12 @@ class ExampleBatch:
         return replace(self, **there)
 
     def without_targets(self: Batch) -> Batch:
-        """The same batch with no target: what a slice without examples reads."""
+        """Return the same batch without targets, for a slice that has no examples."""
         return replace(self, targets=torch.full_like(self.targets, IGNORED), count=0, num_targets=0)
 
 
 def _num_targets(targets: Shaped[Tensor, "B ..."], width: int) -> int:
-    """How many targets there are; of a table, in its first `width` columns: what is read."""
+    """Return the number of targets; in a table of them, only the first `width` columns, which are read, count."""
     if targets.is_floating_point():
         return int((~targets.isnan()).sum())
     if targets.dim() == 2:
@@ -64,7 +64,7 @@ def _num_targets(targets: Shaped[Tensor, "B ..."], width: int) -> int:
 
 
 class Examples(ABC):
-    """The examples of a split; each task has its own kind."""
+    """Examples of a split; each task has its own kind."""
 
     lengths: Int[np.ndarray, "n sides"] | Lengths  # tokens of each example on each side that is padded by itself
     cut: int = 0  # examples that were longer than they may be
@@ -72,14 +72,20 @@ class Examples(ABC):
 
     @abstractmethod
     def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
-        """Targets of each differentiated part in these examples in this epoch."""
+        """Return the number of targets of each differentiated part in these examples in this epoch."""
 
     @abstractmethod
     def collate(self, index: Int[np.ndarray, " B"], epoch: int, totals: dict[str, int]) -> ExampleBatch:
-        """These examples as a batch; what is drawn at random is a function of (seed, epoch, example)."""
+        """Return these examples as a batch; all that is drawn at random is a function of (seed, epoch, example).
+
+        Args:
+            index: Numbers of the examples (B,).
+            epoch: The epoch.
+            totals: Targets of each differentiated part in the whole optimiser step.
+        """
 
     def batch(self, chunk: ExampleChunk, lanes: slice) -> ExampleBatch:
-        """The examples of a step that these lanes are; where they are none, one that has no target."""
+        """Return the examples of a step in these lanes; if there are none, a batch without targets."""
         totals = self.totals(chunk.examples, chunk.epoch)
         mine = chunk.examples[lanes]
         if len(mine):
@@ -89,7 +95,7 @@ class Examples(ABC):
 
 
 class TextExamples(Examples):
-    """`start, tokens..., separator` of each text, of a longer one the first tokens; a subclass gives the targets."""
+    """`start, tokens..., separator` of each text; a longer text is cut at its end. A subclass gives the targets."""
 
     def __init__(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int) -> None:
         self.text = rows.columns["text"]
@@ -100,7 +106,7 @@ class TextExamples(Examples):
 
     @abstractmethod
     def targets(self, index: Int[np.ndarray, " B"]) -> Shaped[Tensor, "B ..."]:
-        """Targets of these examples, or of each position, IGNORED where it has none."""
+        """Return the targets of these examples, or of each position; IGNORED where there is none."""
 
     def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
         return {"loss": len(index)}
@@ -119,10 +125,10 @@ class TextExamples(Examples):
 
 
 class ExampleLoader:
-    """Every example of a split exactly once, in the order of the plan, or this process's slice of each step."""
+    """Yields every example of a split exactly once, in the order of the plan, or this process's slice of each step."""
 
     def __init__(self, examples: Examples, plan: ExamplePlan, *, world: int = 1, rank: int = 0) -> None:
-        """`world`: the number of processes; `rank`: which of them this is."""
+        """Set the slice. `world`: number of processes; `rank`: number of this one."""
         self.examples = examples
         self.plan = plan
         self.world = world
@@ -140,7 +146,7 @@ class ExampleLoader:
 
 
 def padded(rows: list[Int[np.ndarray, " _"]]) -> tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]:
-    """Rows of tokens side by side, right-padded with 0, and their lengths."""
+    """Return rows of tokens right-padded with 0, (B, T), and their lengths, (B,)."""
     lengths = np.array(list(map(len, rows)), dtype=np.int64)
     whole = np.zeros((len(rows), max(int(lengths.max()), 1)), dtype=np.int64)
     # A mask picks places row after row, which is how the tokens lie end to end.
@@ -149,7 +155,7 @@ def padded(rows: list[Int[np.ndarray, " _"]]) -> tuple[Int[Tensor, "B T"], Int[T
 
 
 def by_length(rows: Sequence[Int[np.ndarray, " _"]], lanes: int = 32) -> Iterator[list[int]]:
-    """Which rows to read together: `lanes` at a time, of like length, so that little is padded."""
+    """Yield the rows to read together: `lanes` at a time, of similar length, so that there is little padding."""
     order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
     for begin in range(0, len(order), lanes):
         yield order[begin : begin + lanes]

@@ -1,4 +1,4 @@
-"""How long examples are: of many that lie in a file, found when it is asked for."""
+"""Lengths of examples; for many examples in a file, computed when they are asked for."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ MAX_TABLE = 1 << 22  # of the numbers that rows of lengths are counted under; be
 
 
 class Lengths(ABC):
-    """Tokens of each example on each side that is padded by itself: taken as of a numpy array (n, sides)."""
+    """Tokens of each example on each side that is padded by itself; indexed like a numpy array (n, sides)."""
 
     key: str | None = None  # what identifies all of them, where they follow from a file
 
     @abstractmethod
     def __len__(self) -> int:
-        """n."""
+        """Return n."""
 
     @abstractmethod
     def take(self, index: Int[np.ndarray, " k"]) -> Int[np.ndarray, "k sides"]:
-        """Of these examples."""
+        """Return the lengths (k, sides) of these examples."""
 
     def __getitem__(self, index: Any) -> Int[np.ndarray, "..."]:
-        """Of the examples of an array, or a slice; `[examples, side]` is of one side."""
+        """Return the lengths of an array or a slice of examples; `[examples, side]` returns one side."""
         examples, *sides = index if isinstance(index, tuple) else (index,)
         if isinstance(examples, slice):
             examples = np.arange(*examples.indices(len(self)))
@@ -39,7 +39,7 @@ class Lengths(ABC):
 
 
 class StretchLengths(Lengths):
-    """One side: the tokens of a stretch, and so many special ones."""
+    """Lengths of stretches, one side: the tokens of a stretch plus `special` special ones."""
 
     def __init__(self, stretches: Stretches, special: int) -> None:
         self.stretches = stretches
@@ -55,24 +55,24 @@ class StretchLengths(Lengths):
 
 
 class Distinct(NamedTuple):
-    """The different rows of lengths, in order, the first side first, and how many examples have each."""
+    """The distinct rows of lengths, in order, the first side first, and the number of examples with each."""
 
     rows: Int[np.ndarray, "r sides"]
     counts: Int[np.ndarray, " r"]
 
     @property
     def num_tokens(self) -> int:
-        """Of all examples."""
+        """Tokens of all examples."""
         return int(self.counts @ self.rows.sum(1))
 
 
 def distinct(lengths: Int[np.ndarray, "n sides"]) -> Distinct:
-    """The different rows of lengths, by counting, which takes a fraction of what a sort takes."""
+    """Return the distinct rows of lengths, found by counting, which takes a fraction of the time of a sort."""
     return _merged(lengths, None)
 
 
 def distinct_of_all(lengths: Int[np.ndarray, "n sides"] | Lengths) -> Distinct:
-    """The same of any number of examples, block by block; of a file once, and kept in the cache."""
+    """Return the distinct rows of any number of examples, block by block; for a file once, and cached."""
     if not isinstance(lengths, Lengths) or lengths.key is None or len(lengths) <= BLOCK:
         return _over_blocks(lengths)
 
@@ -84,7 +84,7 @@ def distinct_of_all(lengths: Int[np.ndarray, "n sides"] | Lengths) -> Distinct:
 
 
 def blocks(lengths: Int[np.ndarray, "n sides"] | Lengths) -> Iterator[Int[np.ndarray, "k sides"]]:
-    """All lengths, in order, some at a time."""
+    """Yield all lengths, in order, BLOCK examples at a time."""
     for begin in range(0, len(lengths), BLOCK):
         yield lengths[begin : begin + BLOCK]
 
@@ -101,7 +101,7 @@ def _over_blocks(lengths: Int[np.ndarray, "n sides"] | Lengths) -> Distinct:
 
 
 def _merged(rows: Int[np.ndarray, "n sides"], weights: Int[np.ndarray, " n"] | None) -> Distinct:
-    """The different ones of these rows, and the sum of the weights of each; without any how many there are."""
+    """Return the distinct rows, and the sum of the weights of each; without weights, the number of each."""
     sizes = tuple(int(size) + 1 for size in rows.max(0))
     number = np.ravel_multi_index(tuple(rows.T), sizes)
     if np.prod(sizes, dtype=float) <= MAX_TABLE:

@@ -1,4 +1,4 @@
-"""The one loader of training: a plan says what each optimiser step reads, a batcher makes it."""
+"""The one loader of training: a plan chooses what each optimiser step reads, a batcher makes the batch."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from seqtrain.data.batching.plan import deal
 
 ENDLESS = 2**40
 
-# What asks a training to leave: `distributed.ranks.CAUGHT`, which this room does not know; a test holds them equal.
+# Signals that end a training: equal to `distributed.ranks.CAUGHT`, which is not imported here; a test compares them.
 LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 SECONDS_OF_A_LAST_STEP = 30  # for which a worker outlives being asked to end
 
 
 @runtime_checkable
 class Plan(Protocol):
-    """What every plan of batches says: of lanes that stand side by side, or of examples."""
+    """Interface of every plan of batches, over parallel lanes or over examples."""
 
     steps: int  # optimiser steps in an epoch
     num_tokens: int  # in an epoch
@@ -39,7 +39,7 @@ class Plan(Protocol):
 
 @runtime_checkable
 class Batcher(Protocol):
-    """Makes the batch of some lanes, or examples, of what a plan says of a step; it takes a `fingerprint`."""
+    """Interface that makes the batch of some lanes or examples of a step of a plan; the batch takes a `fingerprint`."""
 
     def batch(self, step_plan: Any, lanes: slice, /) -> Any: ...
 
@@ -58,16 +58,16 @@ class TrainLoader:
         rank: int = 0,
         workers: int = 0,
     ) -> None:
-        """Lays out the micro-batches; nothing is read yet.
+        """Set up the micro-batches; nothing is read yet.
 
         Args:
             batcher: Makes the batches.
-            plan: What each optimiser step reads.
+            plan: Chooses what each optimiser step reads.
             accumulate: Micro-batches of this process in a step.
             first_step: The optimiser step to begin with.
-            world: The number of processes that train.
-            rank: Which of them this is.
-            workers: Processes that make batches ahead of time; with 0 this one makes them when they are asked for.
+            world: Number of processes that train.
+            rank: Number of this process.
+            workers: Processes that make batches ahead of time; with 0, this process makes each one when it is needed.
         """
         self.batches = MicroBatches(batcher, plan, accumulate, world, rank)
         self.first = first_step * accumulate
@@ -95,29 +95,29 @@ class TrainLoader:
             raise RuntimeError("DataLoader worker died in the middle of a batch") from error
 
     def __len__(self) -> int:
-        """To Lightning the whole training is one endless epoch: none of its epoch ends falls between our steps."""
+        """Return ENDLESS: Lightning sees one endless epoch, so none of its epoch ends falls between our steps."""
         return ENDLESS
 
 
 def _become_worker(worker: int) -> None:
-    """Leaves signals to the process that trains, and ends where a batch cannot be handed over."""
+    """Ignore signals, which the training process handles, and exit if a batch cannot be handed over."""
     # Ctrl-C reaches every process of a terminal. The one that trains still saves its step, and ends its workers.
     for number in LEAVING:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave_later)  # it is also how torch ends a worker that is stuck
     signal.pthread_sigmask(signal.SIG_UNBLOCK, LEAVING)
-    # As where /dev/shm is full: it would be waited for without end.
+    # For example if /dev/shm is full: the training process would wait without end.
     Queue._on_queue_feeder_error = staticmethod(lambda error, batch: os._exit(1))  # type: ignore[attr-defined]
 
 
 def _leave_later(number: int, frame: FrameType | None) -> None:
-    """Gives the process that trains time for its last step; a second signal ends this one at once."""
+    """Give the training process time for its last step; a second signal ends this process at once."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.alarm(SECONDS_OF_A_LAST_STEP)
 
 
 class MicroBatches(Dataset):
-    """Micro-batch n of this process, a function of n alone."""
+    """Micro-batch n of this process, as a function of n alone."""
 
     def __init__(self, batcher: Batcher, plan: Plan, accumulate: int, world: int, rank: int) -> None:
         self.batcher = batcher
@@ -137,7 +137,7 @@ class MicroBatches(Dataset):
 
 
 def fingerprint_of(step_plan: Any, before: int = 0) -> int:
-    """A checksum of what one step reads, arrays and numbers at any depth: the same for every slice of it."""
+    """Return a checksum of what one step reads, arrays and numbers at any depth; it is the same for every slice."""
     if not isinstance(step_plan, tuple):
         return zlib.crc32(np.ascontiguousarray(step_plan).tobytes(), before)
     for part in step_plan:

@@ -27,7 +27,7 @@ Batch = TypeVar("Batch", bound="MaskedBatch")
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
-    """Which tokens of a piece are hidden, and what stands in their place; the rest of them is kept as it is."""
+    """Rule by which tokens of a piece are hidden and replaced; the rest of the hidden tokens keep their value."""
 
     mask_prob: float  # fraction of the tokens
     mask_share: float  # of the hidden tokens, those that become the mask
@@ -35,13 +35,13 @@ class Masking:
     whole_word: bool  # whether a word is hidden as a whole
 
     def wanted(self, counts: Int[np.ndarray, " B"]) -> Int[np.ndarray, " B"]:
-        """How many of so many tokens are hidden, whole words apart: always one."""
+        """Return the number of tokens to hide (B,), at least 1, in pieces of `counts` tokens, without whole words."""
         return np.maximum(np.rint(self.mask_prob * counts), 1).astype(np.int64)
 
 
 @dataclass(kw_only=True)
 class MaskedBatch(ExampleBatch):
-    """Pieces of text with hidden tokens; `targets` (B, T) are these tokens."""
+    """Pieces of text with hidden tokens; `targets` (B, T) holds the hidden tokens."""
 
     places: Int[Tensor, " M"]  # where targets are, b * T + t: to look for them would make a GPU wait
     next_labels: Int[
@@ -50,7 +50,7 @@ class MaskedBatch(ExampleBatch):
 
     @property
     def original(self) -> Int[Tensor, "B T"]:
-        """The tokens before any was hidden."""
+        """Tokens (B, T) before any was hidden."""
         return torch.where(self.targets == IGNORED, self.tokens, self.targets)
 
     def without_targets(self: Batch) -> Batch:
@@ -59,16 +59,25 @@ class MaskedBatch(ExampleBatch):
 
 
 class MaskedExamples(Examples):
-    """`start, piece, separator`, or `start, A, separator, B, separator` where sentences follow one another or do not.
+    """`start, piece, separator`; or `start, A, separator, B, separator`, where B may or may not follow A in the text.
 
     Every token of the split is in one piece. With `next_sentence` a piece is cut into A and B of equal length (A has
-    the odd token); half of the Bs, drawn in every epoch, give way to one of the same length from elsewhere.
+    the odd token). Half of the Bs, drawn in every epoch, are replaced by one of the same length from elsewhere.
     """
 
     def __init__(
         self, corpus: Corpus, tokenizer: Tokenizer, masking: Masking, *, max_length: int, next_sentence: bool, seed: int
     ) -> None:
-        """Raises UserError where `max_length` leaves no room for text."""
+        """Cut the pieces; raise UserError if `max_length` leaves no room for text.
+
+        Args:
+            corpus: The tokens of the split.
+            tokenizer: Made the tokens; gives the special ones.
+            masking: How tokens are hidden.
+            max_length: Tokens of an example, special ones included.
+            next_sentence: True to cut pieces into two sentences, for next-sentence prediction.
+            seed: Seed of all that is drawn.
+        """
         least = 5 if next_sentence else 3
         if max_length < least:
             raise UserError(f"data.max_length={max_length}: must be at least {least}, as the special tokens count")
@@ -124,7 +133,7 @@ class MaskedExamples(Examples):
     def _laid_out(
         self, index: Int[np.ndarray, " B"], epoch: int
     ) -> tuple[Int[np.ndarray, "B T"], Bool[np.ndarray, "B T"], Int[np.ndarray, " B"]]:
-        """Tokens with their special ones, where text stands, and labels."""
+        """Return tokens with special ones (B, T), a mask of text (B, T), and next-sentence labels (B,)."""
         found = self.pieces.find(index)
         second = self._second(found)[:, None]
         first = found.count[:, None] - second
@@ -142,13 +151,13 @@ class MaskedExamples(Examples):
         return tokens, text, labels
 
     def _second(self, pieces: Found) -> Int[np.ndarray, " B"]:
-        """Tokens of the second sentence of each piece; 0 where there is none."""
+        """Return the tokens of the second sentence of each piece (B,); 0 if there is none."""
         return pieces.count // 2 if self.next_sentence else np.zeros_like(pieces.count)
 
     def _follower(
         self, own: Found, index: Int[np.ndarray, " B"], epoch: int
     ) -> tuple[Int[np.ndarray, " B"], Int[np.ndarray, " B"]]:
-        """Where the second sentence of each example begins in the corpus, and its label."""
+        """Return the beginning of each example's second sentence in the corpus (B,), and its label (B,)."""
         begin = own.begin + own.count - self._second(own)
         if not self.next_sentence:
             return begin, np.full(len(index), IGNORED)
@@ -169,7 +178,7 @@ class MaskedExamples(Examples):
         index: Int[np.ndarray, " B"],
         epoch: int,
     ) -> Bool[np.ndarray, "B T"]:
-        """Which tokens are hidden: those of the words that come first in a random order, until they suffice."""
+        """Return a mask (B, T) of hidden tokens: words are hidden in a random order until they suffice."""
         batch, width = tokens.shape
         time = np.broadcast_to(np.arange(width), tokens.shape)
         begin = time  # of the word that each token stands in
@@ -187,14 +196,14 @@ class MaskedExamples(Examples):
 
 
 class Replacements:
-    """For each example the others of another owner whose second sentence can stand in for its own.
+    """For each example, the examples of another owner whose second sentence can replace its own.
 
-    They have one of the same length; where none has, one of the next greater length that any has, of which the
-    beginning is taken.
+    They have a second sentence of the same length. If there is none, they have one of the next greater length that
+    occurs, and only its beginning is used.
     """
 
     def __init__(self, lengths: Int[np.ndarray, " n"], owners: Int[np.ndarray, " n"]) -> None:
-        """`lengths` of the second sentences; `owners`, such as documents."""
+        """Group the examples. `lengths` (n,): of second sentences; `owners` (n,): such as documents."""
         self.order = np.lexsort((owners, lengths))
         sizes, first, group = np.unique(lengths[self.order], return_index=True, return_inverse=True)
         end = np.append(first[1:], len(lengths))
@@ -210,7 +219,7 @@ class Replacements:
         self.count = np.where(chosen < 0, 0, end[chosen] - self.first - self.owned)  # (n,) that may be taken
 
     def pick(self, index: Int[np.ndarray, " B"], draw: Float[np.ndarray, " B"]) -> Int[np.ndarray, " B"]:
-        """One example for each of `index`, by numbers in [0, 1); any where there is none to take."""
+        """Return one example for each of `index` (B,), by `draw` in [0, 1); an arbitrary one if there is none."""
         place = self.first[index] + (draw * self.count[index]).astype(np.int64)
         place = np.where(place >= self.own[index], place + self.owned[index], place)
         return self.order[np.minimum(place, len(self.order) - 1)]
@@ -219,7 +228,7 @@ class Replacements:
 def _sources(
     sizes: Int[np.ndarray, " G"], least: Int[np.ndarray, " G"], greatest: Int[np.ndarray, " G"]
 ) -> Int[np.ndarray, " G"]:
-    """For groups of ascending lengths with their least and greatest owner: the group to take from, -1 where none."""
+    """Return the group (G,) that each group of ascending lengths takes from, by least and greatest owner; -1: none."""
     source = np.full(len(sizes), -1)
     for group in range(len(sizes) - 1, -1, -1):
         if sizes[group] == 0:
@@ -236,7 +245,7 @@ def _sources(
 def uniforms(
     seed: int, epoch: int, examples: Int[np.ndarray, " B"], what: int, count: int
 ) -> Float[np.ndarray, "B {count}"]:
-    """Numbers in [0, 1): a function of (seed, epoch, example, what) by SplitMix64, whatever the batch."""
+    """Return numbers (B, count) in [0, 1): SplitMix64 of (seed, epoch, example, what), independent of the batch."""
     key = np.array([seed & BITS], dtype=np.uint64)
     for part in (np.array([epoch]), np.array([what]), examples):
         key = mixed(key, part)

@@ -1,4 +1,4 @@
-"""A permutation of many things whose every place is found alone: a Feistel network, walked until it stays within."""
+"""A permutation of many items, each place computed alone: a Feistel network with cycle walking."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ ROUNDS = 6  # four are enough for a permutation that cannot be told from a rando
 
 
 def permuted(places: Int[np.ndarray, " k"], count: int, *key: int) -> Int[np.ndarray, " k"]:
-    """What stands at these places in a random order of 0 to `count` - 1.
+    """Return the items at these places in a random order of 0 to `count` - 1.
 
     Args:
-        places: From 0 to `count` - 1.
-        count: How many things there are; memory does not depend on it.
+        places: From 0 to `count` - 1, (k,).
+        count: Number of items; memory does not depend on it.
         key: Numbers that decide the order, such as a seed and an epoch.
 
     Returns:
-        Numbers from 0 to `count` - 1 (k,); no two places have the same.
+        Numbers from 0 to `count` - 1, (k,), distinct for distinct places.
     """
     # A network permutes numbers of an even count of bits: at most four times as many as there are things.
     half = np.uint64(max(-(-(count - 1).bit_length() // 2), 1))
@@ -37,7 +37,7 @@ def permuted(places: Int[np.ndarray, " k"], count: int, *key: int) -> Int[np.nda
 def _network(
     numbers: UInt64[np.ndarray, " k"], half: np.uint64, keys: list[UInt64[np.ndarray, " 1"]]
 ) -> UInt64[np.ndarray, " k"]:
-    """A permutation of all numbers of twice `half` bits."""
+    """Return the images (k,) under a permutation of all numbers of twice `half` bits."""
     mask = (np.uint64(1) << half) - np.uint64(1)
     left, right = numbers >> half, numbers & mask
     for key in keys:
@@ -46,7 +46,7 @@ def _network(
 
 
 def _round_keys(key: tuple[int, ...]) -> list[UInt64[np.ndarray, " 1"]]:
-    """A key (1,) for each round."""
+    """Return a key (1,) for each round."""
     state = np.zeros(1, dtype=np.uint64)
     for number in key:
         state = mixed(state ^ np.uint64(number & MASK), np.zeros(1, dtype=np.uint64))

@@ -25,7 +25,7 @@ CHUNKS_AT_A_TIME = 1 << 18  # that are looked at to count padding
 
 @dataclass(frozen=True, kw_only=True)
 class TBPTT:
-    """How time is cut: truncated back-propagation through time (Williams & Peng 1990)."""
+    """The cut of time: truncated back-propagation through time (Williams & Peng 1990)."""
 
     k2: int  # tokens that the gradient reaches back
     k1: int  # tokens between updates, each scored by the one that follows it
@@ -60,12 +60,12 @@ class TBPTT:
 
     @property
     def evaluation(self) -> TBPTT:
-        """The cut by which evaluation reads: where state is carried, each token once, since its cuts change nothing."""
+        """The cut for evaluation: if state is carried, each token is read once, because its cuts change nothing."""
         return replace(self, k1=self.k2 if self.carry else self.k1, jitter="none")
 
     @property
     def warmup_chunks(self) -> tuple[int, ...]:
-        """Tokens of each reading that comes before the newest `k1` of a window that is full."""
+        """Tokens of each reading before the newest `k1` tokens of a full window."""
         older = self.k2 - self.k1
         first = older
         if self.carry:  # the state after the first k1 is kept: the next window begins there
@@ -74,7 +74,7 @@ class TBPTT:
 
 
 class Chunk(NamedTuple):
-    """What each lane reads in one step; a lane's targets are tokens begin to begin + count - 1."""
+    """The tokens that each lane reads in one step; a lane's targets are tokens begin to begin + count - 1."""
 
     begin: Int[np.ndarray, " B"]
     count: Int[np.ndarray, " B"]  # 0 where the lane has nothing left
@@ -84,7 +84,7 @@ class Chunk(NamedTuple):
 
     @property
     def lanes(self) -> int:
-        """B, what ranks and micro-batches share out."""
+        """B, the size that ranks and micro-batches share."""
         return len(self.begin)
 
 
@@ -96,17 +96,17 @@ class ExampleChunk(NamedTuple):
 
     @property
     def lanes(self) -> int:
-        """B, what ranks and micro-batches share out."""
+        """B, the size that ranks and micro-batches share."""
         return len(self.examples)
 
 
 def deal(lanes: int, count: int, index: int) -> slice:
-    """The lanes of one of `count` slices (ranks x micro-batches): contiguous, sizes differ by at most one."""
+    """Return the lanes of one of `count` slices (ranks x micro-batches): contiguous, sizes differ by at most one."""
     return slice(lanes * index // count, lanes * (index + 1) // count)
 
 
 def most_lanes(documents: Int[np.ndarray, " offsets"], tbptt: TBPTT) -> int:
-    """As many lanes as can each have something to read: tokens, or chunks where documents begin at chunk starts."""
+    """Return the most lanes that can each read something: tokens, or chunks where documents begin at chunk starts."""
     if tbptt.reset == "document":
         return len(Stretches(documents, tbptt.k1))
     return int(documents[-1])
@@ -115,13 +115,21 @@ def most_lanes(documents: Int[np.ndarray, " offsets"], tbptt: TBPTT) -> int:
 class StreamPlan:
     """Cuts a corpus into lanes and steps such that every token is a target exactly once an epoch.
 
-    Where a chunk lies is reckoned from its number; only lengths that are drawn (`tbptt.jitter`) are kept.
+    The place of a chunk is computed from its number; only drawn lengths (`tbptt.jitter`) are kept.
     """
 
     def __init__(
         self, *, documents: Int[np.ndarray, " offsets"], lanes: int, tbptt: TBPTT, seed: int, shuffle: bool
     ) -> None:
-        """`documents`: offsets, and the end of the last one; `shuffle`: the order of independent windows."""
+        """Cut the corpus.
+
+        Args:
+            documents: Beginning (offsets,) of each document, and the end of the last one.
+            lanes: Number of lanes.
+            tbptt: The cut of time.
+            seed: Seed of all that is drawn, together with the epoch.
+            shuffle: True to draw the order of independent windows; ignored if state is carried.
+        """
         self.num_tokens = int(documents[-1])
         self.lanes = lanes
         self.seed = seed
@@ -130,21 +138,21 @@ class StreamPlan:
         self.tbptt = tbptt
         self._cuts = _cuts(documents, lanes, tbptt, seed)
         self.steps = self._cuts.steps
-        # Of one epoch, or some steps of it, kept for them: to draw the order of a million windows takes some steps.
+        # Cached for one epoch, or some steps of it: drawing the order of a million windows takes as long as some steps.
         self._cached_order: tuple[tuple[int, int], Int[np.ndarray, " n"]] | None = None
 
     @property
     def max_targets(self) -> int:
-        """The most targets of a step; with jitter: of the first epoch."""
+        """The most targets of a step; with jitter, of a step of the first epoch."""
         return self._cuts.most
 
     @property
     def padding(self) -> float:
-        """The fraction of the positions that hold no token."""
+        """Fraction of the positions that hold no token."""
         return 1 - self.num_tokens / (self._cuts.width * self.lanes)
 
     def chunk(self, epoch: int, step: int) -> Chunk:
-        """What each lane reads in this step of this epoch."""
+        """Return the tokens that each lane reads in this step of this epoch."""
         newest = step
         if self.shuffle:
             newest = self._window(epoch, step)
@@ -164,23 +172,23 @@ class StreamPlan:
         return readings[-1]._replace(warmup_chunks=tuple(readings[:-1]), advance=advance)
 
     def tokens_before(self, step: int) -> int:
-        """Targets of all steps before `step`, counted over epochs, in an unshuffled epoch's order."""
+        """Return the targets of all steps before `step`, counted over epochs, in the order of an unshuffled epoch."""
         epoch, within = divmod(step, self.steps)
         return epoch * self.num_tokens + self._cuts.tokens_before(epoch, within)
 
     def most_read(self, step: int) -> int:
-        """The most tokens that a lane can have read in the epoch of the last of `step` steps, padding included."""
+        """Return the most tokens that a lane has read in the epoch of the last of `step` steps, padding included."""
         epoch, within = divmod(max(step - 1, 0), self.steps)  # at an epoch's end that epoch, not the one to come
         return self._cuts.most_read(epoch, within + 1)
 
     def pace(self, step: int) -> float:
-        """The length of the chunk of this step, counted over epochs, in units of k2."""
+        """Return the length of this step's chunk in units of k2; `step` is counted over epochs."""
         epoch, within = divmod(step, self.steps)
         before, after = self._cuts.time(epoch, np.array([within, within + 1])).tolist()
         return (after - before) / self.tbptt.k2
 
     def _window(self, epoch: int, step: int) -> int:
-        """Which of the independent windows, in their own order, this step of an epoch reads."""
+        """Return the number of the independent window, in unshuffled order, that this step of an epoch reads."""
         first = 0
         if self.steps > MAX_DRAWN:
             first = step // PERMUTED_AT_A_TIME * PERMUTED_AT_A_TIME
@@ -189,7 +197,7 @@ class StreamPlan:
         return int(self._cached_order[1][step - first])
 
     def _order(self, epoch: int, first: int) -> Int[np.ndarray, " n"]:
-        """The windows that the steps of an epoch read, from this step on: all, or of very many some."""
+        """Return the windows (n,) that an epoch reads from step `first` on: all, or some if there are very many."""
         if self.steps > MAX_DRAWN:
             places = np.arange(first, min(first + PERMUTED_AT_A_TIME, self.steps))
             return permuted(places, self.steps, self.seed, epoch)
@@ -228,7 +236,7 @@ class _LaneCuts:
         return int(np.diff(counts).max())
 
     def time(self, epoch: int, index: Int[np.ndarray, " m"]) -> Int[np.ndarray, " m"]:
-        """How far from the beginning of its lane each of these chunks begins; beyond the last one, the end."""
+        """Return the distance of each chunk (m,) from the beginning of its lane; beyond the last chunk, the end."""
         if self._drawn is None:
             return np.minimum(index * self.k1, self.width)
         if self._cached is None or self._cached[0] != epoch:
@@ -240,7 +248,7 @@ class _LaneCuts:
     def read(
         self, epoch: int, index: Int[np.ndarray, " m"]
     ) -> tuple[Int[np.ndarray, "B m"], Int[np.ndarray, "B m"], Bool[np.ndarray, "B m"]]:
-        """Where these chunks of each lane begin, their tokens, and whether they begin a lane."""
+        """Return the beginnings of these chunks in each lane, their tokens, and a mask of lane beginnings."""
         time = self.time(epoch, np.append(index, index[-1] + 1))
         places = np.minimum(self._edges[:-1, None] + time, self._edges[1:, None])  # (B, m + 1)
         begin = places[:, :-1]
@@ -249,17 +257,17 @@ class _LaneCuts:
         return begin, np.diff(places), resets
 
     def tokens_before(self, epoch: int, step: int) -> int:
-        """Targets of the steps of an epoch before this one."""
+        """Return the targets of the steps of an epoch before this one."""
         time = self.time(epoch, np.array([step]))
         return int(np.minimum(time, self._sizes).sum())
 
     def most_read(self, epoch: int, steps: int) -> int:
-        """The most tokens that a lane reads in so many steps."""
+        """Return the most tokens that a lane reads in so many steps."""
         return int(self.time(epoch, np.array([steps]))[0])
 
 
 class _DocumentCuts:
-    """Documents that begin at chunk starts, dealt to lanes by the chunk; the last one of each is shorter."""
+    """Documents that begin at chunk starts, dealt to lanes by the chunk; the last chunk of each is shorter."""
 
     def __init__(self, documents: Int[np.ndarray, " offsets"], lanes: int, k1: int) -> None:
         self._chunks = Stretches(documents, k1)
@@ -274,32 +282,32 @@ class _DocumentCuts:
         self.steps = int(np.diff(self._edges).max())
 
     def time(self, epoch: int, index: Int[np.ndarray, " m"]) -> Int[np.ndarray, " m"]:
-        """How far from the beginning of its lane each of these chunks begins at most."""
+        """Return the greatest distance of each chunk (m,) from the beginning of its lane."""
         return index * self.k1
 
     def read(
         self, epoch: int, index: Int[np.ndarray, " m"]
     ) -> tuple[Int[np.ndarray, "B m"], Int[np.ndarray, "B m"], Bool[np.ndarray, "B m"]]:
-        """Where these chunks of each lane begin, their tokens, and whether they begin a document."""
+        """Return the beginnings of these chunks in each lane, their tokens, and a mask of document beginnings."""
         chunks = self._edges[:-1, None] + index
         begin, count, document = self._chunks.find(np.minimum(chunks, self._edges[-1] - 1))
         count[chunks >= self._edges[1:, None]] = 0
         return begin, count, begin == self._documents[document]
 
     def tokens_before(self, epoch: int, step: int) -> int:
-        """Targets of the steps of an epoch before this one."""
+        """Return the targets of the steps of an epoch before this one."""
         # Chunks follow one another as the tokens do: what a lane has read lies between two places.
         first, after = self._edges[:-1], self._edges[1:]
         reached = np.minimum(first + step, after)
         return int((self._begin(reached) - self._begin(first)).sum())
 
     def _begin(self, chunks: Int[np.ndarray, " B"]) -> Int[np.ndarray, " B"]:
-        """Where chunks begin; behind the last one, the end."""
+        """Return the beginnings of chunks (B,); behind the last chunk, the end."""
         begin, count, _ = self._chunks.find(np.minimum(chunks, self._edges[-1] - 1))
         return begin + np.where(chunks == self._edges[-1], count, 0)
 
     def most_read(self, epoch: int, steps: int) -> int:
-        """More tokens than a lane can read in so many steps: as if each step had a whole chunk."""
+        """Return an upper bound of the tokens that a lane reads in so many steps: each step counts as a whole chunk."""
         return steps * self.k1
 
     @property
@@ -314,7 +322,7 @@ class _DocumentCuts:
 
     @cached_property
     def _figures(self) -> tuple[int, int]:
-        """Both, step by step; of documents in a file once, and kept in the cache."""
+        """`width` and `most`, counted step by step; for documents in a file once, and cached."""
         if self._chunks.key is None or self.steps <= MAX_DRAWN:
             return self._count_figures()
         width, most = cached_json(f"chunks {self._chunks.key} {len(self._edges) - 1}", self._count_figures)
@@ -331,16 +339,17 @@ class _DocumentCuts:
 
 
 def _cuts(documents: Int[np.ndarray, " offsets"], lanes: int, tbptt: TBPTT, seed: int) -> _LaneCuts | _DocumentCuts:
-    """Where the chunks of each lane lie."""
+    """Return the places of the chunks of each lane."""
     if tbptt.reset == "document":
         return _DocumentCuts(documents, lanes, tbptt.k1)
     return _LaneCuts(int(documents[-1]), lanes, tbptt, seed)
 
 
 def awd_lengths(total: int, base: int, seed: int) -> Int[np.ndarray, " chunks"]:
-    """Random lengths that add up to `total`: `base`, or with probability .05 half of it, and normal noise of 5 tokens.
+    """Return random lengths with the sum `total`: `base`, or with probability .05 half of it, plus normal noise.
 
-    AWD-LSTM (Merity et al. 2017); none is shorter than 5 tokens, or than `base`, but for the last one.
+    The noise has a standard deviation of 5 tokens, as in AWD-LSTM (Merity et al. 2017). No length but the last is below
+    5 tokens, or below `base` if that is smaller.
     """
     least = min(5, base)
     size = -(-total // least)  # enough if all are short

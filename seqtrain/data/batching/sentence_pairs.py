@@ -1,4 +1,4 @@
-"""The examples of translation: pairs of source and target, padded each by itself."""
+"""Examples of translation: pairs of source and target, each side padded by itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TranslationBatch(ExampleBatch):
 
 
 class TranslationExamples(Examples):
-    """`source..., separator`, and `start, target..., end`; of a longer side the first tokens."""
+    """`source..., separator`, and `start, target..., end`; a longer side is cut at its end."""
 
     def __init__(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int) -> None:
         if max_length < 4:
@@ -46,7 +46,7 @@ class TranslationExamples(Examples):
 
     @cached_property
     def texts(self) -> list[str]:
-        """The targets as they are written, whole."""
+        """Targets as they are written, uncut."""
         return self.rows.texts("target")
 
     def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
@@ -78,5 +78,5 @@ class TranslationExamples(Examples):
         )
 
     def references(self, index: Int[np.ndarray, " B"]) -> list[str]:
-        """The targets of some examples as they are written."""
+        """Return the targets of some examples as they are written."""
         return [self.texts[row] for row in index]

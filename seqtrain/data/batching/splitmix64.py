@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 
 def mixed(key: UInt64[np.ndarray, "*#shape"], step: Integer[np.ndarray, "*#shape"]) -> UInt64[np.ndarray, "*#shape"]:
-    """The number that a generator seeded with `key` gives as its `step`-th, from 0; both broadcast."""
+    """Return the number that a generator seeded with `key` gives as its `step`-th, from 0; both broadcast."""
     # The generator adds STEP for each number: so the n-th is had without those before it.
     with np.errstate(over="ignore"):
         x = key + (step.astype(np.uint64) + np.uint64(1)) * np.uint64(STEP)
@@ -30,7 +30,7 @@ class SplitMix64:
         self._state = seed & MASK
 
     def below(self, count: int) -> int:
-        """A number from 0 to `count` - 1."""
+        """Return a number from 0 to `count` - 1."""
         self._state = (self._state + STEP) & MASK  # Python's integers do not wrap by themselves
         x = self._state
         x = (x ^ (x >> 30)) * FIRST & MASK
@@ -41,6 +41,6 @@ class SplitMix64:
         return items[self.below(len(items))]
 
     def sample(self, items: Sequence[Item], count: int) -> list[Item]:
-        """So many different ones of `items`, in any order."""
+        """Return `count` different ones of `items`, in random order."""
         left = list(items)
         return [left.pop(self.below(len(left))) for _ in range(count)]

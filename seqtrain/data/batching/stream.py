@@ -1,4 +1,4 @@
-"""Batches of a stream: what the plan says, cut from tokens or from a series of real values."""
+"""Batches of a stream: chunks of the plan, cut from tokens or from series of real values."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ IGNORED = -100
 
 
 class WarmupChunk(NamedTuple):
-    """Tokens of some lanes that are read before those of a batch, for the gradient to reach them."""
+    """Tokens of some lanes that are read before those of a batch, so that the gradient reaches them."""
 
     tokens: Shaped[Tensor, "B T *F"]
     reset_lanes: Bool[Tensor, " B"] | None  # whose state is reset after them; None where none is
 
 
 def moved(tensor: Shaped[Tensor, "..."], device: torch.device, non_blocking: bool) -> Shaped[Tensor, "..."]:
-    """The tensor on another device.
+    """Return the tensor on another device.
 
     Args:
-        tensor: of a batch.
-        device: where it goes.
-        non_blocking: do not wait for a GPU to come to it. It is copied into pinned memory first, for from any other a
-            GPU cannot fetch it by itself.
+        tensor: A tensor of a batch.
+        device: Where it goes.
+        non_blocking: True to copy without waiting for the GPU. The tensor is pinned first, because a GPU copies
+            asynchronously only from pinned memory.
     """
     if non_blocking and device.type == "cuda" and tensor.device.type == "cpu":
         tensor = tensor.pin_memory()
@@ -42,9 +42,9 @@ def moved(tensor: Shaped[Tensor, "..."], device: torch.device, non_blocking: boo
 
 
 class StreamBatch:
-    """A chunk of time of some lanes: `tokens` in, `targets` to predict, and `reset_lanes`, which begin anew.
+    """A chunk of time of some lanes: `tokens` in, `targets` to predict, and `reset_lanes`, whose state is reset.
 
-    `tokens` are ids (B, T), or real values (B, T, F); `targets` ids (B, T), or of each position a table of values.
+    `tokens` are ids (B, T), or real values (B, T, F); `targets` are ids (B, T), or a table of values for each position.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class StreamBatch:
         return {"loss": self.total}
 
     def to(self, device: torch.device, non_blocking: bool = False) -> StreamBatch:
-        """The same batch on another device; `non_blocking` as in `moved`."""
+        """Return the same batch on another device; `non_blocking` as in `moved`."""
         there = copy.copy(self)
         there.tokens = moved(self.tokens, device, non_blocking)
         there.targets = moved(self.targets, device, non_blocking)
@@ -105,13 +105,13 @@ class Stream:
         start: int | float,
         dtype: type[np.generic] = np.int64,
     ) -> None:
-        """Holds what is read.
+        """Set the data.
 
         Args:
             tokens: Ids (n,), or real values (n, F), of all documents or series end to end.
-            documents: Where each document begins, and the end of the last.
-            start: What the first position of a document is predicted from: an id, or a value for all features.
-            dtype: Of what is read and predicted: a type of integers for ids, of floats for values.
+            documents: Beginning (offsets,) of each document, and the end of the last one.
+            start: Input that predicts the first position of a document: an id, or a value for all features.
+            dtype: Type of inputs and targets: an integer type for ids, a float type for values.
         """
         self.tokens = tokens
         self.documents = documents
@@ -121,9 +121,9 @@ class Stream:
         self.padding = np.nan if np.issubdtype(dtype, np.floating) else IGNORED
 
     def batch(self, chunk: Chunk, lanes: slice) -> StreamBatch:
-        """What these lanes read of a chunk."""
+        """Return the batch that these lanes read of a chunk."""
         readings = (*chunk.warmup_chunks, chunk)
-        # What a reading resets before it begins is reset at the end of the one before.
+        # The lanes that a reading resets before it begins are reset at the end of the reading before.
         warmup_chunks = []
         for reading, after in pairwise(readings):
             tokens, _ = self._read(reading, lanes)
@@ -141,7 +141,7 @@ class Stream:
         )
 
     def _read(self, reading: Chunk, lanes: slice) -> tuple[Shaped[Tensor, "B T *F"], Shaped[Tensor, "B T *H"]]:
-        """Tokens in and targets of what these lanes read in one go."""
+        """Return inputs and targets of one reading of these lanes."""
         begin, count = reading.begin[lanes], reading.count[lanes]
         time = np.arange(max(int(count.max()), 1))  # no model reads nothing
         index = begin[:, None] + time  # (B, T)
@@ -158,17 +158,17 @@ class Stream:
 
 
 def _none_if_empty(lanes: Bool[np.ndarray, " B"]) -> Bool[Tensor, " B"] | None:
-    """Which lanes these are, or None where it is none: to look for that on a GPU would make it wait."""
+    """Return the mask of lanes, or None if it is all False: checking that on a GPU would make it wait."""
     return torch.from_numpy(lanes) if lanes.any() else None
 
 
 class EvalLoader:
-    """Every token of a split exactly once: `batch_size` lanes at a time, each from its start to its end."""
+    """Yields every token of a split exactly once: `batch_size` lanes at a time, each from its start to its end."""
 
     def __init__(
         self, stream: Stream, plan: StreamPlan, *, batch_size: int | None, world: int = 1, rank: int = 0
     ) -> None:
-        """`world`: the number of processes; `rank`: which of them this is: each reads its own slice of the lanes."""
+        """Set the slice of lanes. `world`: number of processes; `rank`: number of this one."""
         self.stream = stream
         self.plan = plan
         self.world = world

@@ -1,4 +1,4 @@
-"""Documents cut into stretches that are read whole: for tasks that predict every token of them."""
+"""Documents cut into stretches that are read whole, for tasks that predict every token of them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from seqtrain.errors import UserError
 
 
 class StretchExamples(Examples):
-    """`start, stretch, separator`; the targets (B, T) are the tokens of text, each at its own place.
+    """`start, stretch, separator`; the targets (B, T) are the tokens of text, each at its own position.
 
     Every token of the split is in one stretch, so it is a target once.
     """
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, *, max_length: int) -> None:
-        """Raises UserError where `max_length` leaves no room for text."""
+        """Cut the stretches; raise UserError if `max_length` leaves no room for text."""
         if max_length < 3:
             raise UserError(f"data.max_length={max_length}: must be at least 3, as the special tokens count")
         self.tokens = corpus.tokens

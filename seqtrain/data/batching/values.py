@@ -1,4 +1,4 @@
-"""Batches of series: a stream that state is carried along, or windows that are read each by itself."""
+"""Batches of series: a stream that carries state, or windows that are read independently."""
 
 from __future__ import annotations
 
@@ -18,10 +18,20 @@ from seqtrain.errors import UserError
 
 
 class SeriesStream(Stream):
-    """Cuts batches from series; from each position the next `horizon` values are predicted."""
+    """Cuts batches from series; the next `horizon` values are predicted from each position."""
 
     def __init__(self, split: SeriesSplit, reading: Reading, *, horizon: int, context: int) -> None:
-        """`context`: rows before the split that are read for the state they leave, and not predicted."""
+        """Set the series.
+
+        Args:
+            split: The rows that are predicted.
+            reading: Features and targets of rows.
+            horizon: Number of rows that are predicted from each position.
+            context: Rows before the split that are read for their state, and not predicted.
+
+        Raises:
+            UserError: No series has `horizon` rows in the split.
+        """
         if horizon > (split.end - split.begin).max():
             raise UserError(
                 f"task.horizon={horizon}: no series has {horizon} rows in this split; the longest has "
@@ -29,14 +39,14 @@ class SeriesStream(Stream):
             )
         self.targets = Targets(reading, split, horizon)
         self.reading = reading
-        # Of a series that is of other splits alone there is nothing to ask.
+        # A series without rows in this split has no targets.
         has_rows = split.end > split.begin
         first = np.maximum(split.begin - context, split.series.offsets[:-1])[has_rows]
         self.documents = np.concatenate([[0], (split.end[has_rows] - first).cumsum()])
         self._shift = first - self.documents[:-1]  # from a position of the stream to a row of the table
 
     def rows(self, positions: Int[np.ndarray, "B T"]) -> Int[np.ndarray, "B T"]:
-        """The row of the table that each position of the stream is."""
+        """Return the row of the table at each position of the stream, (B, T)."""
         series = np.searchsorted(self.documents, positions, side="right") - 1
         return positions + self._shift[series]
 
@@ -45,7 +55,7 @@ class SeriesStream(Stream):
         rows, _ = self._places(chunk, lanes)
         batch.series = torch.from_numpy(self.reading.series_of(rows))
         batch.num_targets = _num_present(batch.targets)
-        # The mean over a step divides by the values that are there, whoever reads which lanes.
+        # The mean over a step divides by the values that are there, for any deal of the lanes.
         batch.total = max(batch.num_targets, 1)
         if len(rows) < len(chunk.count):
             rows, real = self._places(chunk, slice(None))
@@ -53,7 +63,7 @@ class SeriesStream(Stream):
         return batch
 
     def _places(self, reading: Chunk, lanes: slice) -> tuple[Int[np.ndarray, "B T"], Bool[np.ndarray, "B T"]]:
-        """The rows that these lanes read in one go, and which of them are real and not padding."""
+        """Return the rows that these lanes read in one reading (B, T), and a mask of those that are not padding."""
         begin, count = reading.begin[lanes], reading.count[lanes]
         # At least one position, as a tensor without time has no place in a model.
         time = np.arange(max(int(count.max()), 1))
@@ -95,18 +105,18 @@ class Windows(Examples):
         patch: int = 1,
         reads_ahead: bool = False,
     ) -> None:
-        """Windows of a split.
+        """Find the windows of a split.
 
         Args:
             split: Its rows.
-            reading: What is read of them.
+            reading: Features and targets of rows.
             history: Rows of a window.
             horizon: Rows after it that are predicted.
             patch: Rows that are read as one time step.
-            reads_ahead: Whether rows that are predicted are read too, one after another.
+            reads_ahead: True to also read the rows that are predicted, one after another.
 
         Raises:
-            UserError: No window fits into the split.
+            UserError: No window fits into the split, or `history` is not a multiple of `patch`.
         """
         if history % patch:
             raise UserError(
@@ -138,7 +148,7 @@ class Windows(Examples):
             self.remark = f"{self.left_out:,} series are too short for a window of data.max_length and task.horizon"
 
     def rows(self, index: Int[np.ndarray, " B"]) -> Int[np.ndarray, " B"]:
-        """The first row that each of these windows predicts."""
+        """Return the first row (B,) that each of these windows predicts."""
         # To the right, since series without a window begin where the next one does.
         series = np.searchsorted(self.begins, index, side="right") - 1
         return self._first[series] + index - self.begins[series]
@@ -173,10 +183,10 @@ class Windows(Examples):
 
 
 def _at_least_one(present: Bool[np.ndarray, "..."]) -> int:
-    """What a sum of losses is divided by: a step may have no target at all, as at the end of all series."""
+    """Return the divisor of a sum of losses, at least 1: a step may have no target, as at the end of all series."""
     return max(int(present.sum()), 1)
 
 
 def _num_present(targets: Float[Tensor, "B T H C"]) -> int:
-    """Values that are there, and not missing."""
+    """Return the number of values that are not missing."""
     return int((~targets.isnan()).sum())

@@ -1,4 +1,4 @@
-"""The adding problem: two marked numbers of a long sequence, whose sum is asked for at its end."""
+"""The adding problem: the sum of two marked numbers of a long sequence is predicted at its end."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ MARK_BITS = 32  # of a draw that choose a position
 class Adding(SeriesSource):
     """Series of a number in [0, 1) and a mark at each step, both known ahead; the value of the last row is the answer.
 
-    By Hochreiter & Schmidhuber (1997), in the form of Le et al. (2015) and Bai et al. (2018): one mark in each half,
-    the answer is the sum of the two marked numbers. Always to say the mean has a squared error of 1/6. Splits hold
-    whole series.
+    Defined by Hochreiter & Schmidhuber (1997), in the form of Le et al. (2015) and Bai et al. (2018): each half has one
+    mark, and the answer is the sum of the two marked numbers. Always predicting the mean has a squared error of 1/6.
+    Splits hold whole series.
     """
 
     def __init__(
         self, *, size: int = 10000, validation_size: int = 1000, test_size: int = 1000, length: int = 200, seed: int = 0
     ) -> None:
-        """`size`: series of train; `length`: T, steps of each."""
+        """Set the sizes. `size`: series of train; `length`: T, the steps of each series."""
         # `mean`, as the mask of a column that is never seen would be a clock, which the papers' models do not have.
         super().__init__(
             channels="together",
@@ -46,7 +46,7 @@ class Adding(SeriesSource):
         self._sizes: dict[Split, int] = dict(zip(SPLITS, (size, validation_size, test_size), strict=True))
 
     def check(self) -> None:
-        """Nothing is left to check: sizes and lengths were, when they were given."""
+        """Do nothing: sizes and lengths were checked when they were given."""
 
     def describe(self) -> dict[str, Any]:
         sizes = {split: size for split, size in self._sizes.items() if size}
@@ -92,7 +92,7 @@ class Adding(SeriesSource):
         )
 
     def _draw(self, split: int) -> UInt64[np.ndarray, "n T+2"]:
-        """What each series of a split is made of: a draw for each number, and one for each mark."""
+        """Draw the numbers that each series of a split is made of: one for each step, and one for each mark."""
         # A key for each split and each series: other sizes change no series that was there before.
         of_split = mixed(np.array([self.seed], dtype=np.uint64), np.array([split]))
         of_series = mixed(of_split, np.arange(self._sizes[SPLITS[split]]))
@@ -100,12 +100,12 @@ class Adding(SeriesSource):
 
 
 def _in_unit_interval(draws: UInt64[np.ndarray, "n T"]) -> Float[np.ndarray, "n T"]:
-    """Numbers from 0, below 1."""
+    """Return numbers (n, T) from 0, below 1."""
     return (draws >> np.uint64(64 - DIGITS)) * 2.0**-DIGITS
 
 
 def _below(draws: UInt64[np.ndarray, " n"], count: int) -> np.ndarray:
-    """Whole numbers (n,) from 0 to `count` - 1, each as likely."""
+    """Return uniform whole numbers (n,) from 0 to `count` - 1."""
     # The upper bits of the product, as SplitMix64.below; half of the bits, so that it does not overflow.
     product = (draws >> np.uint64(64 - MARK_BITS)) * np.uint64(count)
     return (product >> np.uint64(MARK_BITS)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Made-up sentences whose pronoun agrees with one of four nouns before it, and only structure tells with which."""
+"""Made-up sentences whose pronoun agrees with one of four nouns before it; only structure tells which one."""
 
 from __future__ import annotations
 
@@ -33,15 +33,16 @@ NONE = "_"
 
 
 class Agreement(Generated):
-    """Sentences in fours, alike but for which noun stands where, and with it the pronoun near the end.
+    """Sentences in sets of four. They differ only in the places of the nouns, and so in the pronoun near the end.
 
-    A sentence has one to four nouns, each of another kind (he, she, it, they), and all but one of them stand behind a
-    preposition: the pronoun is that of the one. Where there are four, each is meant in one sentence of the set, so that
-    neither a bag of the other words nor a place tells the pronoun. Shorter sentences are what makes it learnable: of
-    four nouns alone a model learns nothing for long, as no part of the way to the answer is of any use by itself.
+    A sentence has one to four nouns, each of another kind (he, she, it, they). All but one of them stand behind a
+    preposition; the pronoun is that of the remaining one. With four nouns, each is meant in one sentence of the set, so
+    neither a bag of the other words nor a position determines the pronoun. Shorter sentences make the task learnable:
+    on four nouns alone a model learns nothing for a long time, because no part of the solution lowers the loss by
+    itself.
 
-    A sentence's label has a word for each of its words: which is the `noun`, which are the `other` nouns and the
-    `pronoun`, and `_` for the rest. Long-distance agreement as Linzen et al. (2016) ask of a model.
+    A sentence's label has a word for each of its words: `noun` for the noun that is meant, `other` for the other nouns,
+    `pronoun`, and `_` for the rest. Long-distance agreement is tested as in Linzen et al. (2016).
     """
 
     label_kind = "names"
@@ -52,7 +53,7 @@ class Agreement(Generated):
     def __init__(
         self, *, size: int = 8000, seed: int = 0, validation_fraction: float = 0.1, test_fraction: float = 0.1
     ) -> None:
-        """`size`: sentences in all splits together, a multiple of four; fractions are of them."""
+        """Check the size. `size`: sentences in all splits together, a multiple of four; fractions are of sentences."""
         in_set = len(PRONOUNS)
         if size % in_set or not in_set <= size <= LARGEST:
             raise UserError(f"data.size={size}: must be a multiple of {in_set} from {in_set} to {LARGEST}")
@@ -60,7 +61,7 @@ class Agreement(Generated):
         super().__init__(size=size, seed=seed, in_set=in_set, **fractions)
 
     def draw(self, generator: SplitMix64, count: int) -> list[list[Row]]:
-        """No sentence comes twice, and no bag of words, pronouns aside, in two sets of four nouns."""
+        """Draw sets that share no sentence, and no bag of words apart from pronouns."""
         sets: list[list[Row]] = []
         seen: set[str] = set()
         while len(sets) < count:
@@ -73,12 +74,12 @@ class Agreement(Generated):
 
 
 def _bag(text: str) -> str:
-    """The words without the pronoun, in alphabetical order."""
+    """Return the words without the pronoun, in alphabetical order."""
     return " ".join(sorted(word for word in text.split() if word not in PRONOUNS))
 
 
 def _draw_set(generator: SplitMix64) -> list[Row]:
-    """Four sentences with one frame, in each of which another noun stands at each place."""
+    """Draw four sentences with one frame; each place has another noun in each sentence."""
     nouns = []
     for pronoun in PRONOUNS:
         nouns.append((pronoun, generator.choice(NOUNS[pronoun])))
@@ -92,7 +93,7 @@ def _draw_set(generator: SplitMix64) -> list[Row]:
 
 
 def _draw_frame(generator: SplitMix64) -> tuple[list[str], int]:
-    """A sentence with `{}` for its nouns and, last of all, the pronoun; and which of the nouns it means."""
+    """Draw a sentence with `{}` for its nouns and, last, the pronoun; return it and the index of the noun it means."""
     # In this order: what each choice gives depends on how many came before it.
     count = generator.choice(COUNTS)
     subject = generator.below(count)
@@ -108,7 +109,7 @@ def _draw_frame(generator: SplitMix64) -> tuple[list[str], int]:
 
 
 def _fill(words: list[str], nouns: list[tuple[str, str]], subject: int) -> Row:
-    """A sentence with the first of the nouns, and what each of its words is."""
+    """Return a sentence with the first of the nouns filled in, and a label for each of its words."""
     count = words.count("{}") - 1
     fillers = []
     for place, (_, noun) in enumerate(nouns[:count]):

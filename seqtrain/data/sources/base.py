@@ -1,4 +1,4 @@
-"""Where text comes from: what every source offers, and how validation and test are cut off when they are not given."""
+"""The interface of every source of text, and the cut of validation and test where they are not given."""
 
 from __future__ import annotations
 
@@ -35,31 +35,34 @@ class Source(ABC):
 
     document: str  # what a document, or a row, is, in words
     fields: tuple[str, ...] = ("text",)  # of a row: text; text and label; or source and target
-    # Whether it sees to it that no split has what stands in one before it, so that nobody need look for leaks: made-up
+    # True if the source itself keeps examples out of all splits but one; no leak is then searched for. Made-up
     # sequences share long stretches, such as blanks, and are different questions all the same.
     is_disjoint: bool = False
     label_kind: LabelKind | None = None  # of `label`, where the source makes it; None: only its files tell
 
     @abstractmethod
     def check(self) -> None:
-        """Cheap preflight, with the same reading code as `documents`; raises UserError, all that is wrong at once."""
+        """Check the source cheaply, with the reading code of `documents`; raise UserError with all faults at once."""
 
     @abstractmethod
     def documents(self, split: Split) -> Iterator[str]:
-        """The documents of a split (of rows: their text), in the same order every time.
+        """Return the documents of a split (the text of its rows), in the same order every time.
 
-        Raises UserError where the split cannot be given, and for a source of pairs, which has none.
+        Raises UserError where the split cannot be given, and for a source of pairs, which has no documents.
         """
 
     def segments(self, split: Split) -> Iterator[Segment]:
-        """The `documents` of a split in segments: of a source whose documents may be larger than the memory, of
-        bounded size; cut anywhere. Raises UserError as `documents` does."""
+        """Return the `documents` of a split in segments, cut anywhere.
+
+        Segments have a bounded size where the source's documents may be larger than memory. Raises UserError as
+        `documents` does.
+        """
         return (Segment(text, True) for text in self.documents(split))
 
     def origins(self, splits: Sequence[Split]) -> dict[str, str]:
-        """What tells whether the text of splits is still the same, by the name of what may change: hashes.
+        """Return hashes that show whether the text of these splits has changed, by the name of what may change.
 
-        By default of the text itself; a source of files hashes those.
+        The default hashes the text itself; a source of files hashes the files.
         """
         found = {}
         for split in splits:
@@ -72,46 +75,46 @@ class Source(ABC):
         return found
 
     def rows(self, split: Split) -> Iterator[Row]:
-        """The rows of a split, with all of `fields`, in the order of `documents`; raises UserError as it does."""
+        """Return the rows of a split, with all of `fields`, in the order of `documents`; raise UserError as it does."""
         return ({"text": text} for text in self.documents(split))
 
     @abstractmethod
     def has(self, split: Split) -> bool:
-        """Whether that split can be given."""
+        """Return True if this split can be given."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """What was read, as plain JSON for the run record."""
+        """Return a description of the data, as plain JSON for the run record."""
 
     def recall(self, described: Mapping[str, Any]) -> None:  # noqa: B027 - most sources have nothing to do here
-        """Takes from a run's record, as `describe` gave it, what was found out of the files when it began."""
+        """Restore from a run's record (see `describe`) what was detected in the files when the run began."""
 
     def notes(self) -> list[str]:
-        """What was found out of the data and not asked for, a line each for a person; after it was read."""
+        """Return what was detected in the data rather than set by an option, one line each; call it after reading."""
         return []
 
     def expect_numbers(self) -> None:  # noqa: B027 - most sources have nothing to do here
-        """Makes the source take labels that are stored as numbers; called before anything is read.
+        """Accept labels that are stored as numbers; called before anything is read.
 
         Labels stay text in a row: by default a number is what a label's text spells.
         """
 
     def place(self, split: Split, number: int, label: str | None = None) -> str:
-        """Where a row stands, as `file:line`, and in it the first such label; by default empty: it is not known.
+        """Return the place of a row as `file:line`: the line of its first such label. Empty where unknown, the default.
 
         Args:
             split: The split that the row is in.
-            number: Which of its rows, from 1.
+            number: Number of the row in the split, from 1.
             label: One of the row's labels, where it has several.
         """
         return ""
 
     def chance(self) -> float | None:
-        """Accuracy of a guess among the answers that are possible; None where the source does not know it."""
+        """Return the accuracy of a guess among the possible answers; None where the source does not know it."""
         return None
 
     def idle(self) -> dict[str, str]:
-        """Options that change nothing as the source is set up, each with the reason; may look at its files."""
+        """Return options that have no effect in this configuration, each with the reason; may look at the files."""
         return {}
 
 
@@ -125,9 +128,9 @@ class Cut:
     def __init__(
         self, *, by: SplitBy | Literal["row"], validation: float, test: float, given: Collection[Split] = ()
     ) -> None:
-        """Fractions lie in [0, 1) and leave something to train on; 0 gives no such split.
+        """Check the fractions: they lie in [0, 1) and leave something to train on; 0 means no such split.
 
-        `given`: splits that the source has without a cut: their fractions are as good as 0.
+        `given`: splits that the source has without a cut; their fractions are treated as 0.
         """
         if "validation" in given:
             validation = 0.0
@@ -141,11 +144,11 @@ class Cut:
         self._size: int | None = None  # of the whole: characters where it is cut by position, otherwise items
 
     def has(self, split: Split) -> bool:
-        """Whether that split is given, or cut off."""
+        """Return True if this split is given, or cut off."""
         return split == "train" or split in self.given or self.fractions[split] > 0
 
     def documents(self, read: Callable[[], Iterator[str]], split: Split) -> Iterator[str]:
-        """The documents of `split` among all that `read()` gives; `read` is called once more to measure them."""
+        """Return the documents of `split` among all that `read()` gives; `read` is called once more to measure them."""
         if self.by != "position":
             return self.rows(read, split)
         if not self._cuts(split):
@@ -155,7 +158,7 @@ class Cut:
         return self._by_position(read(), self._size, split)
 
     def rows(self, read: Callable[[], Iterator[Item]], split: Split) -> Iterator[Item]:
-        """The same for items of any kind, which cannot be cut in two; not by position."""
+        """Return the items of `split`, for items of any kind, which cannot be cut in two; not by position."""
         if not self._cuts(split):
             return read()
         if self._size is None:
@@ -163,7 +166,7 @@ class Cut:
         return self._by_number(read(), self._size, split)
 
     def segments(self, read: Callable[[], Iterator[Segment]], split: Split) -> Iterator[Segment]:
-        """What `documents` gives, of documents in segments; one that is cut by position ends where it is cut."""
+        """Return the same as `documents`, in segments; a document that is cut by position ends at the cut."""
         if not self._cuts(split):
             return read()
         if self.by == "position":
@@ -175,18 +178,18 @@ class Cut:
         return _segments_of(read(), self._is_in(self._size, split))
 
     def check(self, count: int) -> None:
-        """Raises UserError if so many documents cannot be split as asked."""
+        """Raise UserError if so many documents cannot be split as asked."""
         if self.by != "position":
             self._sizes(count)
 
     def _cuts(self, split: Split) -> bool:
-        """Whether anything is cut off at all; raises UserError for a split that is not."""
+        """Return True if any split is cut off; raise UserError if `split` is neither given nor cut off."""
         if not self.has(split):
             raise no_split(split)
         return any(self.fractions.values())
 
     def _sizes(self, count: int) -> dict[str, int]:
-        """Items in validation and test."""
+        """Return the number of items in validation and in test."""
         sizes = dict.fromkeys(self.fractions, 0)
         for name, fraction in self.fractions.items():
             if fraction:
@@ -208,7 +211,7 @@ class Cut:
         return (item for item, is_in in zip(items, is_in_split, strict=True) if is_in)
 
     def _is_in(self, count: int, split: Split) -> np.ndarray:
-        """Whether each of so many items belongs to the split, (count,) bool."""
+        """Return a mask (count,) bool of the items that belong to the split."""
         sizes, order = self._sizes(count), shuffled(count)
         owner = np.zeros(count, dtype=np.int8)  # index into SPLITS
         # Validation is the beginning of the order, test what comes next: test is written first, and partly over.
@@ -220,7 +223,7 @@ class Cut:
         return _between(documents, *self._edges(total, split))
 
     def _edges(self, total: int, split: Split) -> tuple[int, int]:
-        """The first character of a split that is cut by position, and the first behind it."""
+        """Return the positions of a split that is cut by position: its first character, and the first one behind it."""
         begin_of_test = 1 - self.fractions["test"]
         begin_of_validation = begin_of_test - self.fractions["validation"]
         edges = [0, int(total * begin_of_validation), int(total * begin_of_test), total]
@@ -231,7 +234,7 @@ class Cut:
 
 
 def idle_cut(given: Mapping[Split, str]) -> dict[str, str]:
-    """The options of cutting that change nothing where these splits are `given`, each with the option that does it."""
+    """Return the cut options that have no effect where these splits are `given`, each with the reason."""
     idle = {}
     for split, option in given.items():
         if split != "train":
@@ -242,17 +245,17 @@ def idle_cut(given: Mapping[Split, str]) -> dict[str, str]:
 
 
 def no_split(split: Split) -> UserError:
-    """What a source answers when it is asked for a split that is neither given nor cut off."""
+    """Return the error for a split that is neither given nor cut off."""
     return UserError(f"data.{split}_fraction=0: there is no {split} split; set data.{split}_fraction above 0")
 
 
 def no_text(data: str) -> UserError:
-    """What a source of pairs answers when it is asked for documents."""
+    """Return the error of a source of pairs that is asked for documents."""
     return UserError(f"{data}: holds pairs, not text; use task=translation, or other data")
 
 
 def check_fractions(validation: float, test: float) -> None:
-    """Raises UserError unless both lie in [0, 1) and leave something to train on."""
+    """Raise UserError unless both fractions lie in [0, 1) and leave something to train on."""
     for name, value in (("validation", validation), ("test", test)):
         if not 0 <= value < 1:
             raise UserError(f"data.{name}_fraction={value}: must be at least 0 and below 1")
@@ -263,7 +266,7 @@ def check_fractions(validation: float, test: float) -> None:
 
 
 def shuffled(count: int) -> np.ndarray:
-    """A pseudo-random order (count,) of 0..count-1 that depends on nothing else, not even on numpy's version.
+    """Return a pseudo-random order (count,) of 0..count-1 that depends only on `count`, not on numpy's version.
 
     Sorts by the number that each index gets from SplitMix64.
     """
@@ -271,7 +274,7 @@ def shuffled(count: int) -> np.ndarray:
 
 
 def _between(documents: Iterator[str], begin: int, end: int) -> Iterator[str]:
-    """What lies between two character positions of the documents laid end to end."""
+    """Yield the text between two character positions of the documents laid end to end."""
     position = 0
     for text in documents:
         # Counted from this document's own beginning; a negative place would count from its end.
@@ -284,7 +287,7 @@ def _between(documents: Iterator[str], begin: int, end: int) -> Iterator[str]:
 
 
 def _segments_between(segments: Iterator[Segment], begin: int, end: int) -> Iterator[Segment]:
-    """What lies between two character positions of the segments laid end to end."""
+    """Yield the text between two character positions of the segments laid end to end."""
     position = 0
     is_open = False  # whether a document has begun here that has not ended yet
     for text, ends in segments:
@@ -298,7 +301,7 @@ def _segments_between(segments: Iterator[Segment], begin: int, end: int) -> Iter
 
 
 def _segments_of(segments: Iterator[Segment], is_in: np.ndarray) -> Iterator[Segment]:
-    """The segments of the documents that are in a split."""
+    """Yield the segments of the documents that are in a split."""
     number = 0
     for segment in segments:
         if is_in[number]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from seqtrain.errors import UserError
 
-# Names of folders that hold no class: splits of the whole, and texts that nobody has labelled.
+# Names of folders that hold no class: splits of the whole, and unlabelled texts.
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "data.path"),
     **dict.fromkeys(("dev", "valid", "validation", "val"), "data.validation_path"),
@@ -19,15 +19,15 @@ MAX_NAMED = 8  # labels in a line
 
 
 def labelled_texts(key: str, home: Path, paths: Sequence[Path]) -> tuple[list[tuple[Path, str]], list[str]]:
-    """The files of all classes with their labels, and what was left out, in words.
+    """Return the files of all classes with their labels, and a description of what was left out.
 
     Args:
-        key: the option that names the folder.
-        home: the folder.
-        paths: the files below it, but for hidden ones.
+        key: The option that names the folder.
+        home: The folder.
+        paths: The files below it, without hidden ones.
 
     Raises:
-        UserError: the folders below it are no classes.
+        UserError: The folders below it are not classes.
     """
     found: list[tuple[Path, str]] = []
     beside = 0
@@ -40,7 +40,7 @@ def labelled_texts(key: str, home: Path, paths: Sequence[Path]) -> tuple[list[tu
             unlabelled[inner[0]] += 1
         else:
             found.append((path, inner[0]))
-    # Of a whole data set the folders are splits, and would be learnt as classes.
+    # The folders of a whole data set are splits, and would be learnt as classes.
     labels = {label for _, label in found}
     splits = sorted(label for label in labels if label.lower() in SPLIT_NAMES)
     if splits:
@@ -60,7 +60,7 @@ def labelled_texts(key: str, home: Path, paths: Sequence[Path]) -> tuple[list[tu
 
 
 def counted(files: Sequence[tuple[Path, str]]) -> str:
-    """How many texts each label has: `12,500 in neg, 12,500 in pos`."""
+    """Return the number of texts of each label in words: `12,500 in neg, 12,500 in pos`."""
     counts = Counter(label for _, label in files)
     words = [f"{count:,} in {label}" for label, count in sorted(counts.items())]
     if len(words) > MAX_NAMED:

@@ -1,4 +1,4 @@
-"""Columns that are read from tables: what their values become in a row, and what is wrong with them in one line."""
+"""Columns that are read from tables: the values they give a row, and one-line errors for values that cannot be read."""
 
 from __future__ import annotations
 
@@ -28,21 +28,28 @@ class Column(NamedTuple):
 
     @property
     def value(self) -> str:
-        """What a row has in this column, in words."""
+        """Kind of value that a row has in this column, in words."""
         if self.is_number:
             return "a number"
         return "a label" if self.is_label else "text"
 
     @property
     def storage(self) -> str:
-        """What may be stored in this column, in words."""
+        """Kind of value that may be stored in this column, in words."""
         if self.is_number:
             return "numbers"
         return LABELS if self.is_label else "text"
 
 
 def columns_of(text: str, label: str | None, source: str | None, target: str | None) -> list[Column]:
-    """What is read of a row; raises UserError for options that do not go together, and for one column read twice."""
+    """Return the columns to read; raise UserError for options that contradict each other, or a column read twice.
+
+    Args:
+        text: Name of the column of text.
+        label: Name of the column of labels, or None.
+        source: Name of the column of sources, or None; pairs have both `source` and `target`.
+        target: Name of the column of targets, or None.
+    """
     if source is None and target is None:
         columns = [Column("data.column", text, "text")]
         if label is not None:
@@ -56,12 +63,12 @@ def columns_of(text: str, label: str | None, source: str | None, target: str | N
 
 
 def as_numbers(columns: Iterable[Column]) -> list[Column]:
-    """The same columns, with a label that is a number."""
+    """Return the same columns, with a label that is a number."""
     return [column._replace(is_number=column.is_label) for column in columns]
 
 
 def distinct(columns: list[Column]) -> list[Column]:
-    """The columns; raises UserError where two are one: there would be nothing to learn but to copy."""
+    """Return the columns; raise UserError where two are the same, because then the answer is the input."""
     for one, other in pairwise(columns):
         if one.name == other.name:
             raise UserError(f"{other.option}={other.name}: is {one.option} too; name two columns")
@@ -69,7 +76,13 @@ def distinct(columns: list[Column]) -> list[Column]:
 
 
 def value_of(place: str, column: Column, value: Any) -> str:
-    """A stored value as text; raises UserError for what is missing, and for what is neither text nor a label."""
+    """Return a stored value as text; raise UserError if it is missing, or neither text nor a label.
+
+    Args:
+        place: Where the value stands, for the message.
+        column: The column that it is in.
+        value: The value as it is stored.
+    """
     if value is None:
         raise UserError(f"{place}: {column.name} is null; remove the row or give it {column.value}")
     if column.is_label and value == "":  # an empty text is a text; an empty label tells nothing
@@ -95,7 +108,7 @@ def value_of(place: str, column: Column, value: Any) -> str:
 
 
 def _check_number(place: str, column: Column, value: Any) -> None:
-    """Raises UserError for what is no finite number; a text may spell one: csv and tsv have nothing else."""
+    """Raise UserError unless a value is a finite number, or a text that spells one: csv and tsv hold text only."""
     number = math.nan
     if not isinstance(value, bool):  # `float` would take it for 0 or 1
         with suppress(TypeError, ValueError, OverflowError):
@@ -107,12 +120,12 @@ def _check_number(place: str, column: Column, value: Any) -> None:
 
 
 def row_of(place: str, columns: Iterable[Column], values: Iterable[Any]) -> Row:
-    """The stored values of a row, in the order of the columns, as text; raises UserError as `value_of` does."""
+    """Return the stored values of a row, in the order of the columns, as text; raise UserError as `value_of` does."""
     return {column.field: value_of(place, column, value) for column, value in zip(columns, values, strict=True)}
 
 
 def check_kind(place: str, column: Column, kind: Any) -> None:
-    """Raises UserError unless a parquet column of this pyarrow type can be read."""
+    """Raise UserError unless a parquet column of this pyarrow type can be read."""
     from pyarrow import types  # here: most data is no parquet, and it takes long to import
 
     if types.is_string(kind) or types.is_large_string(kind):
@@ -129,7 +142,7 @@ def check_kind(place: str, column: Column, kind: Any) -> None:
 
 
 def require(place: str, columns: Sequence[Column], known: Sequence[str]) -> None:
-    """Raises UserError for the columns that a table lacks, or has more than once, all at once."""
+    """Raise UserError, with all faults at once, for columns that a table lacks or has more than once."""
     faults = [missing(place, column, known) for column in columns if column.name not in known]
     for column in columns:
         count = known.count(column.name)
@@ -140,7 +153,7 @@ def require(place: str, columns: Sequence[Column], known: Sequence[str]) -> None
 
 
 def missing(place: str, column: Column, known: Collection[str]) -> str:
-    """The line that says which columns there are instead."""
+    """Return the message for a missing column, with the columns that there are instead."""
     fault = f"{column.option}={column.name}: {place} has columns {', '.join(known)}"
     near = did_you_mean(column.name, known)
     if "mean" in near:  # otherwise it would list the columns once more

@@ -36,12 +36,12 @@ class Sentence(NamedTuple):
     lines: list[int]
 
     def row(self) -> Row:
-        """What a task reads: words and labels, with a space between."""
+        """Return the row that a task reads: words and labels, each joined by spaces."""
         return {"text": " ".join(self.tokens), "label": " ".join(self.labels)}
 
 
 class Reading(NamedTuple):
-    """How files are read: which columns, or keys, are wanted, and what a comment is."""
+    """Options of reading: the columns or keys that are read, and which lines are comments."""
 
     format: Literal["auto", "conll", "jsonl"]
     token_column: ColumnNumber
@@ -59,11 +59,11 @@ class TokenFile(NamedTuple):
     reading: Reading
 
     def rows(self, limit: int | None = None) -> Iterator[Row]:
-        """The file's rows; raises UserError for what cannot be read, when it is reached."""
+        """Return the file's rows; raise UserError for a row that cannot be read, when it is reached."""
         return (sentence.row() for sentence in self.sentences())
 
     def sentences(self) -> Iterator[Sentence]:
-        """The file's sentences; raises UserError, and where the file has none."""
+        """Yield the file's sentences; raise UserError for a sentence that cannot be read, and if the file has none."""
         read = _read_jsonl if self.format == "jsonl" else _read_conll
         empty = True
         for sentence in read(self.path, self.reading):
@@ -86,7 +86,7 @@ class TokenFiles(SplitFiles):
         path = self.paths[split]
         found = []
         for file in find(key_of(split), path, "txt", []):  # any extension: CoNLL files have many, or none
-            # Of a folder what is no such file stands beside, as a README.
+            # Other files of a folder, such as a README, are skipped.
             if file.path != Path(path).expanduser() and file.path.suffix.lower() not in EXTENSIONS:
                 continue
             found.append(TokenFile(file.path, self._format(file.path), self.reading))
@@ -100,14 +100,14 @@ class TokenFiles(SplitFiles):
         return "jsonl" if path.suffix.lower() in JSONL else "conll"
 
     def sentences(self, split: Split) -> Iterator[tuple[Path, Sentence]]:
-        """Each sentence of a split that has a path, with its file."""
+        """Yield each sentence of a split that has a path, with its file."""
         for file in self._files(split):
             for sentence in file.sentences():
                 yield file.path, sentence
 
 
 class Conll(Source):
-    """Sentences of local files; a split that has no file of its own is cut off from train's, by sentence."""
+    """Sentences of local files; a split without a file of its own is cut off from train's, by sentence."""
 
     document = "a sentence"
     fields = ("text", "label")
@@ -128,12 +128,20 @@ class Conll(Source):
         validation_fraction: float = 0.1,
         test_fraction: float = 0.0,
     ) -> None:
-        """Columns are counted from 0, or, below 0, from the last one; keys are those of a JSON object.
+        """Set paths and columns. Columns are numbered from 0, or below 0 from the last one; keys are for jsonl.
 
         Args:
-            token_column: auto = the first one, and of CoNLL-U FORM.
-            label_column: auto = the last one, and of CoNLL-U UPOS.
+            path: Files of train: a file, a glob or a folder.
+            validation_path: Files of validation; None: validation is cut off from train.
+            test_path: Files of test; None: test is cut off from train.
+            format: Format of the files; auto = by their extension.
+            token_column: Column of tokens; auto = the first one, in CoNLL-U FORM.
+            label_column: Column of labels; auto = the last one, in CoNLL-U UPOS.
             comments: auto = lines that begin with `#` before the first token of a sentence; all = every such line.
+            tokens_key: Key of the list of tokens in jsonl.
+            labels_key: Key of the list of labels in jsonl.
+            validation_fraction: Fraction of the sentences.
+            test_fraction: Fraction of the sentences.
         """
         if tokens_key == labels_key:
             raise UserError(f"data.labels_key={labels_key}: is data.tokens_key too; name two keys")
@@ -184,7 +192,7 @@ class Conll(Source):
 
 
 def _read_conll(path: Path, reading: Reading) -> Iterator[Sentence]:
-    """The sentences of a CoNLL file."""
+    """Yield the sentences of a CoNLL file."""
     sentence = Sentence([], [], [])
     separated = False  # whether any line has ended a sentence
     comments = reading.comments
@@ -261,7 +269,7 @@ def _is_comment(
     width: int,
     split: Callable[[str], list[str]] | None,
 ) -> bool:
-    """Whether a line is a comment, and no token `#`; UserError where that cannot be told."""
+    """Return True if a line is a comment, not a token `#`; raise UserError if that cannot be decided."""
     if comments == "none" or not line.startswith(COMMENT):
         return False
     if comments == "all":
@@ -278,7 +286,7 @@ def _is_comment(
 
 
 def _columns(place: str, reading: Reading, width: int, is_conllu: bool) -> tuple[int, int]:
-    """The columns of tokens and labels; raises UserError for one that a line does not have, or that is both."""
+    """Return the columns of tokens and labels; raise UserError if a line lacks one, or if both are the same."""
     found = []
     for name, default in zip(
         ("token_column", "label_column"), COLUMNS["CoNLL-U" if is_conllu else "CoNLL"], strict=True
@@ -297,7 +305,7 @@ def _columns(place: str, reading: Reading, width: int, is_conllu: bool) -> tuple
 
 
 def _checked(place: str, what: str, value: str) -> str:
-    """A token or a label; raises UserError for one that words with a space between could not hold."""
+    """Return a token or a label; raise UserError if it is empty or holds white space."""
     if value.split() == [value]:
         return value
     if not value.strip():
@@ -309,7 +317,7 @@ def _checked(place: str, what: str, value: str) -> str:
 
 
 def _read_jsonl(path: Path, reading: Reading) -> Iterator[Sentence]:
-    """The sentences of a jsonl file: in each line a list of tokens, and one of as many labels."""
+    """Yield the sentences of a jsonl file: each line has a list of tokens and a list of as many labels."""
     for number, line in enumerate(lines(path), 1):
         if not line.strip():  # a blank line, as some programs leave at the end
             continue
@@ -330,7 +338,7 @@ def _read_jsonl(path: Path, reading: Reading) -> Iterator[Sentence]:
 
 
 def _list_of(place: str, row: dict[str, Any], option: str, key: str) -> list[str]:
-    """The list of strings of a key; labels may be integers."""
+    """Return the list of strings of a key; labels may be integers."""
     if key not in row:
         raise UserError(f"data.{option}={key}: {place} has keys {first_few(row)}{did_you_mean(key, row)}")
     values = row[key]

@@ -1,4 +1,4 @@
-"""The copying task: symbols are to be said again, in order, after a long stretch of blanks."""
+"""The copying task: symbols are repeated, in order, after a long stretch of blanks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ BLANK, ASK = ".", "?"
 class CopySymbols(Synthetic):
     """Symbols, blanks, and then as many questions as symbols; the first question asks for the first symbol.
 
-    So in Hochreiter & Schmidhuber (1997), Arjovsky et al. (2016) and Bai et al. (2018): between a symbol and its
-    question lie as many words as the length says. Only the questions have labels; those papers count the blanks too.
+    The layout is that of Hochreiter & Schmidhuber (1997), Arjovsky et al. (2016) and Bai et al. (2018): the length is
+    the number of blanks. Only the questions have labels; those papers count the blanks too.
     """
 
     called = "copy"
@@ -34,7 +34,7 @@ class CopySymbols(Synthetic):
         alphabet: int = 8,
         seed: int = 0,
     ) -> None:
-        """`symbols`: how many are to be kept, each one of `alphabet`; lengths are those of the stretch of blanks."""
+        """Set the sizes. `symbols`: symbols to repeat, each one of `alphabet`; lengths are numbers of blanks."""
         self.symbols = symbols
         self.alphabet = alphabet
         super().__init__(

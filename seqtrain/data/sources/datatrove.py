@@ -1,4 +1,4 @@
-"""What datatrove's tokenizer writes: `NAME.ds` holds ids, `NAME.ds.index` where each document ends."""
+"""Files of datatrove's tokenizer: `NAME.ds` holds ids, `NAME.ds.index` the end of each document."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ TYPES = {2: "<u2", 4: "<u4"}  # ids by their bytes
 
 
 class Datatrove(ForeignTokens):
-    """Every .ds file of a folder, in the order of their names, or a single one; the token that ends a document is one
-    of its own."""
+    """Every .ds file of a folder, in the order of their names, or a single one.
+
+    The token that ends a document is a token of that document.
+    """
 
     document = "a document of datatrove"
     called = "datatrove"
@@ -34,7 +36,7 @@ class Datatrove(ForeignTokens):
         tokenizer: str | None = None,
         vocab_size: int | None = None,
     ) -> None:
-        """As `ForeignTokens`; the indices tell where documents end."""
+        """Set the paths, as `ForeignTokens` does; the indices give the ends of documents."""
         super().__init__(
             path=path,
             validation_path=validation_path,
@@ -63,7 +65,7 @@ class Datatrove(ForeignTokens):
 
 
 def _documents(parts: Sequence[Part], indices: Sequence[Path]) -> Int[np.ndarray, " offsets"]:
-    """Where the documents of all files begin, and the end of the last one."""
+    """Return the beginning (offsets,) of each document of all files, and the end of the last one."""
     found = [np.zeros(1, dtype=np.int64)]
     before = 0
     for part, index in zip(parts, indices, strict=True):
@@ -76,7 +78,7 @@ def _documents(parts: Sequence[Part], indices: Sequence[Path]) -> Int[np.ndarray
 
 
 def _ends(path: Path) -> np.ndarray:
-    """Tokens up to the end of each document, (n,), mapped into memory."""
+    """Return the number of tokens (n,) up to the end of each document, mapped into memory."""
     size = path.stat().st_size
     if size % 8:
         raise UserError(f"{path}: ends within a number of eight bytes; it is cut off")
@@ -86,7 +88,7 @@ def _ends(path: Path) -> np.ndarray:
 
 
 def _part(path: Path, count: int) -> Part:
-    """The tokens of a file that has so many; how many bytes each takes follows from its size."""
+    """Return the part of a file that has `count` tokens; the bytes of a token follow from the file's size."""
     for width, dtype in TYPES.items():
         if path.stat().st_size == count * width:
             return whole_tokens(path, dtype, count=count)

@@ -54,9 +54,9 @@ class TextFile(NamedTuple):
     quoted: bool = False  # of tsv: whether `"` surrounds values, as it always may in csv
 
     def rows(self, limit: int | None = None) -> Iterator[Row]:
-        """The file's rows; with `limit`, a txt file gives about its first `limit` bytes only.
+        """Yield the file's rows; with `limit`, a txt file gives only about its first `limit` bytes.
 
-        Raises UserError for what cannot be read, when it is reached.
+        Raises UserError for a row that cannot be read, when it is reached.
         """
         if self.format != "parquet":
             check_is_text(self.path, self.packed)
@@ -69,7 +69,7 @@ class TextFile(NamedTuple):
             raise UserError(f"{self.path}: holds no rows; give a file with text, or leave it out")
 
     def segments(self) -> Iterator[Segment]:
-        """The text of the file's rows, and a txt file in blocks; raises as `rows` does."""
+        """Yield the text of the file's rows, and a txt file in blocks; raise UserError as `rows` does."""
         if self.format != "txt":
             for row in self.rows():
                 yield Segment(row[self.columns[0].field], True)
@@ -80,9 +80,9 @@ class TextFile(NamedTuple):
 
 
 def lines(path: Path, packed: Packed = PLAIN) -> Iterator[str]:
-    """The lines of a text file without their ends: only a line feed, or carriage return and line feed, ends one.
+    """Yield the lines of a text file without their ends: LF or CR LF; no other character ends a line.
 
-    Raises UserError for what cannot be read, when it is reached.
+    Raises UserError for a line that cannot be read, when it is reached.
     """
     check_is_text(path, packed)
     with readable(path, _chosen(packed)), packed.open_text(path, newline="\n") as file:
@@ -96,15 +96,22 @@ def _chosen(packed: Packed) -> Packed | None:
 
 
 def check_is_text(path: Path, packed: Packed = PLAIN) -> None:
-    """Raises UserError for a file that its first bytes show to be something else."""
+    """Raise UserError if the first bytes of a file show that it is not text."""
     if kind := sniff(path, packed):
         raise UserError(f"{path}: {kind}")
 
 
 def find(key: str, path: str, format: Format | Literal["auto"], columns: Sequence[Column]) -> list[TextFile]:
-    """The files behind a path, a glob or a folder, in natural order; `key` is the option that names them.
+    """Return the files behind a path, a glob or a folder, in natural order.
 
-    Of a folder: every file below it with a known extension (with any, where `format` is given), hidden ones left out.
+    A folder stands for every file below it with a known extension (any extension, if `format` is given), without hidden
+    ones.
+
+    Args:
+        key: The option that names the files.
+        path: A file, a glob or a folder.
+        format: Format of the files; auto = by their extension.
+        columns: Columns to read.
     """
     where = expanded(path)
     try:
@@ -130,7 +137,7 @@ def natural_order(path: Path) -> tuple[list[Any], str]:
 
 
 def _paths(key: str, path: str, where: Path, format: Format | Literal["auto"]) -> list[Path]:
-    """The files, in any order; UserError where there is none."""
+    """Return the files, in any order; raise UserError if there are none."""
     if where.is_file():  # first: a file may have a name that looks like a pattern
         return [where]
     if where.is_dir():
@@ -150,7 +157,7 @@ def _paths(key: str, path: str, where: Path, format: Format | Literal["auto"]) -
 
 
 def _folder_of_pattern(pattern: Path) -> Path:
-    """The folder that a pattern begins with, before anything in it stands for several names."""
+    """Return the folder that a pattern begins with: the parts before the first wildcard."""
     return Path(*itertools.takewhile(lambda part: not glob.has_magic(part), pattern.parts))
 
 
@@ -173,7 +180,7 @@ def _format_of(key: str, path: Path, format: Format | Literal["auto"]) -> Format
 
 
 def _read_txt(file: TextFile, limit: int | None) -> Iterator[Row]:
-    """Decodes out of a memory map, so that the text is held once."""
+    """Decode a txt file from a memory map, so that the text is held once."""
     if len(file.columns) > 1:
         names = " and ".join(column.option for column in file.columns)
         raise UserError(f"{file.path}: a txt file has no columns; {names} need jsonl, csv, tsv or parquet")
@@ -191,7 +198,7 @@ def _read_txt(file: TextFile, limit: int | None) -> Iterator[Row]:
 
 
 def _txt_blocks(file: TextFile) -> Iterator[Segment]:
-    """A txt file in blocks of BLOCK_BYTES, strictly decoded; a byte order mark is dropped."""
+    """Yield a txt file in blocks of BLOCK_BYTES, strictly decoded; a byte order mark is dropped."""
     decoder = codecs.getincrementaldecoder("utf-8")("strict")
     empty = True
     with open(file.path, "rb") as handle:
@@ -256,7 +263,7 @@ def _rows(file: TextFile, rows: Any) -> Iterator[Row]:
         if len(row) > 1 and row == header:  # of files that were joined: it would be trained on
             raise UserError(f"{file.path}:{rows.line_num}: the header stands here once more; remove this line")
         empty = False
-        # Where the row ends: a quoted text may go over several lines.
+        # The line number where the row ends: a quoted text may go over several lines.
         yield row_of(f"{file.path}:{rows.line_num}", file.columns, map(row.__getitem__, indices))
     if empty:
         raise UserError(f"{file.path}: has a header but no rows; give a file with rows, or leave it out")
@@ -282,7 +289,7 @@ def first_row(path: Path, kind: str, packed: Packed) -> list[str]:
 
 
 def check_delimiter(file: TextFile, header: list[str]) -> None:
-    """Raises UserError where the header is one field that holds all wanted names between other delimiters."""
+    """Raise UserError if the header is one field that holds all wanted names between other delimiters."""
     if len(header) != 1:
         return
     wanted = {column.name for column in file.columns}

@@ -1,4 +1,4 @@
-"""Folds of labelled rows: as many of each label in every fold as can be, and equal texts in one fold."""
+"""Folds of labelled rows: labels are balanced over folds as far as possible, and equal texts share a fold."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VALIDATION, TRAIN, TEST = 1, 0, 2  # what a row is to one fold, as the places in
 
 @dataclass(frozen=True)
 class Rows:
-    """What the folds depend on: which rows have equal texts, and the label of each."""
+    """Data that the folds depend on: the groups of rows with equal texts, and the label of each row."""
 
     groups: list[int]  # of each row, the first row whose text is the same but for case, white space and NFC or NFD
     labels: list[str]
@@ -28,7 +28,7 @@ class Rows:
 
     @classmethod
     def of(cls, rows: Iterable[Row], *, stratify: bool = True) -> Rows:
-        """Reads all rows once; of each text a hash is held. Labels that hardly repeat are no classes to balance."""
+        """Read all rows once, holding a hash of each text; labels that hardly repeat are not balanced as classes."""
         first: dict[bytes, int] = {}
         groups: list[int] = []
         labels: list[str] = []
@@ -49,15 +49,15 @@ class Rows:
         return cls(groups, labels, whole.hexdigest(), stratified)
 
     def repeated(self) -> tuple[int, int]:
-        """How many texts stand there more than once, and in how many rows."""
+        """Return the number of texts that occur more than once, and the number of rows that hold them."""
         counts = [count for count in Counter(self.groups).values() if count > 1]
         return len(counts), sum(counts)
 
 
 def fold_of_rows(rows: Rows, folds: int, seed: int) -> np.ndarray:
-    """The fold (rows,) of each row, the same every time.
+    """Return the fold (rows,) of each row, the same every time.
 
-    Labels are dealt one by one, so that of each the folds have equally many, as far as equal texts allow.
+    Labels are dealt one by one, so that the folds have equally many of each, as far as equal texts allow.
     """
     if folds > len(rows.groups):
         raise UserError(f"data.folds={folds}: there are {len(rows.groups)} rows; use fewer folds")
@@ -85,10 +85,14 @@ def fold_of_rows(rows: Rows, folds: int, seed: int) -> np.ndarray:
 
 
 def split_of_rows(rows: Rows, folds: int, fold: int, seed: int, validation: float) -> np.ndarray:
-    """What each row is in one fold (rows,): test, validation, or train.
+    """Return the split of each row in one fold (rows,): TEST, VALIDATION or TRAIN.
 
     Args:
-        validation: the fraction of the rows outside the fold that validation gets, of each label alike.
+        rows: Groups of equal texts, and labels.
+        folds: Number of folds.
+        fold: The fold that is test, from 0.
+        seed: Seed of the order in which rows are dealt.
+        validation: Fraction of the rows outside the fold that becomes validation, the same for each label.
     """
     found = np.where(fold_of_rows(rows, folds, seed) == fold, TEST, TRAIN)
     if not validation:
@@ -115,7 +119,7 @@ def split_of_rows(rows: Rows, folds: int, fold: int, seed: int, validation: floa
 
 
 def _shuffled_groups(rows: Rows, seed: int) -> dict[str, list[int]]:
-    """The groups of equal texts by the label of their first row, in an order that the seed draws."""
+    """Return the groups of equal texts by the label of their first row, in an order drawn from the seed."""
     key = np.array([seed], dtype=np.uint64)
     drawn = mixed(key, np.arange(len(rows.groups)))
     of_label: dict[str, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Tokens that another program has written, as a token store: what its files do not say is found out once and kept."""
+"""Tokens that another program has written, as a token store; counts and hashes are computed once and cached."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_VOCABULARY = 1 << 24
 
 
 class Layout(NamedTuple):
-    """Where the tokens of one path lie, and, where its files tell, the documents."""
+    """Tokens of one path, and the beginnings of documents where the files record them."""
 
     parts: Sequence[Part]
     # Reads where each document begins, and the end of the last one; asked once, for it may be a large file.
@@ -36,11 +36,11 @@ class Layout(NamedTuple):
 
 
 class ForeignTokens(TokenSource):
-    """Files of tokens with what made them, or with the size of its vocabulary alone.
+    """Files of tokens, with the tokenizer that made them or only the size of its vocabulary.
 
-    They are read whole once, by whoever opens them first: to count, to make sure that every id is one of the
-    vocabulary, and for a hash of what they hold. What is found stays in the cache as long as the files' sizes and times
-    of change stay the same.
+    The files are read whole once, when they are first opened: to count, to check that every id is in the vocabulary,
+    and to hash the content. The result stays in the cache as long as the sizes and times of change of the files stay
+    the same.
     """
 
     called: str  # the name of the group's file: nanogpt
@@ -56,16 +56,17 @@ class ForeignTokens(TokenSource):
         vocab_size: int | None,
         end_of_text: int | None,
     ) -> None:
-        """Holds what is read.
+        """Check the options; nothing is read yet.
 
         Args:
-            path: What is trained on.
-            validation_path: Of validation; None: the end of train is cut off for it, at the nearest edge of documents.
-            test_path: Of test.
-            validation_fraction: Of the tokens, that are cut off.
+            path: Tokens of train.
+            validation_path: Tokens of validation; None: the end of train is cut off, at the nearest beginning of a
+                document.
+            test_path: Tokens of test.
+            validation_fraction: Fraction of the tokens that is cut off.
             tokenizer: The tokenizer.json that made the tokens.
-            vocab_size: Where there is none: how many ids there are.
-            end_of_text: The id with which a document ends, where the files do not tell.
+            vocab_size: Number of ids, where there is no tokenizer.
+            end_of_text: The id that ends a document, where the files do not record documents.
         """
         check_fractions(validation_fraction, 0.0)
         given: dict[Split, str | None] = {"train": path, "validation": validation_path, "test": test_path}
@@ -84,7 +85,7 @@ class ForeignTokens(TokenSource):
 
     @abstractmethod
     def layout(self, path: Path) -> Layout:
-        """What lies at a path; UserError where it is not of this format, or a file is cut off."""
+        """Return the tokens at a path; raise UserError if they are not of this format, or a file is cut off."""
 
     @property
     def place_of_store(self) -> str:
@@ -127,7 +128,7 @@ class ForeignTokens(TokenSource):
         return IdTokenizer.of(self.vocab_size)
 
     def _open_path(self, split: Split, path: Path, tokenizer: Tokenizer) -> dict[Split, Corpus]:
-        """The split of a path, and validation where it is cut off from train."""
+        """Open the split of a path, and validation where it is cut off from train."""
         layout = self.layout(path)
         tokens = MappedTokens(layout.parts, tokenizer.vocab_size)
         if not len(tokens):
@@ -153,14 +154,21 @@ class ForeignTokens(TokenSource):
 
 
 def plain_file(path: Path, what: str) -> Path:
-    """The path; UserError unless a file is there. `what`: it is, in words."""
+    """Return `path`; raise UserError if it is not a file. `what`: noun for the message."""
     if not path.is_file():
         raise UserError(f"{path}: no such file ({what})")
     return path
 
 
 def whole_tokens(path: Path, dtype: str, *, offset: int = 0, count: int | None = None) -> Part:
-    """All tokens of a file; UserError where it ends within one, or has not the `count` that is said elsewhere."""
+    """Return all tokens of a file; raise UserError if it ends within one, or does not have `count` tokens.
+
+    Args:
+        path: The file.
+        dtype: Type of a token, such as `<u2`.
+        offset: Bytes before the first token.
+        count: Number of tokens that the file's header or index states, if any.
+    """
     size = path.stat().st_size - offset
     width = np.dtype(dtype).itemsize
     if size < 0 or size % width or (count is not None and size != count * width):
@@ -172,13 +180,13 @@ def whole_tokens(path: Path, dtype: str, *, offset: int = 0, count: int | None =
 
 
 def _state(files: Sequence[Path]) -> str:
-    """What tells whether files are still the same, without reading them; the time of a change cannot be set back."""
+    """Return a key that shows whether files have changed, without reading them; a ctime cannot be set back."""
     stats = [(str(file.resolve()), file.stat()) for file in files]
     return json.dumps([(name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in stats])
 
 
 def _documents(tokens: TokenArray, end_of_text: int | None) -> Int[np.ndarray, " offsets"]:
-    """Where documents begin, each with the token that ends it, and the end of the last one."""
+    """Return the beginning (offsets,) of each document, and the end of the last; the end token is the document's."""
     found = [np.zeros(1, dtype=np.int64)]
     if end_of_text is not None:
         for begin in range(0, len(tokens), BLOCK_TOKENS):
@@ -189,7 +197,7 @@ def _documents(tokens: TokenArray, end_of_text: int | None) -> Int[np.ndarray, "
 
 
 def _edges(documents: Int[np.ndarray, " offsets"], fraction: float) -> list[tuple[int, int]]:
-    """From where to where each split goes: all, or what is left of train and the validation cut off from its end."""
+    """Return the begin and end of each split: the whole, or train and the validation that is cut off from its end."""
     total = int(documents[-1])
     if not fraction:
         return [(0, total)]
@@ -214,7 +222,16 @@ def _measure(
     tokenizer: Tokenizer,
     end_of_text: int | None,
 ) -> dict[str, Any]:
-    """Counts what stands between two places, and writes its documents into a folder of the cache."""
+    """Count the tokens between two edges, and write their documents into a folder of the cache.
+
+    Args:
+        tokens: All tokens.
+        documents: Beginning (offsets,) of each document, and the end of the last one.
+        edges: Begin and end of the split, in tokens.
+        folder: Folder of the cache.
+        tokenizer: Gives the bytes of each token.
+        end_of_text: The id that ends a document and counts as no text, or None.
+    """
     begin, end = edges
     inner = documents[(documents > begin) & (documents < end)]
     offsets = np.unique(np.concatenate([[0], inner - begin, [end - begin]])).astype("<i8")
@@ -236,7 +253,7 @@ def _measure(
 
 
 def _byte_lengths(tokenizer: Tokenizer, tokens: TokenArray) -> Int[np.ndarray, " V"]:
-    """Bytes of text that each id stands for."""
+    """Return the bytes of text (V,) that each id stands for."""
     if tokenizer.kind == "ids":
         return np.full(tokenizer.vocab_size, tokens.dtype.itemsize, dtype=np.int64)
     if tokenizer.lossless:

@@ -1,4 +1,4 @@
-"""Rows that are drawn from a seed, in sets that a split holds whole."""
+"""Rows that are drawn from a seed, in sets that are never cut between splits."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from seqtrain.data.sources.base import SPLITS, Cut, Row, Source, Split
 
 
 class Generated(Source):
-    """A source of made-up rows, all of them drawn when the first one is asked for."""
+    """A source of made-up rows, which are all drawn when the first one is read."""
 
     fields = ("text", "label")
     called = ""  # the source in `describe`
     rows_called = ""  # its rows there
 
     def __init__(self, *, size: int, seed: int, validation_fraction: float, test_fraction: float, in_set: int) -> None:
-        """`size`: rows in all splits together; `in_set`: as many tell each other's labels, and share a split."""
+        """Set the cut. `size`: rows in all splits; `in_set`: rows of a set, whose labels depend on each other."""
         self.size = size
         self.seed = seed
         self._sets = size // in_set
@@ -28,7 +28,7 @@ class Generated(Source):
 
     @abstractmethod
     def draw(self, generator: SplitMix64, count: int) -> Sequence[Sequence[Row]]:
-        """So many sets of rows."""
+        """Draw `count` sets of rows."""
 
     def check(self) -> None:
         self._cut.check(self._sets)
@@ -37,7 +37,7 @@ class Generated(Source):
         return (row["text"] for row in self.rows(split))
 
     def rows(self, split: Split) -> Iterator[Row]:
-        # Sets are cut, not rows: whoever has seen one row of a set may know the others.
+        # Sets are cut, not rows: one row of a set may give away the others.
         sets = self._cut.rows(lambda: iter(self._drawn), split)
         return map(dict, chain.from_iterable(sets))  # copies: a row is the reader's own
 

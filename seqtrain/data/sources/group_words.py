@@ -1,4 +1,4 @@
-"""Words over a group: elements one after another, and at each the product of all up to there."""
+"""Words over a group: elements one after another, and at each element the product of all elements so far."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Element = tuple[int, ...]
 
 
 class GroupWords(Synthetic):
-    """Elements drawn alike; each label is the product so far (Merrill, Petty & Sabharwal 2024).
+    """Uniformly drawn elements; each label is the product so far (Merrill, Petty & Sabharwal 2024).
 
-    A5, the even permutations of five things, is the smallest group that is not solvable: no network of constant depth
-    that reads in parallel is known to tell its words. Z60, adding modulo 60, has as many elements and is commutative.
+    A5, the even permutations of five things, is the smallest group that is not solvable: no parallel network of
+    constant depth is known to recognise its words. Z60, addition modulo 60, has as many elements and is commutative.
     """
 
     called = "group_words"
@@ -35,7 +35,7 @@ class GroupWords(Synthetic):
         group: Literal["A5", "Z60"] = "A5",
         seed: int = 0,
     ) -> None:
-        """Lengths are in elements."""
+        """Set the sizes; lengths are in elements."""
         self.group = group
         self._table = _table(group)
         super().__init__(
@@ -63,7 +63,7 @@ class GroupWords(Synthetic):
 
 
 def _table(group: Literal["A5", "Z60"]) -> list[list[int]]:
-    """The number of the product of each two elements; number 0 is the neutral one."""
+    """Return the table (60, 60) of products, as numbers of elements; number 0 is the neutral element."""
     if group == "Z60":
         return [[(one + other) % ORDER for other in range(ORDER)] for one in range(ORDER)]
     # In the order of `permutations` the first one leaves all in place.
@@ -77,7 +77,7 @@ def _table(group: Literal["A5", "Z60"]) -> list[list[int]]:
 
 
 def _after(second: Element, first: Element) -> Element:
-    """The permutation that does `first`, and then `second`."""
+    """Return the permutation that applies `first`, and then `second`."""
     return tuple(second[place] for place in first)
 
 

@@ -1,4 +1,4 @@
-"""How a labelled file is to be read, found out from the file itself; what cannot be told for sure is refused."""
+"""Detection of the layout of a labelled file from its content; ambiguous files are refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from seqtrain.data.sources.unreadable import readable
 from seqtrain.errors import UserError, did_you_mean, first_few
 
 MAX_SAMPLE = 1 << 26  # characters that are looked at; of a longer file, those at its beginning
-# How columns are called; where a table has several of these, it is not for us to say which one is meant.
+# Usual names of columns; if a table has several of these, the user has to choose one.
 NAMES = {
     "text": (
         *("text", "sentence", "review", "content", "body", "comment", "tweet", "message", "question", "utterance"),
@@ -34,7 +34,7 @@ FASTTEXT = "__label__"
 
 @dataclass(frozen=True)
 class Asked:
-    """What the user has said of the files; empty or None: it is to be found out."""
+    """Options that the user has set for the files; an empty or None field is detected."""
 
     text: tuple[Place, ...] = ()  # of several names, the first one that a file has
     label: tuple[Place, ...] = ()
@@ -43,12 +43,20 @@ class Asked:
 
     @property
     def by_name(self) -> bool:
-        """Whether a column was asked for by a name, which only a header gives."""
+        """True if a column was asked for by name, which only a header provides."""
         return any(isinstance(place, str) for place in (*self.text, *self.label))
 
 
 def table_reading(path: Path, kind: Kind, packed: Packed, asked: Asked, known: Collection[str]) -> Reading:
-    """How a csv or tsv is read; `known`: labels of train, empty where this is train."""
+    """Return the layout of a csv or tsv.
+
+    Args:
+        path: The file.
+        kind: csv or tsv.
+        packed: Compression and encoding.
+        asked: Options that the user has set.
+        known: Labels of train; empty if this is train.
+    """
     text, is_whole = _sample(path, packed)
     quoted = kind == "csv" or _is_quoted(text)
     rows = [row for row in _parsed(path, text, kind, quoted, is_whole) if row]
@@ -73,10 +81,14 @@ def table_reading(path: Path, kind: Kind, packed: Packed, asked: Asked, known: C
 
 
 def loose_reading(path: Path, packed: Packed, asked: Asked, known: Collection[str], *, sure: bool) -> Reading:
-    """How a file of any extension is read: a table with tabs, JSON lines, or lines of a label and a text.
+    """Return the layout of a file of any extension: a table with tabs, JSON lines, or lines of a label and a text.
 
     Args:
-        sure: whether the user has said that it is lines; then nothing is asked of its labels.
+        path: The file.
+        packed: Compression and encoding.
+        asked: Options that the user has set.
+        known: Labels of train; empty if this is train.
+        sure: True if the user has said that the file has lines; its labels are then not checked.
     """
     text, is_whole = _sample(path, packed)
     lines = [line for line in text.split("\n") if line.strip()]
@@ -109,7 +121,15 @@ def loose_reading(path: Path, packed: Packed, asked: Asked, known: Collection[st
 
 
 def keyed_reading(path: Path, kind: Kind, packed: Packed, asked: Asked, names: Sequence[str]) -> Reading:
-    """How a file is read whose columns always have names: jsonl or parquet."""
+    """Return the layout of a jsonl or parquet file, whose columns always have names.
+
+    Args:
+        path: The file.
+        kind: jsonl or parquet.
+        packed: Compression and encoding.
+        asked: Options that the user has set.
+        names: Names of the file's columns.
+    """
     if not asked.by_name and (asked.text or asked.label):
         raise UserError(f"{path}: columns of {kind} have names; set data.column and data.label_column to them")
     text, label = _named(path, names, [], asked, ())
@@ -119,7 +139,7 @@ def keyed_reading(path: Path, kind: Kind, packed: Packed, asked: Asked, names: S
 def _has_header(
     path: Path, first: Sequence[str], columns: Sequence[Profile], asked: Asked, known: Collection[str]
 ) -> bool:
-    """Whether the first row names the columns; UserError where nothing tells."""
+    """Return True if the first row names the columns; raise UserError if that cannot be decided."""
     has_text, has_label = (any(_is_known(cell, field) for cell in first) for field in ("text", "label"))
     # All of it once more below: files with headers were joined, which their reader tells.
     if has_text and has_label and all(column.counts[cell] for cell, column in zip(first, columns, strict=True)):
@@ -151,13 +171,13 @@ def _has_header(
 def _named(
     path: Path, names: Sequence[str], columns: Sequence[Profile], asked: Asked, known: Collection[str]
 ) -> tuple[str, str]:
-    """The names of the columns of text and label."""
+    """Return the names of the columns of text and label."""
     found = {"text": _asked_name(path, names, "text", asked.text), "label": None}
     found["label"] = _asked_name(path, names, "label", asked.label)
     for field, other in (("label", "text"), ("text", "label")):
         if found[field] is None:
             found[field] = _known_name(path, [name for name in names if name != found[other]], field)
-    # Of two columns, the one that is not the other; and where both have unknown names, their values may tell.
+    # With two columns, one gives the other; if both have unknown names, their values may decide.
     if len(names) == 2 and found["text"] is None and found["label"] is None:
         places = label_places(columns, known, asked.is_number)
         if len(places) == 1:
@@ -175,7 +195,7 @@ def _named(
 
 
 def _asked_name(path: Path, names: Sequence[str], field: str, asked: Sequence[Place]) -> str | None:
-    """The name that was asked for, or None; of several, the first that the file has."""
+    """Return the name that was asked for, or None; of several names, the first that the file has."""
     for place in asked:
         if isinstance(place, int):
             return names[_checked(path, place, field, len(names)) - 1]
@@ -188,13 +208,13 @@ def _asked_name(path: Path, names: Sequence[str], field: str, asked: Sequence[Pl
 
 
 def _meant(name: str, names: Sequence[str]) -> str:
-    """What was meant, where one is near; otherwise the names would be listed once more."""
+    """Return a suggestion if a near name exists; otherwise an empty string, as the message lists the names already."""
     near = did_you_mean(name, names)
     return near if "mean" in near else ""
 
 
 def _known_name(path: Path, names: Sequence[str], field: str) -> str | None:
-    """The column that is called as such columns are; UserError where several are."""
+    """Return the column with a usual name for this field, or None; raise UserError if several have one."""
     if field in names:  # `text` and `label` are our own words for it
         return field
     found = [name for name in names if _is_known(name, field)]
@@ -206,7 +226,7 @@ def _known_name(path: Path, names: Sequence[str], field: str) -> str | None:
 
 
 def _numbered(path: Path, columns: Sequence[Profile], asked: Asked, known: Collection[str]) -> tuple[int, int]:
-    """The numbers, from 1, of the columns of text and label in a table without names."""
+    """Return the numbers, from 1, of the columns of text and label in a table without names."""
     width = len(columns)
     labels = label_places(columns, known, asked.is_number)
     if asked.label:
@@ -218,7 +238,7 @@ def _numbered(path: Path, columns: Sequence[Profile], asked: Asked, known: Colle
             f"data.label_column: {path} has {width} columns without names, and {len(labels)} of them look like "
             "labels; give its number, counted from 1"
         )
-    # What is left after the labels: of several sentences none is taken by guess.
+    # The column that is left after the labels; if several look like text, none is guessed.
     texts = text_places(columns, labels[0])
     if asked.text:
         texts = [_checked(path, asked.text[0], "text", width) - 1]
@@ -245,7 +265,7 @@ def _is_known(cell: str, field: str) -> bool:
 
 
 def _sample(path: Path, packed: Packed) -> tuple[str, bool]:
-    """The text that is looked at, and whether that is all of the file."""
+    """Return the text that is examined, and True if it is the whole file."""
     check_is_text(path, packed)
     with readable(path, packed), packed.open_text(path, newline="") as file:
         text = file.read(MAX_SAMPLE)
@@ -256,7 +276,7 @@ def _sample(path: Path, packed: Packed) -> tuple[str, bool]:
 
 
 def _parsed(path: Path, text: str, kind: Kind, quoted: bool, is_whole: bool) -> list[list[str]]:
-    """The rows of a sample."""
+    """Return the rows of a sample."""
     rows: list[list[str]] = []
     try:
         rows.extend(split_table(io.StringIO(text, newline=""), kind, quoted))
@@ -267,7 +287,7 @@ def _parsed(path: Path, text: str, kind: Kind, quoted: bool, is_whole: bool) -> 
 
 
 def _is_quoted(text: str) -> bool:
-    """Whether values of a tsv stand in quotes, as in csv: a quote may as well be part of a sentence."""
+    """Return True if values of a tsv are quoted, as in csv; a quote may also be part of a sentence."""
     if '"' not in text:
         return False
     plain = [row for row in split_table(io.StringIO(text, newline=""), "tsv", False) if row]
@@ -275,7 +295,7 @@ def _is_quoted(text: str) -> bool:
         quoted = [row for row in split_table(io.StringIO(text, newline=""), "tsv", True) if row]
     except csv.Error:
         return False
-    # Where both readings agree, quotes stand within sentences only.
+    # If both readings agree, quotes stand within sentences only.
     if plain == quoted:
         return False
     if len(set(map(len, quoted))) == 1 and len(set(map(len, plain))) > 1:  # a tab or a line end within quotes
@@ -284,7 +304,7 @@ def _is_quoted(text: str) -> bool:
 
 
 def _has_doubled(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether a value in quotes has doubled ones inside, which nobody writes in a sentence."""
+    """Return True if a quoted value has doubled quotes inside, which do not occur in a sentence."""
     for row in rows:
         for value in row:
             if len(value) > 2 and value[0] == value[-1] == '"' and '""' in value[1:-1]:
@@ -293,7 +313,7 @@ def _has_doubled(rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _has_quoted_column(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether a whole column, but for a header, stands in quotes."""
+    """Return True if a whole column, apart from a header, is quoted."""
     if len(rows) < 3:
         return False
     for place in range(len(rows[0])):
@@ -304,7 +324,7 @@ def _has_quoted_column(rows: Sequence[Sequence[str]]) -> bool:
 
 
 def first_keys(path: Path, packed: Packed) -> list[str]:
-    """The keys of the first object of JSON lines; none where it is no object, which the reader tells."""
+    """Return the keys of the first object of JSON lines; empty if it is not an object, which the reader reports."""
     with readable(path, packed), packed.open_text(path) as file:
         for line in file:
             if line.strip():

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # `datasets` takes seconds to import: each method that needs 
 
 
 class Hub(Source):
-    """Rows of a data set's splits; a split that is not named is cut off from train."""
+    """Rows of a data set's splits; a split without a name is cut off from train."""
 
     def __init__(
         self,
@@ -44,11 +44,13 @@ class Hub(Source):
         validation_fraction: float = 0.1,
         test_fraction: float = 0.0,
     ) -> None:
-        """`path`: a hub name, or a local folder. `document="split"` joins the rows of a split by line ends.
+        """Set the data set. `path`: a hub name, or a local folder.
+
+        `document="split"` joins the rows of a split by line ends.
 
         With `label_column` a row is text and label, with `source_column` and `target_column` it is a pair; a dotted
-        name reaches into a nested column (`translation.en`). Fractions are of documents, or rows, or of characters, by
-        `split_by`, and count where no split is named.
+        name reaches into a nested column (`translation.en`). Fractions are of documents, of rows or of characters, as
+        `split_by` says; a fraction applies only where no split is named.
         """
         if path == "":
             raise UserError("data.path=: an empty path; give a data set of the hub, or a local folder")
@@ -79,9 +81,9 @@ class Hub(Source):
         self._columns = as_numbers(self._columns)
 
     def check(self) -> None:
-        """Downloads nothing: of a hub data set, looks only at what the hub tells about it.
+        """Check the splits and columns without a download: a hub data set is checked against the hub's metadata only.
 
-        A test split that is named but missing is no fault until it is asked for: training never touches it.
+        A test split that is named but missing raises only when it is read, because training never reads it.
         """
         named: list[Split] = [split for split in ("train", "validation") if self.splits[split]]
         if self.needs_download:
@@ -92,7 +94,7 @@ class Hub(Source):
             if info.features:
                 self._check_columns(info.features)
             return
-        # What is on this disk, or must come from the cache, is read for its first row: it costs no download.
+        # The first row is read if the data set is on this disk or in the cache, which costs no download.
         for split in named:
             next(self._read(split), None)
         if self.join:  # a split is one document then, which no number of rows makes two
@@ -120,7 +122,7 @@ class Hub(Source):
         return self._cut.rows(partial(self._read, "train"), split)
 
     def has(self, split: Split) -> bool:
-        """Whether the split is named or cut off; whether the data set has it shows when it is read."""
+        """Return True if the split is named or cut off; a split that the data set lacks raises when it is read."""
         return self._cut.has(split)
 
     def describe(self) -> dict[str, Any]:
@@ -140,16 +142,16 @@ class Hub(Source):
 
     @property
     def needs_download(self) -> bool:
-        """Whether the data set lies on the hub, and the hub can be reached."""
+        """True if the data set is on the hub, and the hub can be reached."""
         return self._folder is None and self._online
 
     def dataset(self, split: Split) -> Dataset:
-        """A split as `datasets` holds it; UserError where there is none of that name."""
+        """Return a split as `datasets` holds it; raise UserError if none has that name."""
         self._check_split(split, list(self._data))
         return self._data[str(self.splits[split])]
 
     def check_order(self) -> None:
-        """Raise UserError where files of train are read in another order than that of the numbers in their names."""
+        """Raise UserError if files of train are read in another order than that of the numbers in their names."""
         files = {} if self._is_saved_copy else self._builder.config.data_files or {}
         own = {str(split): map(Path, paths) for split, paths in files.items()}.get(str(self.splits["train"]), ())
         for one, other in pairwise(own):
@@ -167,7 +169,7 @@ class Hub(Source):
         return iter(["".join(text.rstrip("\n") + "\n" for text in texts)])
 
     def _lines(self, split: Split) -> Iterator[Segment]:
-        """All rows of a split as one document, a row at a time."""
+        """Yield all rows of a split as one document, a row at a time."""
         for row in self._read(split):
             yield Segment(row["text"].rstrip("\n") + "\n", False)
         yield Segment("", True)
@@ -191,7 +193,7 @@ class Hub(Source):
             raise UserError(f"data.{split}_split={self.splits[split]}: holds no rows in {self.path}")
 
     def _batches(self, data: Dataset, names: list[str]) -> Iterator[dict[str, list]]:
-        """As they are stored: a picture or a sound beside a text, which may be any address, is not opened."""
+        """Yield columns in batches as they are stored: pictures and sounds, which may be any URL, stay unopened."""
         with errors_in_one_line(f"data.path={self.path}"):
             for batch in data.select_columns(names).with_format("arrow").iter(batch_size=1024):
                 yield cast("Table", batch).to_pydict()
@@ -222,7 +224,7 @@ class Hub(Source):
 
     @cached_property
     def _folder(self) -> Path | None:
-        """The local folder that `path` is, or None for a name on the hub."""
+        """Local folder at `path`, or None for a name on the hub."""
         path = expanded(self.path)
         if path.is_dir():
             check_metadata(self.path, path)
@@ -236,7 +238,7 @@ class Hub(Source):
 
     @cached_property
     def _is_saved_copy(self) -> bool:
-        """Whether `path` is a save_to_disk copy, of several splits or of one."""
+        """True if `path` is a save_to_disk copy, of several splits or of one."""
         marks = ("dataset_dict.json", "state.json")
         return self._folder is not None and any((self._folder / mark).is_file() for mark in marks)
 
@@ -263,7 +265,7 @@ class Hub(Source):
 
     @cached_property
     def _builder(self) -> DatasetBuilder:
-        """What knows the data set, its splits and its version; from the cache where the hub is out of reach."""
+        """Builder with the data set's splits and version; from the cache if the hub cannot be reached."""
         from datasets import config, load_dataset_builder
 
         _quiet()
@@ -280,7 +282,7 @@ class Hub(Source):
                 builder = load_dataset_builder(path, self.name, revision=revision)
             except ConnectionError:
                 raise Unavailable(self._out_of_reach()) from None
-        # What a pattern of the data set's own card stands for is known only now.
+        # The files that a pattern of the data set's own card matches are known only now.
         files = (builder.config.data_files or {}).values()
         check_below(self.path, self._folder, chain.from_iterable(files))
         if self._folder is None and not self._online and self.revision not in (None, builder.hash):
@@ -298,17 +300,17 @@ class Hub(Source):
 
 
 def _flat(features: Any) -> dict[str, Any]:
-    """Features by name, with those inside a nested one by their dotted names instead."""
+    """Return features by name; features inside a nested one have dotted names and replace it."""
     return dict(features.flatten())
 
 
 def _path(features: Any, name: str) -> list[str]:
-    """The keys that lead to a column; a name may have a dot of its own, which leads nowhere."""
+    """Return the keys that lead to a column; a dot in the name of a top-level column is not a separator."""
     return [name] if name in features else name.split(".")
 
 
 def _can_be_read(column: Column, kind: str) -> bool:
-    """Whether values of this kind, as `datasets` calls it, can stand in a column."""
+    """Return True if a column may hold values of this kind, in the terms of `datasets`."""
     if kind in ("string", "large_string"):
         return True
     other = "float" if column.is_number else "bool"
@@ -316,7 +318,15 @@ def _can_be_read(column: Column, kind: str) -> bool:
 
 
 def _value(place: str, column: Column, value: Any, path: list[str], feature: Any) -> str:
-    """A stored value as text, found by its `path` where it is nested; a label by its name where it has one."""
+    """Return a stored value as text: a nested one is found by its `path`, a class label becomes its name.
+
+    Args:
+        place: Where the value stands, for the message.
+        column: The column that it is in.
+        value: The stored value, or the nested value that holds it.
+        path: Keys that lead to the value.
+        feature: Its feature in `datasets`, which may have names of labels.
+    """
     for key in path[1:]:
         if value is not None:  # null may stand for the whole that a value is in
             value = value[key]
@@ -329,7 +339,7 @@ def _value(place: str, column: Column, value: Any, path: list[str], feature: Any
 
 
 def _quiet() -> None:
-    """No progress bars where no one watches, no warnings beside our own messages."""
+    """Hide progress bars where stderr is no terminal, and warnings beside seqtrain's own messages."""
     from datasets import disable_progress_bars
     from datasets.utils import logging
 

@@ -1,4 +1,4 @@
-"""What a local data set says of itself, judged before `datasets` reads it: it may name any file, and any host."""
+"""Checks of a local data set's metadata before `datasets` reads it: it may name any file, and any host."""
 
 from __future__ import annotations
 
@@ -19,20 +19,26 @@ MAX_ABOUT_BYTES = 1 << 20
 
 
 def check_below(path: str, folder: Path | None, files: Iterable[str]) -> None:
-    """UserError for a file that is not below `folder`, the local data set of `data.path`; None: not on the hub."""
+    """Raise UserError for a file outside of `folder`.
+
+    Args:
+        path: The option `data.path`, for the message.
+        folder: The local data set; None: it is on the hub, and every file must be a URL.
+        files: Paths or URLs that the data set names.
+    """
     for file in files:
         if folder is None:
             is_below = "://" in file
         else:
             home = folder.resolve()
-            # As it is named, and as it is: `..` may lead out, and so may a link.
+            # Both the name and the resolved path are checked: `..` may lead out, and so may a link.
             is_below = Path(os.path.abspath(file)).is_relative_to(home) and stays_within(Path(file), home)
         if not is_below:
             raise _not_below(path, file)
 
 
 def check_metadata(path: str, folder: Path) -> None:
-    """UserError for what `datasets` would trip over, wait for or be led away by in a local data set."""
+    """Raise UserError for metadata that would make `datasets` fail, wait, or read outside of a local data set."""
     try:
         within = next(folder.rglob("*::*"), None)  # an address within an address
     except RecursionError:
@@ -53,7 +59,7 @@ def check_metadata(path: str, folder: Path) -> None:
         _check_names(path, folder, folder, splits)
         homes += [folder / split for split in splits]
     for home in homes:
-        # Read here for its form alone: `datasets` would end in a traceback where it is no mapping.
+        # Only its form is checked here: `datasets` would end in a traceback if it were not a mapping.
         with _reading(path, home / "dataset_info.json") as file:
             _mapping(load_json(file, MAX_ABOUT_BYTES))
         with _reading(path, home / "state.json") as file:
@@ -62,7 +68,7 @@ def check_metadata(path: str, folder: Path) -> None:
 
 @contextmanager
 def errors_in_one_line(place: str) -> Iterator[None]:
-    """Whatever `datasets` or pyarrow raises of a data set becomes one line: they meet values of kinds unforeseen.
+    """Turn any exception of `datasets` or pyarrow into one line: values of unexpected types raise various ones.
 
     Args:
         place: The option that the line begins with.
@@ -86,7 +92,7 @@ def errors_in_one_line(place: str) -> Iterator[None]:
 
 @contextmanager
 def _reading(path: str, file: Path) -> Iterator[Path]:
-    """The block reads the file; what it raises is one line, and nothing where there is no such file."""
+    """Turn errors of reading the file in the block into one line; ignore a missing file."""
     try:
         yield file
     except FileNotFoundError:
@@ -97,7 +103,7 @@ def _reading(path: str, file: Path) -> Iterator[Path]:
 
 
 def _card(file: Path) -> dict[str, Any]:
-    """The YAML of a README, which it begins with, or of a file of its own."""
+    """Return the YAML at the beginning of a README, or of a YAML file."""
     from huggingface_hub.repocard import REGEX_YAML_BLOCK  # so that we judge the very part that is read
 
     text = read_checked(file, MAX_ABOUT_BYTES).decode("utf-8")
@@ -119,7 +125,7 @@ def _check_card(path: str, folder: Path, card: dict[str, Any]) -> None:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in lists and mappings."""
+    """Yield every text in lists and mappings."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -130,7 +136,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _stored(state: dict[str, Any]) -> list[str]:
-    """The files that state.json of a save_to_disk copy names."""
+    """Return the files that state.json of a save_to_disk copy names."""
     if not isinstance(state.get("_split"), str | None):
         raise ValueError("_split is no text")
     files = _list(state.get("_data_files"), dict)
@@ -140,7 +146,7 @@ def _stored(state: dict[str, Any]) -> list[str]:
 
 
 def _check_names(path: str, folder: Path, home: Path, names: Iterable[str]) -> None:
-    """UserError for a name, or a pattern, that is more than one relative to `home` of what is below `folder`."""
+    """Raise UserError unless each name, or pattern, is relative to `home` and below `folder`."""
     for name in names:
         if ":" in name:
             raise UserError(

@@ -27,9 +27,9 @@ class HubSeries(TableSeries):
 
     Attributes:
         path: A hub name, or a local folder.
-        decimal: Of the files that `predict` continues.
+        decimal: Decimal separator of the files that `predict` continues.
         name: The data set's configuration.
-        revision: Of the data set on the hub.
+        revision: Revision of the data set on the hub.
         read_split: The split that is read; train, validation and test are cut from its series by time.
     """
 
@@ -44,7 +44,7 @@ class HubSeries(TableSeries):
         self._hub = Hub(path=self.path, name=self.name, revision=self.revision, train_split=self.read_split)
 
     def check(self) -> None:
-        # Of what lies on the hub only whether it is there: its values come when they are needed.
+        # A data set on the hub is only checked to exist: its values are downloaded when they are needed.
         if self._hub.needs_download:
             self._hub.describe()
         else:
@@ -71,7 +71,7 @@ class HubSeries(TableSeries):
 
     @cached_property
     def _table(self) -> Path:
-        """The split as one file of the cache."""
+        """Path of the split, written as one file of the cache."""
         try:
             self._hub.check_order()
             data = self._hub.dataset("train")
@@ -87,7 +87,7 @@ class HubSeries(TableSeries):
 
     @contextmanager
     def _called_by_name(self, table: Path) -> Iterator[None]:
-        """What is said of the file in the cache is said of the data set."""
+        """Replace the path of the cached file by the data set's name in errors of the block."""
         try:
             yield
         except UserError as fault:
@@ -95,12 +95,12 @@ class HubSeries(TableSeries):
 
 
 def _replaced(fault: UserError, old: str, new: str) -> list[str]:
-    """The lines of a fault, with one word in the place of another."""
+    """Return the lines of an error, with one word replaced by another."""
     return [line.replace(old, new) for line in fault.lines]
 
 
 def _existing(num_rows: int, folder: Path) -> Path:
-    """The table in a folder of the cache; ValueError where it is damaged."""
+    """Return the table in a folder of the cache; raise ValueError if it is damaged."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

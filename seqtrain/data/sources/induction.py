@@ -1,4 +1,4 @@
-"""Induction heads: a mark stands somewhere in random words and again at the end, and asks what came after it."""
+"""Induction heads: a mark stands in random words and again at their end; the answer is the word after the first."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ MARK = "?"
 
 
 class Induction(Synthetic):
-    """The label of the last word, the mark, is the word that followed the mark's first place.
+    """Random words with a mark, and the mark again as the last word; its label is the word after the first mark.
 
-    So in Fu et al. (2022), and in Gu & Dao (2023), who train at 256 words and test at up to a million.
+    Defined as in Fu et al. (2022), and in Gu & Dao (2023), who train at 256 words and test at up to a million.
     """
 
     called = "induction"
@@ -33,7 +33,7 @@ class Induction(Synthetic):
         vocab: int = 16,
         seed: int = 0,
     ) -> None:
-        """`vocab`: words beside the mark; lengths are in words, both marks among them."""
+        """Set the sizes. `vocab`: words beside the mark; lengths are in words, including both marks."""
         self.vocab = vocab
         super().__init__(
             sizes=(size, validation_size, test_size),

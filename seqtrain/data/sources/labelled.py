@@ -1,4 +1,4 @@
-"""Local labelled text as it comes: tables with or without a header, lines of a label and a text, class folders."""
+"""Local labelled text in common layouts: tables with or without a header, lines of label and text, class folders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLACES: dict[Split, int] = {"train": TRAIN, "validation": VALIDATION, "test": TE
 
 
 class Labelled(Source):
-    """Rows of a text and a label; what has no file of its own is cut off from train's, or is a fold of it."""
+    """Rows of a text and a label; a split without a file of its own is cut off from train's, or is a fold of it."""
 
     document = "a row of a table, a line, or a text of a folder"
     fields = ("text", "label")
@@ -46,11 +46,26 @@ class Labelled(Source):
         fold: int | None = None,
         fold_seed: int = 0,
     ) -> None:
-        """Columns are names, or, without a header, numbers from 1; of several names a file's own is taken.
+        """Set paths and columns. Columns are names, or, without a header, numbers from 1.
+
+        If several names are given for a column, the first one that a file has is used.
 
         Args:
-            path: A file, a glob or a folder; `test_paths` are several sets for test, by name.
-            fold: Which of `folds` is test, from 0; `fold_seed` deals the rows.
+            path: Train: a file, a glob or a folder.
+            validation_path: Validation; None: it is cut off from train.
+            test_path: Test; None: it is cut off from train, or a fold of it.
+            test_paths: Several test sets, by name.
+            format: Format of the files; auto = detected.
+            encoding: Encoding of the text.
+            header: True if the first row names the columns; auto = detected.
+            column: Column of the text; auto = detected.
+            label_column: Column of the label; auto = detected.
+            split_by: `document` only; rows cannot be cut by position.
+            validation_fraction: Fraction of train's rows.
+            test_fraction: Fraction of train's rows, without folds.
+            folds: Number of folds; None: no cross-validation.
+            fold: Number, from 0, of the fold that is test.
+            fold_seed: Seed by which rows are dealt to folds.
 
         Raises:
             UserError: Options do not go together.
@@ -64,7 +79,7 @@ class Labelled(Source):
         asked = Asked(_places(column), _places(label_column), None if header == AUTO else bool(header))
         if asked.text and asked.text == asked.label:
             raise UserError(f"data.label_column={label_column}: is data.column too; name two columns")
-        # Told here: later it would look as if the column were missing from the file.
+        # Checked here: later the message would be that the column is missing from the file.
         if asked.by_name and asked.header is False:
             raise UserError("data.header=false: then columns have no names; give their numbers, counted from 1")
         paths: dict[Split, str | None] = {"train": path, "validation": validation_path, "test": test_path}
@@ -150,7 +165,7 @@ class Labelled(Source):
 
     @cached_property
     def _owner(self) -> np.ndarray:
-        """What each row of train's files is in this fold."""
+        """Split (rows,) of each row of train's files in this fold."""
         assert self._folds is not None  # as _check_folds has seen
         assert self._fold is not None
         # With a file of its own validation takes no rows from train, which each fold is in want of.
@@ -159,14 +174,14 @@ class Labelled(Source):
 
 
 def _places(column: str | int | list[str]) -> tuple[Place, ...]:
-    """What was asked for; nothing where it is to be found out."""
+    """Return the columns that were asked for; empty where they are detected."""
     if column == AUTO:
         return ()
     return tuple(column) if isinstance(column, list) else (column,)
 
 
 def _check_folds(folds: int | None, fold: int | None, given: Mapping[Split, str]) -> None:
-    """Raises UserError for folds that make no cross-validation."""
+    """Raise UserError for fold options that do not make a cross-validation."""
     if folds is None:
         if fold is not None:
             raise UserError(f"data.fold={fold}: of how many? Set data.folds too")

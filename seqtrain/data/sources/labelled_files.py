@@ -1,4 +1,4 @@
-"""Files of labelled text as they come: each is read as it was asked for, as a run has it on record, or as it shows."""
+"""Files of labelled text in common layouts: each is read as asked for, as recorded by a run, or as detected."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAX_LISTED = 3  # files that one line names
 
 
 class LabelledFile(NamedTuple):
-    """A file of rows, or, where it has a `label` itself, of one text."""
+    """A file of rows, or of one text if it has a `label` itself."""
 
     path: Path
     reading: Reading
@@ -45,17 +45,17 @@ class LabelledFile(NamedTuple):
 
     @property
     def format(self) -> str:
-        """What it is written in; of a whole text `txt`."""
+        """Format of the file; `txt` for a whole text."""
         return "txt" if self.reading.kind == "folders" else self.reading.kind
 
     @property
     def columns(self) -> list[Column]:
-        """What is read of a row."""
+        """Columns of text and label."""
         text, label = str(self.reading.text), str(self.reading.label)
         return [Column("data.column", text, "text"), Column("data.label_column", label, "label", self.is_number)]
 
     def rows(self, limit: int | None = None) -> Iterator[Row]:
-        """The file's rows; raises UserError for what cannot be read, when it is reached."""
+        """Yield the file's rows; raise UserError for a row that cannot be read, when it is reached."""
         reading = self.reading
         if reading.kind != "folders" and reading.kind != "lines":
             columns = self.columns
@@ -94,7 +94,7 @@ class LabelledFile(NamedTuple):
                 if len(words) == 1:
                     raise UserError(f"{place}: one word, {words[0][:40]!r}; a line is a label and a text")
                 label, text = words[0], words[1].rstrip()
-                # Else the second label would be read as the first word of the text, and give the answer away.
+                # Otherwise the second label would be the first word of the text, and give the answer away.
                 if label.startswith(FASTTEXT) and text.startswith(FASTTEXT):
                     raise UserError(
                         f"{place}: several labels in a line; seqtrain takes one: keep it, or split the line"
@@ -103,7 +103,7 @@ class LabelledFile(NamedTuple):
 
 
 class LabelledFiles(SplitFiles):
-    """The files of each split, each with how it is read."""
+    """Files of each split, each with its layout."""
 
     def __init__(
         self,
@@ -113,7 +113,15 @@ class LabelledFiles(SplitFiles):
         encoding: str,
         tests: Mapping[str, str],
     ) -> None:
-        """`tests`: sets for test by name, where there are several; together they are the split."""
+        """Set the paths and options.
+
+        Args:
+            paths: Path of each split, or None.
+            format: Format of all files; auto = detected.
+            asked: Options that the user has set.
+            encoding: Encoding of the text.
+            tests: Several test sets by name; together they are the test split.
+        """
         super().__init__(paths, "auto", [])
         self._tests = tests
         if tests:
@@ -128,8 +136,8 @@ class LabelledFiles(SplitFiles):
         self.left_out: dict[str, str] = {}  # by path of a folder, in words
 
     def recall(self, recorded: Mapping[str, Any]) -> None:
-        """Takes the readings that a run has on record: another version may find out something else."""
-        # What a stranger wrote wrongly is passed over: then the file is looked at as if there were no record.
+        """Use the layouts that a run has recorded, because another version may detect others."""
+        # A malformed record is ignored: the layout of its file is then detected.
         for path, value in recorded.items():
             reading = Reading.from_plain(value)
             if reading is not None:
@@ -191,7 +199,7 @@ class LabelledFiles(SplitFiles):
         return found
 
     def _reading(self, split: Split, path: Path) -> Reading:
-        """How a file is read that no run has on record."""
+        """Return the layout of a file that no run has recorded."""
         packed = packed_as(path, self._encoding)
         kind: Kind | None = cast("Kind | None", None if self._kind == "auto" else self._kind)
         if kind is None and unpacked_name(path).suffix.lower() in EXTENSIONS:
@@ -219,7 +227,7 @@ class LabelledFiles(SplitFiles):
         return self._known
 
     def notes(self) -> list[str]:
-        """A line for each way in which files were read, with what was left out."""
+        """Return a line for each layout in which files were read, with the files that were left out."""
         # Files that are read alike share a line: a folder may hold hundreds.
         by_words: dict[str, list[str]] = {}
         for path, reading in self.read_as.items():
@@ -234,7 +242,7 @@ class LabelledFiles(SplitFiles):
 
 
 def _parquet_names(path: Path) -> list[str]:
-    """The columns of a parquet file; raises UserError where it is none."""
+    """Return the columns of a parquet file; raise UserError if it is not one."""
     import pyarrow
     from pyarrow import parquet
 

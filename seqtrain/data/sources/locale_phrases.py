@@ -29,10 +29,10 @@ class Phrase(NamedTuple):
 
 
 class LocalePhrases(Source):
-    """Phrases as Babel says them in two locales; what either locale lacks is left out.
+    """Phrases as Babel writes them in two locales; a phrase that either locale lacks is left out.
 
     No source is in two splits or has two targets, and each part of a held-out phrase (a unit, a number, a name at its
-    place in a list) is in train. All kinds of spaces are plain ones, on both sides.
+    place in a list) is in train. All kinds of spaces become plain ones, on both sides.
     """
 
     document = "a phrase"
@@ -48,7 +48,7 @@ class LocalePhrases(Source):
         validation_fraction: float = 0.05,
         test_fraction: float = 0.05,
     ) -> None:
-        """`size`: pairs in all splits together; fractions are of them. Locales are named as by CLDR: `pt_BR`."""
+        """Set the locales, named as in the CLDR (`pt_BR`). `size`: pairs in all splits; fractions are of pairs."""
         check_fractions(validation_fraction, test_fraction)
         if size < 1:
             raise UserError(f"data.size={size}: must be above 0")
@@ -74,7 +74,7 @@ class LocalePhrases(Source):
             )
 
     def documents(self, split: Split) -> Iterator[str]:
-        """Always raises UserError: there are pairs only."""
+        """Raise UserError: the source has pairs only."""
         raise no_text("data=locale_phrases")
 
     def rows(self, split: Split) -> Iterator[Row]:
@@ -100,7 +100,7 @@ class LocalePhrases(Source):
         return splits
 
     def _phrases(self) -> list[Phrase]:
-        """Different phrases, drawn until there are as many as are asked for."""
+        """Return different phrases, drawn until there are `size` of them."""
         from babel import Locale
 
         from seqtrain.data.sources.phrases import Drafts
@@ -113,7 +113,7 @@ class LocalePhrases(Source):
             if not source or not target or source in ambiguous:
                 continue
             known = by_source.setdefault(source, Phrase(source, target, draft.parts))
-            if known.target != target:  # which one is right nobody could learn, so the source never comes back
+            if known.target != target:  # no model could learn which one is right, so the source is dropped
                 ambiguous.add(source)
                 del by_source[source]
             if len(by_source) == self.size:
@@ -121,7 +121,7 @@ class LocalePhrases(Source):
         raise UserError(f"data.size={self.size}: these locales gave {len(by_source)} phrases only; lower data.size")
 
     def _owners(self, phrases: list[Phrase]) -> list[Split]:
-        """The split of each phrase: held out is only what train knows every part of."""
+        """Return the split of each phrase: a phrase is held out only if train has every part of it."""
         in_train = Counter(chain.from_iterable(set(phrase.parts) for phrase in phrases))
         owners: list[Split] = ["train"] * len(phrases)
         candidates = iter(shuffled(len(phrases)).tolist())  # one order for both: none is held out twice
@@ -142,7 +142,7 @@ class LocalePhrases(Source):
 
 
 def _say(draft: Draft, locale: Any) -> str | None:
-    """The phrase in a language, with plain spaces; None where the language lacks it."""
+    """Return the phrase in a language, with plain spaces; None if the language lacks it."""
     try:
         # The CLDR has spaces that do not break, and narrow ones: a tokenizer of words would not part there.
         return " ".join(draft.say(locale).split())

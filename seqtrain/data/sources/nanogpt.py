@@ -1,4 +1,4 @@
-"""The files of nanoGPT: nothing but ids of two bytes; and of its descendants, which begin with a header."""
+"""Files of nanoGPT, which hold only ids of two bytes, and of its descendants, which begin with a header."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MARK, VERSION = 20240520, 1
 class NanoGPT(ForeignTokens):
     """`train.bin` and `val.bin` of a folder, or files that are named one by one.
 
-    What nanoGPT pickles beside them (`meta.pkl`) is not read: to open a pickle is to run what is in it.
+    nanoGPT's `meta.pkl` is not read: opening a pickle runs the code in it.
     """
 
     document = "what ends with data.end_of_text, or a file"
@@ -34,7 +34,7 @@ class NanoGPT(ForeignTokens):
         vocab_size: int | None = None,
         end_of_text: int | None = None,
     ) -> None:
-        """As `ForeignTokens`; `path` may be the folder with train.bin and val.bin."""
+        """Set the paths, as `ForeignTokens` does; `path` may be the folder with train.bin and val.bin."""
         folder = Path(path)
         if path and folder.is_dir():
             path = str(folder / "train.bin")

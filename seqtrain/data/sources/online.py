@@ -1,4 +1,4 @@
-"""Whether the hub may be asked, and answers."""
+"""Checks of whether the hub may be used, and answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATIENCE = 4.0  # seconds until the hub counts as out of reach
 
 
 def reachable(url: str) -> bool:
-    """Whether anything, be it an error page, is answered from the address in time."""
+    """Return True if the URL answers within PATIENCE seconds; an error page is an answer."""
     answered: list[bool] = []
 
     def ask() -> None:
@@ -31,7 +31,7 @@ def reachable(url: str) -> bool:
 
 
 def wants_offline() -> bool:
-    """Whether the environment forbids to ask it."""
+    """Return True if the environment forbids use of the hub."""
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"):
         if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE"):  # the words that the hub's own client takes
             return True

@@ -1,4 +1,4 @@
-"""Files as they are packed: opened as bytes or text, whatever has compressed them and however their text is encoded."""
+"""Files that may be compressed and in any encoding, opened as bytes or text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SIGNATURES: dict[bytes, Packing] = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd
 
 
 def _damaged() -> tuple[type[Exception], ...]:
-    """What the readers of packed bytes raise beside OSError."""
+    """Return the exceptions, beside OSError, that readers of compressed files raise."""
     found: list[type[Exception]] = [EOFError, zlib.error]
     with suppress(ImportError):  # not every Python was built with it
         import lzma
@@ -42,13 +42,13 @@ DAMAGED = _damaged()
 
 
 class Packed(NamedTuple):
-    """How the bytes of a file become text."""
+    """Compression and encoding of a file."""
 
     packing: Packing = "none"
     encoding: str = "utf-8"
 
     def open_bytes(self, path: Path) -> IO[bytes]:
-        """The file's bytes, unpacked as they are read."""
+        """Open the file's bytes, uncompressed as they are read."""
         # Imported where they are needed: a Python that was built without one of them reads all other files.
         if self.packing == "gzip":
             return cast(IO[bytes], gzip.open(path, "rb"))
@@ -63,7 +63,7 @@ class Packed(NamedTuple):
         return open(path, "rb")
 
     def open_text(self, path: Path, newline: str | None = None) -> IO[str]:
-        """The file's text; a byte order mark is dropped. `newline` is that of `open`."""
+        """Open the file's text; a byte order mark is dropped. `newline` is that of `open`."""
         # The name with `sig` drops the mark; other encodings have none, or take it away themselves.
         encoding = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
         return io.TextIOWrapper(self.open_bytes(path), encoding=encoding, newline=newline)
@@ -73,7 +73,7 @@ PLAIN = Packed()
 
 
 def packing_of(path: Path) -> Packing:
-    """How a file is packed, by its first bytes: a name may promise what the file does not hold."""
+    """Return a file's compression by its first bytes, because its name may be wrong."""
     # A download that a browser has unpacked often keeps its `.gz`.
     with open(path, "rb") as file:
         head = file.read(8)
@@ -84,5 +84,5 @@ def packing_of(path: Path) -> Packing:
 
 
 def unpacked_name(path: Path) -> Path:
-    """The name without the ending of a packed file: `a.tsv` of `a.tsv.gz`."""
+    """Return the name without the extension of a compressed file: `a.tsv` for `a.tsv.gz`."""
     return path.with_suffix("") if path.suffix.lower() in ENDINGS else path

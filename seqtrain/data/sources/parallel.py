@@ -22,7 +22,7 @@ Sides = tuple[str | None, str | None]  # the paths of source and target
 
 
 class PairFiles(SplitFiles):
-    """Tables of pairs, of which csv and tsv need no header."""
+    """Tables of pairs; csv and tsv may have no header."""
 
     encoding: Encoding = "utf-8"
     is_numbered = False  # whether columns are called by numbers, so that there is no header
@@ -66,7 +66,7 @@ class PairFiles(SplitFiles):
 class Parallel(Source):
     """Pairs of source and target; a split without files of its own is cut off from train's by row.
 
-    Line files hold a sentence a line, in UTF-8; blank lines stay, or the two sides would no longer fit.
+    Line files hold a sentence a line, in UTF-8. Blank lines are kept, because both sides must have equally many lines.
     """
 
     document = "a pair of lines, or a row of jsonl, csv, tsv or parquet"
@@ -91,11 +91,10 @@ class Parallel(Source):
         validation_fraction: float = 0.1,
         test_fraction: float = 0.0,
     ) -> None:
-        """Either `path` and its like (with `format` and columns), or `source_path` with `target_path` and their like.
+        """Set either `path` and its like (with `format` and columns), or `source_path`, `target_path` and their like.
 
-        Columns are names, or, of csv and tsv without a header, numbers from 1.
-        Fractions are of pairs and count where no path is given. Raises UserError for both ways at once, and for
-        neither.
+        Columns are names, or numbers from 1 in csv and tsv without a header. Fractions are of pairs; a fraction applies
+        only where no path is given. Raises UserError if both ways are used, or neither.
         """
         # Both ways side by side: which one it is, and whether it is whole, shows only when all paths are seen.
         tables: dict[Split, str | None] = {"train": path, "validation": validation_path, "test": test_path}
@@ -118,7 +117,7 @@ class Parallel(Source):
         self._cut = Cut(by="row", validation=validation_fraction, test=test_fraction, given=self._given)
 
     def check(self) -> None:
-        """Of line files: counts the lines of all and decodes the first of each."""
+        """Check the files; for line files, count the lines of all and decode the first line of each."""
         if self._tables.paths:  # a row holds both sides: there is nothing to compare
             return self._tables.check(self._cut)
         faults: list[UserError] = []
@@ -135,7 +134,7 @@ class Parallel(Source):
             raise merged(faults)
 
     def documents(self, split: Split) -> Iterator[str]:
-        """Always raises UserError: there are pairs only."""
+        """Raise UserError: the source has pairs only."""
         raise no_text("data=parallel")
 
     def rows(self, split: Split) -> Iterator[Row]:
@@ -164,13 +163,13 @@ class Parallel(Source):
         return self._tables.rows(split) if self._tables.paths else self._pairs(split)
 
     def _pairs(self, split: Split) -> Iterator[Row]:
-        self._count(split)  # also where nobody called `check`: `zip` would complain at the end only, and not in words
+        self._count(split)  # also without a call of `check`: `zip` would raise only at the end, with a poor message
         source, target = self._files(split)
         for one, other in zip(self._lines(source), self._lines(target), strict=True):
             yield {"source": one, "target": other}
 
     def _count(self, split: Split) -> int:
-        """The pairs of a split; raises UserError unless both sides have as many lines."""
+        """Return the number of pairs of a split; raise UserError unless both sides have equally many lines."""
         files = self._files(split)
         faults = []
         for file in files:
@@ -204,7 +203,7 @@ class Parallel(Source):
         return _line_file(key_of(split, "source_"), source), _line_file(key_of(split, "target_"), target)
 
     def _owned_twice(self) -> Iterator[str]:
-        """Pairs of files in two splits: a model must not be measured on what it was trained on."""
+        """Yield an error for each pair of files that is in two splits: a test must not measure what was trained on."""
         owner: dict[tuple[Path, Path], Split] = {}
         for split, (source, target) in self._sides.items():
             # The pair counts, not its files: one source may well be translated into two languages.
@@ -215,7 +214,7 @@ class Parallel(Source):
 
 
 def _check_ways(tables: dict[Split, str | None], sides: dict[Split, Sides]) -> None:
-    """Raises UserError unless the paths are given in one of the two ways, and whole."""
+    """Raise UserError unless the paths are given in exactly one of the two ways, and completely."""
     faults = []
     by_line: list[Split] = []
     by_row: list[Split] = []

@@ -1,4 +1,4 @@
-"""Parity of bits: whether the number of ones is odd, which a network can tell only if it counts by two."""
+"""Parity of bits: is the number of ones odd? A network has to count modulo two."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ PARITIES = ("even", "odd")
 
 
 class Parity(Synthetic):
-    """Fair bits; the label of the last one, or of each one, is the parity of the ones up to there.
+    """Fair bits; the label of the last bit, or of each bit, is the parity of the ones up to there.
 
-    Lengths are those of the xLSTM paper's formal languages (Beck et al. 2024), which asks at the end.
+    Lengths are those of the xLSTM paper's formal languages (Beck et al. 2024), which ask at the end.
     """
 
     called = "parity"
@@ -32,7 +32,7 @@ class Parity(Synthetic):
         asked: Literal["end", "every"] = "end",
         seed: int = 0,
     ) -> None:
-        """`asked`: at which bits there is a label; lengths are in bits."""
+        """Set the sizes. `asked`: bits that have a label, the last or every one; lengths are in bits."""
         # With labels at each bit the network is told its own state, and learns it from short steps.
         self.asked = asked
         super().__init__(

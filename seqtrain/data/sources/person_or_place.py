@@ -1,4 +1,4 @@
-"""Made-up sentences in which a later verb tells whether names are of a person or a place, with BIO labels."""
+"""Made-up sentences in which a later verb decides if names are of a person or a place, with BIO labels."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ KINDS = ("PER", "LOC")
 
 
 class PersonOrPlace(Generated):
-    """Sentences in twos that differ in the verb alone: in one all names are of persons, in the other of places.
+    """Sentences in pairs that differ only in the verb: all names of one are persons, those of the other are places.
 
-    What reads from left to right meets each name before it can know. It gives both of a two the same labels up to the
-    verb, so exactly half of the names are right; both of a two are in the same split.
+    A model that reads from left to right meets each name before the verb. It gives both sentences of a pair the same
+    labels up to the verb, so exactly half of its names are right. Both sentences of a pair are in the same split.
     """
 
     label_kind = "names"
@@ -48,14 +48,14 @@ class PersonOrPlace(Generated):
     def __init__(
         self, *, size: int = 4000, seed: int = 0, validation_fraction: float = 0.1, test_fraction: float = 0.1
     ) -> None:
-        """`size`: sentences in all splits together, an even number; fractions are of them."""
+        """Check the size. `size`: sentences in all splits together, an even number; fractions are of sentences."""
         if size % 2 or not 2 <= size <= LARGEST:
             raise UserError(f"data.size={size}: must be an even number from 2 to {LARGEST}")
         fractions = {"validation_fraction": validation_fraction, "test_fraction": test_fraction}
         super().__init__(size=size, seed=seed, in_set=2, **fractions)
 
     def draw(self, generator: SplitMix64, count: int) -> list[tuple[Row, Row]]:
-        """No beginning comes in two of them, or it could be learnt by heart."""
+        """Draw pairs with distinct beginnings; a repeated one could be learnt by heart."""
         by_beginning: dict[str, tuple[Row, Row]] = {}
         while len(by_beginning) < count:
             beginning, two = _draw_two(generator)
@@ -64,7 +64,7 @@ class PersonOrPlace(Generated):
 
 
 def _draw_two(generator: SplitMix64) -> tuple[str, tuple[Row, Row]]:
-    """What stands before the verb, and two sentences that begin so."""
+    """Draw the words before the verb, and two sentences that begin with them."""
     words: list[str] = generator.choice(OPENINGS).split()
     labels = ["O"] * len(words)
     # In this order: what each choice gives depends on how many came before it.

@@ -1,4 +1,4 @@
-"""Kinds of short phrases that the Unicode CLDR can say in any language: dates, quantities, prices, lists of names."""
+"""Kinds of short phrases that the Unicode CLDR has in any language: dates, quantities, prices, lists of names."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ PLACE = re.compile("[a-z]{2}_[A-Z]{2}")  # identifiers that are a language and a
 
 
 class Draft(NamedTuple):
-    """A phrase before it is said in a language."""
+    """A phrase that is not yet written in a language."""
 
     parts: tuple[str, ...]  # what it is put together from: knowing each of them is knowing how to say it
     say: Callable[[Locale], str]  # raises LookupError or ValueError where the language lacks it
 
 
 class Drafts:
-    """Draws phrases of all kinds, for a pair of languages."""
+    """Generator of phrases of all kinds, for a pair of languages."""
 
     def __init__(self, generator: SplitMix64, locales: tuple[Locale, Locale]) -> None:
         self.generator = generator
@@ -73,12 +73,12 @@ class Drafts:
         self.kinds = [*often * 3, *usual * 2, *seldom, self.clock, self.month, self.weekdays]
 
     def __iter__(self) -> Iterator[Draft]:
-        """Drafts without end."""
+        """Yield drafts without end."""
         while True:
             yield self.generator.choice(self.kinds)()
 
     def day(self) -> Draft:
-        """Thursday, March 5, 2020"""
+        """Draw a date: Thursday, March 5, 2020."""
         day = self._date()
         style = self.generator.choice(STYLES)
         # The month is a part with its style: its name in full says nothing of its abbreviation.
@@ -88,13 +88,13 @@ class Drafts:
         return Draft(tuple(parts), lambda locale: dates.format_date(day, style, locale))
 
     def month(self) -> Draft:
-        """March 2020"""
+        """Draw a month: March 2020."""
         day = self._date()
         parts = (f"lone month {day.month}", f"year {day.year}")
         return Draft(parts, lambda locale: dates.format_skeleton("yMMMM", day, locale=locale))
 
     def months(self) -> Draft:
-        """March – May 2020"""
+        """Draw a range of months: March – May 2020."""
         first, last = sorted(self.generator.sample(range(1, 13), 2))
         year = self._date().year
 
@@ -104,24 +104,24 @@ class Drafts:
         return Draft((f"months {first} to {last}", f"year {year}"), say)
 
     def clock(self) -> Draft:
-        """3:05 PM"""
+        """Draw a time: 3:05 PM."""
         at = self._time()
         return Draft((f"clock {at}",), lambda locale: dates.format_time(at, "short", locale=locale))
 
     def day_and_time(self) -> Draft:
-        """Mar 5, 2020, 3:05:00 PM"""
+        """Draw a date with a time: Mar 5, 2020, 3:05:00 PM."""
         at = datetime.combine(self._date(), self._time())
         parts = (f"with time month {at.month}", f"with time day {at.day}", f"with time year {at.year}", f"{at.time()}")
         return Draft(parts, lambda locale: dates.format_datetime(at, "medium", locale=locale))
 
     def quantity(self) -> Draft:
-        """3 kilometers"""
+        """Draw a quantity: 3 kilometers."""
         return self._quantity(
             self.generator.choice(UNITS), self.generator.choice(NUMBERS), self.generator.choice(LENGTHS)
         )
 
     def rate(self) -> Draft:
-        """3 kilometers per hour"""
+        """Draw a rate: 3 kilometers per hour."""
         count = self.generator.choice(NUMBERS)
         rate = self.generator.choice(RATES)
         unit, per = rate.split("/")
@@ -133,11 +133,11 @@ class Drafts:
         return Draft((f"number {count}", f"{rate} {self._plurals(count)}"), say)
 
     def span(self) -> Draft:
-        """in 3 days; 3 days ago"""
+        """Draw a distance in time: in 3 days; 3 days ago."""
         unit = self.generator.choice(SPANS)
         count = self.generator.choice(NUMBERS[:40])
         sign = self.generator.choice([1, -1])
-        # As long as Babel takes a year and a month to be: so many of them are called just that.
+        # Babel's own lengths of a year and a month, so that it writes the same number of them.
         days = {"year": 365, "month": 30, "week": 7}
         one = timedelta(days=days[unit]) if unit in days else timedelta(**{f"{unit}s": 1})
 
@@ -148,7 +148,7 @@ class Drafts:
         return Draft((f"number {count}", f"span {sign} {unit} {self._plurals(count)}"), say)
 
     def spans(self) -> Draft:
-        """3 hours, 5 minutes"""
+        """Draw a duration: 3 hours, 5 minutes."""
         first = self.generator.below(len(SPANS) - 1)
         quantities = []
         for unit in SPANS[first : first + 2]:  # a unit and the next smaller one
@@ -156,7 +156,7 @@ class Drafts:
         return self._list(quantities, "unit")
 
     def price(self) -> Draft:
-        """€1,234.50; 1,234.50 euros"""
+        """Draw a price: €1,234.50; 1,234.50 euros."""
         amount = float(self.generator.choice(PRICES))
         currency = self.generator.choice(CURRENCIES)
         # A price that is written in two ways, 5 and 5.00, is two parts.
@@ -168,24 +168,24 @@ class Drafts:
         return Draft(parts, lambda locale: numbers.format_currency(amount, currency, locale=locale, format_type="name"))
 
     def percentage(self) -> Draft:
-        """34%"""
+        """Draw a percentage: 34%."""
         count = self.generator.choice(range(1, 101))
         return Draft((f"percentage {count}",), lambda locale: numbers.format_percent(count / 100, locale=locale))
 
     def territories(self) -> Draft:
-        """Germany, Italy, and France"""
+        """Draw a list of territories: Germany, Italy, and France."""
         return self._names("territory", TERRITORIES, lambda name, locale: locale.territories[name])
 
     def languages(self) -> Draft:
-        """German or Italian"""
+        """Draw a list of languages: German or Italian."""
         return self._names("language", LANGUAGES, lambda name, locale: locale.languages[name])
 
     def weekdays(self) -> Draft:
-        """Monday, Tuesday, and Friday"""
+        """Draw a list of weekdays: Monday, Tuesday, and Friday."""
         return self._names("weekday", range(7), lambda day, locale: locale.days["format"]["wide"][day])
 
     def place(self) -> Draft:
-        """German (Switzerland)"""
+        """Draw a locale: German (Switzerland)."""
         language, territory = self.generator.choice(self.places).split("_")
 
         def say(locale: Locale) -> str:
@@ -203,7 +203,7 @@ class Drafts:
         return time(self.generator.below(24), self.generator.choice([0, 15, 30, 45]))
 
     def _plurals(self, count: float) -> str:
-        """How both languages decline what is counted."""
+        """Return the plural forms that both languages use for this count."""
         return " ".join(locale.plural_form(count) for locale in self.locales)
 
     def _quantity(self, unit: str, count: int, length: Length) -> Draft:
@@ -213,7 +213,7 @@ class Drafts:
         return Draft((f"number {count}", f"{length} {unit} {self._plurals(count)}"), say)
 
     def _names(self, kind: str, identifiers: Sequence[Any], name: Callable[[Any, Locale], str]) -> Draft:
-        """Two or three names, with `and` or `or`; `name` says one in a language."""
+        """Draw two or three names, joined by `and` or `or`; `name` gives a name in a language."""
         chosen = self.generator.sample(identifiers, 2 + self.generator.below(2))
         items = [Draft((f"{kind} {identifier}",), partial(name, identifier)) for identifier in chosen]
         how: Conjunction = "standard"
@@ -235,7 +235,7 @@ class Drafts:
 
 
 def _known(said: str | None, *identifiers: str) -> str:
-    """What was said, unless Babel put in a unit's identifier for want of a name: then raises LookupError."""
+    """Return `said`; raise LookupError if Babel has put an identifier in place of a missing name."""
     if not said or any(each in said for each in identifiers):
         raise LookupError(f"no name for {' or '.join(identifiers)}")
     return said

@@ -1,4 +1,4 @@
-"""What the columns of a table look like: which one holds labels, and which one text, told by their values alone."""
+"""Statistics of a table's columns, by which the columns of labels and of text are detected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHARE_KNOWN = 0.5  # of a column's values that are labels of train: from here on
 
 @dataclass
 class Profile:
-    """A column's values, counted."""
+    """Counts of a column's values."""
 
     rows: int = 0
     words: int = 0
@@ -22,9 +22,9 @@ class Profile:
     overflowed: bool = False  # more distinct values than are counted
     numbers: int = 0  # rows whose value is a number
 
-    # Beyond so many values nothing is counted: a column of sentences would be held in memory.
+    # Beyond MAX_DISTINCT nothing is counted: a column of sentences would be held in memory.
     def add(self, value: str) -> None:
-        """One row more."""
+        """Count the value of one more row."""
         self.rows += 1
         self.words += len(value.split())
         self.numbers += is_number(value)
@@ -34,14 +34,14 @@ class Profile:
 
     @property
     def is_numeric(self) -> bool:
-        """Whether it holds numbers alone."""
+        """True if all values are numbers."""
         return self.rows > 0 and self.numbers == self.rows
 
     @property
     def looks_like_labels(self) -> bool:
-        """Whether few short values come again and again.
+        """True if few short values repeat often.
 
-        Of words at the beginning of sentences half or more stand there once: so much tells a text from labels.
+        Half or more of the words that begin sentences occur once; that share tells a text from labels.
         """
         if self.overflowed or self.rows < FEWEST_ROWS or self.words > MAX_LABEL_WORDS * self.rows:
             return False
@@ -50,13 +50,13 @@ class Profile:
         return distinct >= 2 and 2 * distinct <= self.rows and 3 * once <= distinct
 
     def share_of(self, known: Collection[str]) -> float:
-        """The part of its rows whose value is one of these."""
+        """Return the fraction of the rows whose value is in `known`."""
         # A Counter gives 0 for what it never saw, and does not come to hold it.
         return sum(self.counts[value] for value in known) / max(self.rows, 1)
 
 
 def profiles(rows: Iterable[Sequence[str]], width: int) -> list[Profile]:
-    """The columns of the rows that have so many values; others are told of by the reader."""
+    """Return the profiles of the columns, over the rows with `width` values; the reader reports all other rows."""
     found = [Profile() for _ in range(width)]
     for row in rows:
         # One broken row must not decide what the columns are.
@@ -67,11 +67,12 @@ def profiles(rows: Iterable[Sequence[str]], width: int) -> list[Profile]:
 
 
 def label_places(columns: Sequence[Profile], known: Collection[str], is_number: bool) -> list[int]:
-    """Which columns, from 0, may hold the labels.
+    """Return the columns, from 0, that may hold the labels.
 
     Args:
-        known: the labels of train; empty where this is train.
-        is_number: whether labels are numbers, of which any may stand once.
+        columns: Profiles of all columns.
+        known: The labels of train; empty if this is train.
+        is_number: True if labels are numbers, each of which may occur once.
     """
     if is_number:
         return [place for place, column in enumerate(columns) if column.is_numeric]
@@ -81,7 +82,7 @@ def label_places(columns: Sequence[Profile], known: Collection[str], is_number: 
 
 
 def text_places(columns: Sequence[Profile], label: int) -> list[int]:
-    """Which columns, from 0, may hold the text, where that is not the one of the labels."""
+    """Return the columns, from 0, that may hold the text, apart from the column of labels."""
     others = [place for place in range(len(columns)) if place != label]
     if len(others) == 1:
         return others
@@ -95,7 +96,7 @@ def text_places(columns: Sequence[Profile], label: int) -> list[int]:
 
 
 def is_number(value: str) -> bool:
-    """Whether a value spells a number."""
+    """Return True if a value spells a number."""
     try:
         float(value)
     except ValueError:

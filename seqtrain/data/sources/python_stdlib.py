@@ -22,8 +22,10 @@ BUILD_FLAGS = "_sysconfigdata"  # a table too, and it differs from machine to ma
 
 
 class PythonStdlib(Source):
-    """Every `*.py` of the standard library, ordered by path; split by a hash of the path, so that a file never changes
-    sides when another one is added."""
+    """Every `*.py` of the standard library, ordered by path.
+
+    The split of a file follows from a hash of its path, so it does not change when another file is added.
+    """
 
     document = "a file"
 
@@ -66,7 +68,7 @@ class PythonStdlib(Source):
         }
 
     def _paths(self) -> Iterator[str]:
-        """Paths below the root with `/` between their parts; skipped folders are never entered."""
+        """Yield paths below the root with `/` between their parts; skipped folders are never entered."""
         for folder, folders, files in os.walk(self.root):
             folders[:] = [
                 name for name in folders if name not in NOT_LIBRARY | TABLES

@@ -1,4 +1,4 @@
-"""How a labelled file is read: where its text and its label stand, as said to a person and as kept in a run."""
+"""The layout of a labelled file: the places of its text and its label, as shown to a user and as recorded in a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Place = str | int
 
 @dataclass(frozen=True)
 class Reading:
-    """What was found, or asked for, of one file, or of one folder with a folder for each class."""
+    """Layout of one file, detected or asked for, or of one folder with a folder for each class."""
 
     kind: Kind
     text: Place = 2
@@ -27,7 +27,7 @@ class Reading:
     num_labels: int | None = None  # that were seen, where the whole file was looked at
 
     def words(self) -> str:
-        """For a person: `tsv without a header: text in column 2, label in column 1 (2 labels)`."""
+        """Return a description such as `tsv without a header: text in column 2, label in column 1 (2 labels)`."""
         words = {
             "lines": "lines of a label and a text",
             "folders": "a folder of texts for each label",
@@ -50,12 +50,12 @@ class Reading:
         return ", ".join([words, *notes])
 
     def plain(self) -> dict[str, Any]:
-        """For the record of a run."""
+        """Return the layout as plain JSON, for the record of a run."""
         return asdict(self) | {"packed": list(self.packed)}
 
     @classmethod
     def from_plain(cls, value: Any) -> Reading | None:
-        """From the record of a run, which a stranger may have written; None where it is no such thing."""
+        """Return the layout in the record of a run, which may be untrusted; None if it is not valid."""
         if not isinstance(value, Mapping):
             return None
         # JSON has no tuples: what was one comes back as a list.

@@ -1,4 +1,4 @@
-"""Multi-query associative recall: pairs of key and value, and later each key again, which asks for its value."""
+"""Multi-query associative recall: pairs of key and value, and later each key again, whose answer is its value."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ WEIGHT_BITS = 40  # of a weight as an integer: sums of integers are the same on 
 class Recall(Synthetic):
     """Pairs first, then questions among random words, as Zoology defines it (Arora et al. 2023).
 
-    Keys are of the lower half of the vocabulary, values of the upper one, and in a sequence all of them differ. A key
-    comes again at one of the even places behind the pairs; place g, from 1, is drawn as often as g ** (power - 1)
-    says. Its label is the value of its pair. Every other word is drawn from the whole vocabulary.
+    Keys are of the lower half of the vocabulary, values of the upper one, and all of a sequence differ. A key comes
+    again at one of the even places behind the pairs; place g, from 1, is drawn with a weight of g ** (power - 1). Its
+    label is the value of its pair. Every other word is drawn from the whole vocabulary.
     """
 
     called = "recall"
@@ -37,7 +37,9 @@ class Recall(Synthetic):
         power: float = 0.01,
         seed: int = 0,
     ) -> None:
-        """`power`: 1 asks at all places alike, 0 soon after the pairs; lengths are in words, pairs and questions.
+        """Set the sizes; lengths are in words, including pairs and questions.
+
+        `power`: 1 draws the places of questions uniformly; 0 draws places soon after the pairs more often.
 
         Raises:
             UserError: `vocab` has too few keys or values for `pairs`.
@@ -78,7 +80,7 @@ class Recall(Synthetic):
         return [f"w{word}" for word in words], labels
 
     def _gaps(self, generator: SplitMix64, places: int) -> list[int]:
-        """A place for each question, from 0, all different: drawn one after the other from those that are left."""
+        """Draw a place for each question, from 0, without replacement."""
         weights = {}
         # Integers at least 1, so that the far places of a long sequence can still be drawn.
         for place in range(places):
@@ -91,12 +93,12 @@ class Recall(Synthetic):
         return gaps
 
     def chance(self) -> float:
-        """Whoever knows the values of a sequence, and not which is whose."""
+        """Return the accuracy of a model that knows the values of a sequence, but not their keys."""
         return 1 / self.pairs
 
 
 def _weighted(generator: SplitMix64, weights: dict[int, int]) -> int:
-    """One of the keys, drawn as often as its weight says."""
+    """Draw one of the keys, with a probability in proportion to its weight."""
     left = generator.below(sum(weights.values()))
     for place, weight in weights.items():
         if left < weight:
@@ -106,7 +108,7 @@ def _weighted(generator: SplitMix64, weights: dict[int, int]) -> int:
 
 
 def _sample(generator: SplitMix64, low: int, high: int, count: int) -> list[int]:
-    """So many different numbers from `low` to `high` - 1."""
+    """Draw `count` different numbers from `low` to `high` - 1."""
     found: list[int] = []
     while len(found) < count:  # there are far more than are drawn
         number = low + generator.below(high - low)

@@ -19,16 +19,17 @@ LONGEST_GAP = 24  # hours
 
 @dataclass(kw_only=True, eq=False)
 class Seasonal(SeriesSource):
-    """Hourly series of one column each, drawn from a seed; each has seasons, a trend and noise of its own.
+    """Hourly series of one column each, drawn from a seed; each has its own seasons, trend and noise.
 
-    The noise goes on from hour to hour, so that the newest values tell of the next ones what the season does not.
+    The noise is autocorrelated from hour to hour, so the newest values tell about the next ones what the season
+    does not.
 
     Attributes:
-        size: How many series.
-        length: Hours of each.
-        noise: Its deviation, where the daily season swings from -1 to 1.
-        missing_share: About that share of the hours has no value, in stretches of up to a day.
-        seed: Of all that is drawn.
+        size: Number of series.
+        length: Hours of each series.
+        noise: Standard deviation of the noise; the daily season has an amplitude of 1.
+        missing_share: Approximate fraction of the hours without a value, in stretches of up to a day.
+        seed: Seed of all that is drawn.
     """
 
     size: int = 4
@@ -61,7 +62,7 @@ class Seasonal(SeriesSource):
         )
 
     def _draw(self, generator: np.random.Generator, hours: np.ndarray) -> np.ndarray:
-        """The values (length,) of one series."""
+        """Return the values (length,) of one series."""
         # Phases differ, or one series would tell all others by the clock alone.
         phase = generator.uniform(0, 2 * np.pi, 2)
         daily = np.sin(2 * np.pi * hours / DAY + phase[0])

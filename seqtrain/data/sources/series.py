@@ -30,14 +30,14 @@ class SeriesSource(Source):
     Attributes:
         channels: `together`: a model reads and predicts all columns of a series at once; `apart`: each column is a
             series of its own, and one model reads them all.
-        missing: `mask`: where train misses values, the model is told which ones and for how many steps; `mean`:
-            the mean of train stands in their place.
-        time_features: Places in the day, the week or the year that stand beside the values; `auto`: those whose
-            cycle is in train twice or more.
-        season: Steps of a season, for baselines and MASE; None: by the autocorrelation of train.
-        rows: Of each series so many of train, validation and test; None: by fractions.
-        validation_fraction: The share of each series that is validation, before test.
-        test_fraction: The share at its end that is test.
+        missing: `mask`: where train has missing values, the model reads which values are missing and for how many
+            steps; `mean`: the mean of train replaces them.
+        time_features: Places in the day, the week or the year that the model reads beside the values; `auto`: those
+            whose cycle is in train twice or more.
+        season: Steps of a season, for baselines and MASE; None: from the autocorrelation of train.
+        rows: Numbers of rows of each series in train, validation and test; None: from the fractions.
+        validation_fraction: Fraction of each series that is validation, before test.
+        test_fraction: Fraction at the end of each series that is test.
     """
 
     document = "a series"
@@ -62,7 +62,7 @@ class SeriesSource(Source):
 
     @abstractmethod
     def read(self) -> Series:
-        """All series, each in the order of time."""
+        """Return all series, each in the order of time."""
 
     @cached_property
     def series(self) -> Series:
@@ -72,11 +72,11 @@ class SeriesSource(Source):
 
     @cached_property
     def remarks(self) -> list[str]:
-        """What is said of the series before training, a line each."""
+        """Lines that are logged about the series before training."""
         return []
 
     def split(self, split: Split) -> SeriesSplit:
-        """The rows of a split; UserError where it is not there, or a series is too short for it."""
+        """Return the rows of a split; raise UserError if there is no such split, or a series is too short for it."""
         if not self.has(split) and self.rows is not None:
             rows = ",".join(map(str, self.rows))
             raise UserError(f"data.rows=[{rows}]: leaves no row for {split}; give it some")
@@ -104,16 +104,17 @@ class SeriesSource(Source):
 
 @dataclass(kw_only=True, eq=False)
 class TableSeries(SeriesSource):
-    """One table: a column of time, columns of values, maybe one that names series.
+    """One table: a column of time, columns of values, and optionally a column that names series.
 
     Attributes:
-        path: Of the file; its rows stand in the order of time, those of a series one after another.
-        decimal: What stands before the decimals of a number.
-        columns: Of values; None: all that are nothing else.
-        known_columns: What is known ahead of time, such as prices: read, and not predicted.
-        time_column: None: the one that holds dates, or is called date, time or the like, if there is one.
-        time_format: As strptime has it, where times are not ISO 8601.
-        id_column: Names the series that a row is of; None: all rows are of one.
+        path: Path of the file; its rows are in the order of time, those of a series one after another.
+        decimal: Decimal separator of numbers.
+        columns: Columns of values; None: all that have no other use.
+        known_columns: Columns that are known ahead of time, such as prices: read, but not predicted.
+        time_column: Column of time; None: the one that holds dates, or is called date, time or the like, if there is
+            one.
+        time_format: Format for strptime, where times are not ISO 8601.
+        id_column: Column that names the series of a row; None: all rows are of one series.
     """
 
     path: str
@@ -125,14 +126,14 @@ class TableSeries(SeriesSource):
     id_column: str | None = None
 
     def check(self) -> None:
-        # All of it: a text among the numbers of the last row would be told after minutes of preparation.
+        # Reads all rows: otherwise a text in the last row would raise after minutes of preparation.
         for split in ("train", "validation"):
             self.split(split)
 
     @cached_property
     @abstractmethod
     def _layout(self) -> Layout:
-        """What the columns of the table are."""
+        """Columns of the table and their uses."""
 
     def _layout_of(self, path: Path, format: Format) -> Layout:
         return layout(
@@ -168,7 +169,7 @@ class TableSeries(SeriesSource):
 
 @dataclass(kw_only=True, eq=False)
 class SeriesFile(TableSeries):
-    """One file of csv, tsv, parquet or jsonl; `format`: by the name of the file where it is `auto`."""
+    """One file of csv, tsv, parquet or jsonl; `format` is found by the file's name if it is `auto`."""
 
     format: Format = "auto"
 

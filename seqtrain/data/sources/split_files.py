@@ -1,4 +1,4 @@
-"""Files of rows, by the split that they belong to."""
+"""Files of rows, grouped by split."""
 
 from __future__ import annotations
 
@@ -17,30 +17,36 @@ REPORTED = 8  # faulty files that the preflight names
 
 
 class RowFile(Protocol):
-    """A file and how to read its rows."""
+    """A file whose rows can be read."""
 
     @property
     def path(self) -> Path:
-        """Where it lies."""
+        """Path of the file."""
         ...
 
     @property
     def format(self) -> str:
-        """What it is written in."""
+        """Format of the file."""
         ...
 
     def rows(self, limit: int | None = None) -> Iterator[Row]:
-        """Its rows; UserError for what cannot be read, when it is reached."""
+        """Yield the file's rows; raise UserError for a row that cannot be read, when it is reached."""
         ...
 
 
 class SplitFiles:
-    """The files of each split that has a path of its own, and how to read them."""
+    """Files of each split that has a path of its own."""
 
     def __init__(
         self, paths: Mapping[Split, str | None], format: Format | Literal["auto"], columns: Sequence[Column]
     ) -> None:
-        """Raises UserError for an empty path."""
+        """Set the paths; raise UserError for an empty path.
+
+        Args:
+            paths: Path of each split, or None.
+            format: Format of the files; auto = by their extension.
+            columns: Columns to read.
+        """
         for split, path in paths.items():
             if path == "":  # to `pathlib` the working directory, with all that lies in it
                 raise UserError(f"{key_of(split)}=: an empty path; give a file, a glob or a folder")
@@ -49,7 +55,7 @@ class SplitFiles:
         self.columns = columns
 
     def check(self, cut: Cut) -> None:
-        """Reads the first part of every file; raises UserError with all that is wrong, or if train cannot be cut."""
+        """Read the first part of every file; raise UserError with all faults, or if train cannot be cut."""
         all_faults: list[UserError] = []
         owner: dict[Path, Split] = {}
         for split in self.paths:
@@ -66,17 +72,17 @@ class SplitFiles:
             raise merged(all_faults)
 
     def rows(self, split: Split) -> Iterator[Row]:
-        """The rows of a split that has a path, file after file."""
+        """Yield the rows of a split that has a path, file after file."""
         for file in self._files(split):
             yield from file.rows()
 
     def segments(self, split: Split) -> Iterator[Segment]:
-        """The text of a split that has a path, file after file, a txt file in blocks."""
+        """Yield the text of a split that has a path, file after file; a txt file is read in blocks."""
         for file in find(key_of(split), self.paths[split], self.format, self.columns):
             yield from file.segments()
 
     def hashes(self, splits: Sequence[Split]) -> dict[str, str]:
-        """SHA-256 of each file that splits are read from: of train's, where a split has none of its own."""
+        """Return the SHA-256 of each file that the splits are read from; a split without files is read from train's."""
         owners: list[Split] = [split if split in self.paths else "train" for split in splits]
         found = {}
         for owner in dict.fromkeys(owners):
@@ -85,16 +91,16 @@ class SplitFiles:
         return found
 
     def counts(self) -> dict[Split, int]:
-        """How many files each split has."""
+        """Return the number of files of each split."""
         return {split: len(self._files(split)) for split in self.paths}
 
     @property
     def keys(self) -> dict[Split, str]:
-        """The option that names the files of each split."""
+        """Option that names the files of each split."""
         return {split: key_of(split) for split in self.paths}
 
     def formats(self) -> set[str]:
-        """The formats of all files."""
+        """Return the formats of all files."""
         formats: set[str] = set()
         for split in self.paths:
             formats.update(file.format for file in self._files(split))
@@ -104,9 +110,14 @@ class SplitFiles:
         return find(key_of(split), self.paths[split], self.format, self.columns)
 
     def _check_belower(self, split: Split, files: Sequence[RowFile], owner: dict[Path, Split]) -> list[UserError]:
-        """The fault of the first file that an earlier split owns; the others become the split's own, in `owner`.
+        """Return the error for the first file that an earlier split owns; add the other files to `owner`.
 
-        A model must not be measured on what it was trained on.
+        A model must not be measured on the data it was trained on.
+
+        Args:
+            split: The split of the files.
+            files: Its files.
+            owner: The split that owns each file; updated.
         """
         faults = []
         for file in files:
@@ -120,12 +131,12 @@ class SplitFiles:
 
 
 def key_of(split: Split, side: Literal["", "source_", "target_"] = "") -> str:
-    """The option that names a split's files."""
+    """Return the option that names a split's files."""
     return f"data.{side}path" if split == "train" else f"data.{split}_{side}path"
 
 
 def _check(files: Sequence[RowFile]) -> tuple[list[UserError], int | None]:
-    """What is wrong with the first part of each file, and the number of rows if all were seen."""
+    """Return the errors in the first part of each file, and the number of rows if all were read."""
     faults: list[UserError] = []
     count, complete = 0, True
     for file in files:

@@ -1,4 +1,4 @@
-"""Made-up sums in words, each with its value as the label: what is taken away, only the order of words tells."""
+"""Made-up sums in words, each with its value as the label; the order of words decides which numbers are subtracted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIGNS = {"plus": 1, "minus": -1}
 
 
 class SpelledSums(Generated):
-    """Different sums of numbers from 0 to 20; the label is the value of each, which may be below 0."""
+    """Distinct sums of numbers from 0 to 20; the label is the value of the sum, which may be negative."""
 
     label_kind = "number"
     document = "a sum"
@@ -32,7 +32,7 @@ class SpelledSums(Generated):
         validation_fraction: float = 0.1,
         test_fraction: float = 0.1,
     ) -> None:
-        """`terms`: the most numbers in a sum, the fewest are 2; fractions are of sums."""
+        """Check the size. `terms`: the most numbers in a sum, at least 2; fractions are of sums."""
         if not 2 <= size <= LARGEST:
             raise UserError(f"data.size={size}: must be from 2 to {LARGEST}")
         # Half of the sums have three terms or more, of which there are enough: each sum comes once.

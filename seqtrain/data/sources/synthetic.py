@@ -1,4 +1,4 @@
-"""Sequences of the theory, drawn from a seed: a word at each position, and a label where an answer is asked for."""
+"""Theoretical sequence tasks, drawn from a seed: a word at each position, and a label where an answer is expected."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ MAX_DRAWS = 1000  # of a sequence that stands in no split before it
 
 
 class Lengths(NamedTuple):
-    """From the shortest to the longest, each as likely."""
+    """Range of lengths, drawn uniformly."""
 
     shortest: int
     longest: int
 
     def draw(self, generator: SplitMix64) -> int:
-        """One of them."""
+        """Draw a length."""
         return self.shortest + generator.below(self.longest - self.shortest + 1)
 
 
 class Synthetic(Source):
-    """Sequences of made-up words; test may be longer than train, so that what was learnt must hold beyond it.
+    """Sequences of made-up words; test may be longer than train, to measure generalisation to longer ones.
 
-    A sequence may come twice in train, as where it is drawn anew for each step; validation and test hold none that an
-    earlier split has.
+    A sequence may occur twice in train; validation and test hold none that an earlier split has.
     """
 
     fields = ("text", "label")
@@ -49,7 +48,14 @@ class Synthetic(Source):
         validation_lengths: Literal["train", "test"],
         seed: int,
     ) -> None:
-        """`sizes`: sequences of each split; `lengths`: the shortest and the longest; of test None = as in train.
+        """Set the sizes.
+
+        Args:
+            sizes: Number of sequences of train, validation and test.
+            lengths: The shortest and the longest length.
+            test_lengths: The same for test; None = as in train.
+            validation_lengths: The split whose lengths validation has.
+            seed: Seed of all that is drawn.
 
         Raises:
             UserError: A length is too short, or the longest is below the shortest.
@@ -72,14 +78,14 @@ class Synthetic(Source):
 
     @abstractmethod
     def example(self, generator: SplitMix64, length: int) -> tuple[list[str], list[str]]:
-        """The words of a sequence of that length, and as many labels, NOT_ASKED where there is no question."""
+        """Return the words of a sequence of that length, and as many labels, NOT_ASKED where there is no question."""
 
     @abstractmethod
     def chance(self) -> float:
-        """Accuracy of a guess among the answers that are possible."""
+        """Return the accuracy of a guess among the possible answers."""
 
     def check(self) -> None:
-        """Nothing is left to check: sizes and lengths were, when they were given."""
+        """Do nothing: sizes and lengths were checked when they were given."""
 
     def documents(self, split: Split) -> Iterator[str]:
         return (row["text"] for row in self.rows(split))
@@ -103,7 +109,7 @@ class Synthetic(Source):
 
     @cached_property
     def _drawn(self) -> dict[Split, list[Row]]:
-        """All rows, train first: what test is asked for changes nothing of it."""
+        """All rows, drawn for train first, so that the options of test do not change train."""
         # One generator for all splits, and ours: that of a library may change between its versions.
         generator = SplitMix64(self.seed)
         before: set[str] = set()
@@ -132,8 +138,8 @@ class Synthetic(Source):
 
 
 def _or_as_in_train(lengths: Lengths, shortest: int | None, longest: int | None) -> tuple[int, int]:
-    """The lengths of test; with one end given, the other does not contradict it."""
-    # Whoever gives one end for test means it, so the other gives way rather than raise an error.
+    """Return the lengths of test; if only one end is given, the other is adjusted to it."""
+    # The given end is what the user wants, so the default of the other end changes instead of an error.
     if shortest is None:
         shortest = lengths.shortest if longest is None else min(lengths.shortest, longest)
     if longest is None:

@@ -13,7 +13,7 @@ from seqtrain.errors import UserError
 
 
 class Text(Source):
-    """Documents of local files, or rows of text and label; what has no file of its own is cut off from train's."""
+    """Documents of local files, or rows of text and label; a split without a file is cut off from train's."""
 
     document = "a txt file, or a row of jsonl, csv, tsv or parquet"
 
@@ -30,10 +30,10 @@ class Text(Source):
         validation_fraction: float = 0.1,
         test_fraction: float = 0.0,
     ) -> None:
-        """Fractions are of documents or of characters, by `split_by`, and count where no path is given.
+        """Set paths and columns; fractions (of documents or characters, by `split_by`) apply where no path is given.
 
-        Labels may be stored as text, integers or booleans; where numbers are predicted, as any numbers or text. Raises
-        UserError for labels with `split_by="position"`.
+        Labels may be stored as text, integers or booleans; for a task that predicts numbers, as any numbers or text.
+        Raises UserError for labels with `split_by="position"`.
         """
         columns = columns_of(column, label_column, None, None)
         by: SplitBy | Literal["row"] = split_by
@@ -88,7 +88,7 @@ class Text(Source):
 
 
 def row_cut(split_by: SplitBy) -> Literal["row"]:
-    """How rows of several fields are cut; raises UserError for a cut by position."""
+    """Return the cut for rows of several fields; raise UserError for a cut by position."""
     if split_by == "position":
         raise UserError("data.split_by=position: rows with labels cannot be cut in two; use data.split_by=document")
     return "row"

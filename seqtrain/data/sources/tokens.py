@@ -1,4 +1,4 @@
-"""Token stores as sources: text that was tokenised before, in folders that are mapped into memory."""
+"""Token stores as sources: tokenised text in folders that are mapped into memory."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from seqtrain.files.atomic import expanded
 
 
 class TokenSource(Source):
-    """Documents that are tokens already: no tokenizer is made, and no leak looked for."""
+    """Documents that are already tokens: no tokenizer is trained, and no leak is searched for."""
 
     document = "a document of the store"
 
     @cached_property
     def store(self) -> TokenStore:
-        """The store, opened once; UserError where it cannot be."""
+        """Store, opened once; raises UserError if it cannot be opened."""
         return self.open()
 
     @abstractmethod
     def open(self) -> TokenStore:
-        """Opens what is read, by its index and the sizes of its files."""
+        """Open the store, by its index and the sizes of its files."""
 
     @property
     @abstractmethod
     def place_of_store(self) -> str:
-        """Where it is, in words."""
+        """Place of the store, in words."""
 
     def corpus(self, split: Split) -> Corpus:
-        """The tokens of a split; UserError where the store has none."""
+        """Return the tokens of a split; raise UserError if the store lacks it."""
         if not self.has(split):
             known = ", ".join(self.store.splits)
             raise UserError(f"data: {self.place_of_store} has no {split} split ({known}); use another store")
         return self.store.splits[split]
 
     def check(self) -> None:
-        """Opens the store; what is wrong with it is told now."""
+        """Open the store, and raise UserError if it is not valid."""
         self.corpus("train")
 
     def documents(self, split: Split) -> Iterator[str]:
-        """The text of each document, written from its tokens; what those do not hold, such as `<unk>`, is lost."""
+        """Yield the decoded text of each document; text that its tokens do not hold, such as `<unk>`, is lost."""
         corpus = self.corpus(split)
         for number in range(len(corpus.documents) - 1):
             yield self.store.tokenizer.decode(corpus[number].tolist())
@@ -66,8 +66,10 @@ class Tokens(TokenSource):
     """A token store that `seqtrain prepare` wrote, or several, mixed by weights."""
 
     def __init__(self, *, path: str | None = None, mix: Sequence[str] | None = None, mix_block: int = 8192) -> None:
-        """`path`: the folder of a store. `mix`, in its place: FOLDER:WEIGHT of each store, whose tokens stand together
-        in blocks of `mix_block`."""
+        """Set the store. `path`: its folder. `mix`, instead: FOLDER:WEIGHT of each of several stores.
+
+        The tokens of a mixture come in blocks of `mix_block` tokens of one store.
+        """
         if path == "":
             raise UserError("data.path=: an empty path; give the folder of a token store")
         if path is not None and mix:
@@ -101,7 +103,7 @@ class Tokens(TokenSource):
 
 
 def _read_weight(text: str) -> tuple[str, float]:
-    """The folder and the weight in FOLDER:WEIGHT; UserError where it is not of that form."""
+    """Return the folder and the weight of FOLDER:WEIGHT; raise UserError for another form."""
     path, _, number = text.rpartition(":")
     try:
         weight = float(number)

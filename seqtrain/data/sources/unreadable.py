@@ -1,4 +1,4 @@
-"""Why a file cannot be read, in one line."""
+"""One-line reasons for files that cannot be read."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ SIGNATURES = {
 
 
 def absent(path: Path, kind: str) -> str:
-    """Why there is no such `kind` at a path, and what it may have meant."""
+    """Return the reason that there is no such `kind` at a path, with a suggestion."""
     if os.path.lexists(path):  # there is something, but not what `is_file` and `is_dir` know
         return "is a broken link, a pipe or a device; give a regular file, which can be read more than once"
     if not path.parent.is_dir():
         return f"no such {kind} (there is no folder {path.parent})"
-    # What a system has at its root, such as /opt, is nobody's text.
+    # Names at the root of a system, such as /opt, are not suggested.
     at_root = path.absolute().parent == Path(path.absolute().anchor)
     beside = [] if at_root else [near.name for near in path.parent.iterdir() if near.is_file() or "folder" in kind]
     return f"no such {kind}{did_you_mean(path.name, beside)}"
 
 
 def sniff(path: Path, packed: Packed = PLAIN) -> str | None:
-    """What a file is by its first bytes, where that is no UTF-8 text, or None."""
+    """Return what a file is by its first bytes if it is not UTF-8 text; otherwise None."""
     with readable(path, packed), packed.open_bytes(path) as file:
         head = file.read(4096)
     if packed.encoding == "utf-16":  # half of whose bytes are NUL; whether it is that, its reader tells
@@ -49,13 +49,15 @@ def sniff(path: Path, packed: Packed = PLAIN) -> str | None:
             return words
     if 4 * head.count(0) > len(head):  # English in UTF-16 without a mark would pass for UTF-8
         return "has a NUL byte in every few, as UTF-16 has; convert it with `iconv -f utf-16le -t utf-8`"
-    if is_binary and 0 in head:  # without a NUL it may be text in another encoding: the reader says where it is none
+    if (
+        is_binary and 0 in head
+    ):  # without a NUL it may be text in another encoding: the reader reports the first bad byte
         return "is binary; give a file of text"
     return None
 
 
 def _is_utf8(head: bytes) -> bool:
-    """Whether these bytes begin a UTF-8 text; the last character may be cut off."""
+    """Return True if these bytes begin a UTF-8 text; the last character may be cut off."""
     try:
         codecs.getincrementaldecoder("utf-8")("strict").decode(head)
     except UnicodeDecodeError:
@@ -64,14 +66,14 @@ def _is_utf8(head: bytes) -> bool:
 
 
 def packed_as(path: Path, encoding: str) -> Packed:
-    """Return how the bytes of a file become text: packed as its first bytes show, in the encoding that is asked for."""
+    """Return a file's compression, found by its first bytes, with the encoding that is asked for."""
     with readable(path):
         return Packed(packing_of(path), encoding)
 
 
 @contextmanager
 def readable(path: Path, packed: Packed | None = None) -> Iterator[None]:
-    """Says in one line which file cannot be read, and why; `packed` where its encoding is the user's to choose."""
+    """Raise in one line which file cannot be read, and why; `packed`: given if the user can choose its encoding."""
     try:
         yield
     except UnicodeDecodeError:
@@ -85,7 +87,7 @@ def readable(path: Path, packed: Packed | None = None) -> Iterator[None]:
 
 
 def _where_not_decoded(path: Path, packed: Packed | None) -> str:
-    """What is no text in the encoding that was asked for."""
+    """Return the message for a file that is not text in the chosen encoding."""
     if packed is None:
         return f"{_where_not_utf8(path, PLAIN)}; convert it, for example with `iconv -f latin1 -t utf-8`"
     if packed.encoding != "utf-8":
@@ -94,7 +96,7 @@ def _where_not_decoded(path: Path, packed: Packed | None) -> str:
 
 
 def _where_not_utf8(path: Path, packed: Packed) -> str:
-    """Reads the file again: the readers know the offset within their buffers only."""
+    """Return a message with the first byte that is not UTF-8; reads the file again, as readers lose its offset."""
     decoder = codecs.getincrementaldecoder("utf-8")("strict")
     offset = 0
     with packed.open_bytes(path) as file:

@@ -1,4 +1,4 @@
-"""Made-up reviews whose sentiment only the order of words tells: no bag of words is above chance."""
+"""Made-up reviews whose sentiment depends only on the order of words: no bag of words is above chance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WORDS = range(6, 21)  # in a sentence, commas included
 
 
 def phrases(text: str) -> list[str]:
-    """What stands between commas."""
+    """Return the phrases between commas."""
     return [" ".join(phrase.split()) for phrase in text.split(",")]  # a line end is but a space
 
 
@@ -65,9 +65,9 @@ when we came, for the price, to my friends, that evening, even for us, to me, in
 
 
 class WordOrder(Generated):
-    """Sentences in twos with equal bags of words and opposite labels; both of a two are in the same split.
+    """Sentences in pairs with equal bags of words and opposite labels; both sentences of a pair are in the same split.
 
-    Labels are `positive` and `negative`, as many of each in every split. Words are lower case, with a space between.
+    Labels are `positive` and `negative`, equally many in every split. Words are lower case, separated by a space.
     """
 
     label_kind = "name"
@@ -78,14 +78,14 @@ class WordOrder(Generated):
     def __init__(
         self, *, size: int = 8000, seed: int = 0, validation_fraction: float = 0.1, test_fraction: float = 0.1
     ) -> None:
-        """`size`: sentences in all splits together, an even number; fractions are of them."""
+        """Check the size. `size`: sentences in all splits together, an even number; fractions are of sentences."""
         if size % 2 or not 2 <= size <= LARGEST:
             raise UserError(f"data.size={size}: must be an even number from 2 to {LARGEST}")
         fractions = {"validation_fraction": validation_fraction, "test_fraction": test_fraction}
         super().__init__(size=size, seed=seed, in_set=2, **fractions)
 
     def draw(self, generator: SplitMix64, count: int) -> list[tuple[Row, Row]]:
-        """No bag of words comes in two of them: a bag tells nothing, not even what was learnt by heart."""
+        """Draw pairs with distinct bags of words, so that a bag learnt by heart does not help."""
         by_bag: dict[str, tuple[Row, Row]] = {}
         while len(by_bag) < count:
             two = _draw_two(generator)
@@ -96,7 +96,7 @@ class WordOrder(Generated):
 
 
 def _draw_two(generator: SplitMix64) -> tuple[Row, Row]:
-    """A sentence, and the same with its two adjectives swapped."""
+    """Draw a sentence, and the same with its two adjectives swapped."""
     good, bad = generator.choice(PAIRS)
     frame = _draw_frame(generator)
     two = [
@@ -108,7 +108,7 @@ def _draw_two(generator: SplitMix64) -> tuple[Row, Row]:
 
 
 def _draw_frame(generator: SplitMix64) -> str:
-    """A sentence with places for what it says and what it denies, neither of them first or last."""
+    """Draw a sentence with places for what it affirms and what it denies, neither of them first or last."""
     form = generator.choice(FORMS)
     for place in ("{yes}", "{no}"):
         form = form.replace(place, f"{generator.choice(DEGREES)} {place}")

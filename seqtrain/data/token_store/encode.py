@@ -1,4 +1,4 @@
-"""Text to tokens in several processes: what comes out does not depend on how many there are."""
+"""Text to tokens in several processes; the result does not depend on their number."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Job = list[tuple[str, bool]]
 
 
 class Encoded(NamedTuple):
-    """Some segments, tokenised: the tokens of all, and a number of each."""
+    """Some segments, tokenised: the tokens of all, and counts of each."""
 
     tokens: Integer[np.ndarray, " n"]  # in the type of the store, one segment after another
     lengths: Int[np.ndarray, " m"]  # tokens
@@ -39,12 +39,12 @@ class Encoded(NamedTuple):
 
 
 def encoded(tokenizer: Tokenizer, segments: Iterable[tuple[str, bool]], processes: int) -> Iterator[Encoded]:
-    """The segments, tokenised, in their order; how many come together means nothing.
+    """Yield the segments, tokenised, in their order; the grouping has no meaning.
 
     Args:
         tokenizer: Makes the tokens.
-        segments: As `segments_of` gives them: no token goes over the end of one.
-        processes: How many tokenise; of one, it is this process. Each holds a few jobs of JOB_CHARACTERS.
+        segments: Segments of `segments_of`: no token goes over the end of one.
+        processes: Number of processes; 1 is this process. Each holds a few jobs of JOB_CHARACTERS.
 
     Raises:
         RunFailed: A process was killed.
@@ -59,7 +59,7 @@ def encoded(tokenizer: Tokenizer, segments: Iterable[tuple[str, bool]], processe
 
 
 def _jobs(segments: Iterable[tuple[str, bool]]) -> Iterator[Job]:
-    """The segments in groups of about JOB_CHARACTERS."""
+    """Yield the segments in groups of about JOB_CHARACTERS."""
     job: Job = []
     size = 0
     for text, ends in segments:
@@ -73,12 +73,12 @@ def _jobs(segments: Iterable[tuple[str, bool]]) -> Iterator[Job]:
 
 
 def _encode(tokenizer: Tokenizer, job: Job) -> Encoded:
-    """A job, tokenised: as a few arrays, since of many short documents each would cost as much to hand over."""
+    """Tokenise a job into a few arrays, since one for each of many short documents would be as costly to hand over."""
     texts = [text for text, _ in job]
     tokens, counts = [], []
     for (text, ends), ids in zip(job, tokenizer.encode_segments(texts), strict=True):
         unknown = 0 if tokenizer.unknown is None else int((ids == tokenizer.unknown).sum())
-        # What they are counted for is of tokenizer=word alone; of any other it would take a fortieth of the time.
+        # Only tokenizer=word needs this count; for other tokenizers it would take a fortieth of the time.
         num_words = len(text.split()) + text.count("\n") if tokenizer.kind == "word" else 0
         tokens.append(ids.astype(dtype_of(tokenizer.vocab_size)))
         counts.append((len(ids), ends, len(text.encode()), num_words, unknown))
@@ -87,7 +87,7 @@ def _encode(tokenizer: Tokenizer, job: Job) -> Encoded:
 
 
 def _in_order(workers: list[Connection], jobs: Iterator[Job]) -> Iterator[Encoded]:
-    """Deals jobs to the workers in turn, and takes what they make in the same turn."""
+    """Deal jobs to the workers in turn, and yield their results in the same order."""
     waiting: deque[Connection] = deque()  # who has the oldest job that is not taken yet, then the next
     for turn, job in enumerate(jobs):
         if len(waiting) == JOBS_AHEAD * len(workers):
@@ -121,7 +121,7 @@ def _lost() -> RunFailed:
 
 @contextlib.contextmanager
 def _workers(tokenizer: Tokenizer, count: int) -> Iterator[list[Connection]]:
-    """Starts processes that encode jobs, each at the other end of a connection; ends them, whatever happens."""
+    """Start processes that encode jobs, each at the other end of a connection, and end them in any case."""
     # Spawned, not forked: the library's threads, which have trained the tokenizer here, would not be there.
     context: Any = multiprocessing.get_context("spawn")
     processes, connections = [], []
@@ -143,7 +143,7 @@ def _workers(tokenizer: Tokenizer, count: int) -> Iterator[list[Connection]]:
 
 
 def _work(connection: Connection, kind: type[Tokenizer], content: dict[str, Any]) -> None:
-    """Encodes jobs until nobody is at the other end, as where the first process was killed."""
+    """Encode jobs until the other end is closed, such as when the first process was killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the first process says what comes of it
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a process for each core needs no threads beside it
     tokenizer = kind(content)
@@ -155,7 +155,7 @@ def _work(connection: Connection, kind: type[Tokenizer], content: dict[str, Any]
 
 
 def _receive(connection: Connection, jobs: SimpleQueue[Job | None]) -> None:
-    """Takes jobs as soon as they come: else both sides might wait, each for the other to take what it sends."""
+    """Receive jobs as soon as they come; otherwise both sides might wait for each other to receive."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             jobs.put(connection.recv())

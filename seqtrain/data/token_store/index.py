@@ -1,8 +1,8 @@
-"""What stands in a token store, as its index.json says: files with their sizes and hashes, the tokenizer, the splits.
+"""Content of a token store's index.json: files with their sizes and hashes, the tokenizer, the splits.
 
-A store is a folder: `shard-00000.bin` and so on hold tokens, `train.documents.bin` where documents begin and the last
-one ends, `tokenizer.json` what made them. index.json is written last, and is a function of text, tokenizer and size of
-a shard alone: neither times nor paths stand in it, nor how many processes wrote it.
+A store is a folder: `shard-00000.bin` and so on hold tokens, `train.documents.bin` the beginning of each document and
+the end of the last one, `tokenizer.json` the tokenizer. index.json is written last. It is a function of text, tokenizer
+and shard size only: it holds no times, no paths, and no number of processes.
 """
 
 from __future__ import annotations
@@ -48,38 +48,38 @@ class TokenStore:
 
 
 def shard_name(number: int) -> str:
-    """The file of a shard; numbers go through all splits."""
+    """Return the file name of a shard; numbers go through all splits."""
     return f"shard-{number:05d}.bin"
 
 
 def documents_name(split: str) -> str:
-    """The file with the offsets of a split's documents."""
+    """Return the name of the file with the offsets of a split's documents."""
     return f"{split}.documents.bin"
 
 
 def dtype_of(vocab_size: int) -> str:
-    """How tokens of such a vocabulary are written: two bytes each where that is enough for the special ones, too."""
+    """Return the type of tokens for a vocabulary: two bytes each if they also hold the special tokens."""
     small, large = DTYPES
     return small if vocab_size + 1 < 1 << 16 else large
 
 
 def write_index(folder: Path, content: Mapping[str, Any]) -> None:
-    """Writes index.json with the hash of its own content, which makes a store of the folder."""
+    """Write index.json with the hash of its own content, which makes the folder a store."""
     whole = {**content, "hash": _content_hash(content)}
     write_text(folder / INDEX, plain_json(whole, indent=1) + "\n")
 
 
 def open_store(folder: Path) -> TokenStore:
-    """Open the store in a folder, verified by its index and by the sizes and times of its files.
+    """Open the store in a folder; check its index, and the sizes and times of its files.
 
     A file that changed after the index is read once and compared with its hash; the cache remembers the result until
-    the file changes again. Of all others no token is read.
+    the file changes again. No token of any other file is read.
 
     Args:
-        folder: What `seqtrain prepare --store` wrote.
+        folder: Folder that `seqtrain prepare --store` wrote.
 
     Raises:
-        UserError: It is no store, is not finished, or a file is missing, of another size or content.
+        UserError: It is not a store, is not finished, or a file is missing, of another size or content.
     """
     content = read_index(folder)
     since = (folder / INDEX).stat().st_ctime_ns
@@ -99,7 +99,7 @@ def open_store(folder: Path) -> TokenStore:
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """The content of a store's index.json; UserError where there is none, or it is damaged."""
+    """Return the content of a store's index.json; raise UserError if it is missing or damaged."""
     path = folder / INDEX
     if folder.is_file():
         raise UserError(f"{folder}: is a file; a token store is a folder, made by `seqtrain prepare`")
@@ -123,7 +123,7 @@ def read_index(folder: Path) -> dict[str, Any]:
 def verify_files(folder: Path) -> Iterator[str]:
     """Read every file that belongs to a store; yield the names of those that are as they were written.
 
-    Afterwards the index is the newest file, so that no start reads the others again.
+    Afterwards the index is the newest file, so that later starts do not read the others again.
 
     Raises:
         UserError: A file is not as it was written.
@@ -141,7 +141,7 @@ def verify_files(folder: Path) -> Iterator[str]:
 
 
 def _tokenizer(folder: Path, content: Mapping[str, Any]) -> Tokenizer:
-    """The tokenizer of a store; UserError where it is missing, or is another."""
+    """Return the tokenizer of a store; raise UserError if it is missing, or is another one."""
     if not (folder / TOKENIZER).exists():
         raise Unavailable(f"{folder / TOKENIZER}: {MISSING}")
     tokenizer = Tokenizer.load(folder / TOKENIZER)
@@ -176,6 +176,11 @@ def _open_split(folder: Path, split: Split, content: Mapping[str, Any], tokenize
 
 def _check_unchanged(folder: Path, entry: Mapping[str, Any], since: int) -> bool:
     """Compare a file with its hash, once, if it changed after `since`; return True if it did.
+
+    Args:
+        folder: The store.
+        entry: The file's entry in the index.
+        since: Time of change of the index, in nanoseconds.
 
     Raises:
         UserError: It is missing, or of another size or content.
@@ -213,6 +218,6 @@ def _check_file(folder: Path, entry: Mapping[str, Any]) -> os.stat_result:
 
 
 def _content_hash(content: Mapping[str, Any]) -> str:
-    """SHA-256 of what an index says, whatever the order of its keys and its white space."""
+    """Return the SHA-256 of an index's content, independent of the order of its keys and its white space."""
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -1,8 +1,8 @@
 """Several token stores read as one, by weights.
 
 The mixture is cut into blocks of equal length, each from one store. The blocks of a store follow one another, from its
-beginning to its end and over again. Where they stand among those of the other stores is drawn once, from the weights
-alone: a resumed run, or one of more processes, reads the same.
+beginning to its end and over again. Their places among the blocks of the other stores are drawn once, from the weights
+only, so a resumed run, or one of more processes, reads the same.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ MAX_TOKENS_AT_ONCE = 1 << 24  # whose documents are looked up together, unless a
 
 
 class Mixture(TokenArray):
-    """The tokens of several stores, mixed block by block. An epoch reads each store once, or more often."""
+    """Tokens of several stores, mixed block by block. An epoch reads each store once, or more often."""
 
     def __init__(self, tokens: Sequence[TokenArray], weights: Sequence[float], block: int) -> None:
         """Draw the order of the blocks.
 
         Args:
-            tokens: of each store.
-            weights: above 0, of each store.
-            block: tokens of a block.
+            tokens: Tokens of each store.
+            weights: Weight of each store, above 0.
+            block: Tokens of a block.
 
         Raises:
-            UserError: an epoch has too many blocks.
+            UserError: An epoch has too many blocks.
         """
         self.stores = tuple(tokens)
         self.block = block
@@ -87,13 +87,13 @@ class Mixture(TokenArray):
         return (self.counts * self.block / self._sizes).tolist()
 
     def documents(self, offsets: Sequence[Int[np.ndarray, " offsets"]]) -> Iterator[Int[np.ndarray, " n"]]:
-        """Yield where documents begin in the mixture, some blocks at a time, in order.
+        """Yield the beginnings of documents in the mixture, some blocks at a time, in order.
 
-        A document begins where one of a store does, and with every block: what stands before a block in the mixture is
-        no context of it.
+        A document begins where one of a store does, and with every block: the tokens before a block in the mixture are
+        not its context.
 
         Args:
-            offsets: where the documents of each store begin, and the end of the last one.
+            offsets: Beginnings of the documents of each store, and the end of the last one.
         """
         at_once = max(1, MAX_TOKENS_AT_ONCE // self.block)
         for first in range(0, len(self._owners), at_once):
@@ -108,11 +108,13 @@ class Mixture(TokenArray):
 
 
 def mix_stores(stores: Sequence[TokenStore], weights: Sequence[float], block: int) -> TokenStore:
-    """The mixture of the stores' train splits; validation and test are those of all stores, one after another, once.
+    """Return the mixture of the stores' train splits; validation and test are those of all stores, one after another.
+
+    A split that several stores have in common is read once.
 
     Args:
-        stores: Of one tokenizer.
-        weights: Above 0, of each.
+        stores: Stores of one tokenizer.
+        weights: Weight of each store, above 0.
         block: Tokens of a store that stand together.
 
     Raises:
@@ -145,7 +147,7 @@ def mix_stores(stores: Sequence[TokenStore], weights: Sequence[float], block: in
 
 
 def _check_distinct(stores: Sequence[TokenStore]) -> None:
-    """UserError where two stores train on the same tokens, which their weights would not say."""
+    """Raise UserError if two stores train on the same tokens, because then the weights would mislead."""
     paths: dict[str, Path] = {}
     for store in stores:
         other = paths.setdefault(store.splits["train"].hash, store.path)
@@ -156,7 +158,7 @@ def _check_distinct(stores: Sequence[TokenStore]) -> None:
 
 
 def _mixed_corpus(stores: Sequence[TokenStore], tokens: Mixture) -> Corpus:
-    """The mixture of train; where its documents begin is written into the cache once, and mapped into memory."""
+    """Return the mixture of train; the beginnings of its documents are written into the cache once, and mapped."""
     corpora = [store.splits["train"] for store in stores]
     hash = _hash([*(corpus.hash for corpus in corpora), tokens.counts.tolist(), tokens.block, FORMAT])
 
@@ -187,7 +189,7 @@ def _tokens_of(corpus: Corpus) -> MappedTokens:
 
 
 def _joined(corpora: Sequence[Corpus], vocab_size: int) -> Corpus:
-    """Splits one after another."""
+    """Return the splits joined one after another."""
     parts = []
     documents = [np.zeros(1, dtype=np.int64)]
     for corpus in corpora:
@@ -204,7 +206,7 @@ def _joined(corpora: Sequence[Corpus], vocab_size: int) -> Corpus:
 
 
 def _starts(offsets: Int[np.ndarray, " offsets"], begin: int, end: int) -> Int[np.ndarray, " n"]:
-    """Where documents begin in a store that is read over and over, from one place up to another."""
+    """Return the beginnings of documents from `begin` up to `end` in a store that is read over and over."""
     size = int(offsets[-1])
     first, last = begin // size, (end - 1) // size  # times that the store is read
     skipped = int(np.searchsorted(offsets[:-1], begin - first * size))

@@ -1,7 +1,7 @@
-"""A source is made a token store: its text tokenised once, by several processes, in memory that does not grow with it.
+"""Preparation of a token store from a source: its text is tokenised once, by several processes, in bounded memory.
 
-The folder says from its first moment what it is made of (`source.json`), so that a second call either goes on with the
-same or is refused.
+The folder records from the start what it is made of (`source.json`), so that a second call either continues with the
+same, or is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_SOURCE_BYTES = 1 << 26
 
 @dataclass(frozen=True)
 class Order:
-    """What a store is to be made of."""
+    """Content of a store that is to be made."""
 
     source: Source
     recipe: Recipe | None  # how its tokenizer is made, where none is given
@@ -42,12 +42,12 @@ class Order:
 
 
 def prepare(folder: Path, order: Order, say: Callable[[str], None]) -> TokenStore:
-    """Writes the store, or what an earlier call has left of it; gives it, open.
+    """Write the store, or the rest of it after an earlier call; return it, open.
 
     Args:
-        folder: New, or that of an earlier call.
-        order: What it is made of.
-        say: Takes lines for a person.
+        folder: A new folder, or that of an earlier call.
+        order: Content of the store.
+        say: Takes lines for the user.
 
     Raises:
         UserError: The folder holds something else, or was begun with another text, tokenizer or option.
@@ -76,7 +76,7 @@ def prepare(folder: Path, order: Order, say: Callable[[str], None]) -> TokenStor
 
 
 def _claim(folder: Path, order: Order, splits: list[Split]) -> IO[bytes]:
-    """The lock of the folder, which holds what was asked for; UserError where it is not this store's."""
+    """Return the lock of the folder, which records the order; raise UserError if the folder is not this store's."""
     origins = order.source.origins(splits)
     wanted = {"asked": dict(order.asked), "origins": origins, "data": order.source.describe()}
     try:
@@ -102,7 +102,7 @@ def _claim(folder: Path, order: Order, splits: list[Split]) -> IO[bytes]:
 
 
 def _check_same(folder: Path, wanted: Mapping[str, Any]) -> None:
-    """UserError, with a line for each difference, where a folder was begun with something else."""
+    """Raise UserError, with a line for each difference, if a folder was begun with something else."""
     path = folder / SOURCE
     try:
         begun = load_json(path, MAX_SOURCE_BYTES)
@@ -134,7 +134,7 @@ def _option(key: str, asked: Mapping[str, Any]) -> str:
 
 
 def _tokenizer(folder: Path, order: Order, say: Callable[[str], None]) -> Tokenizer:
-    """The tokenizer of the store: the one given, that of an earlier call, or one made from a sample of train."""
+    """Return the tokenizer of the store: the one given, that of an earlier call, or one made from a sample of train."""
     path = folder / TOKENIZER
     if exists(path):
         return Tokenizer.load(path)
@@ -150,7 +150,7 @@ def _tokenizer(folder: Path, order: Order, say: Callable[[str], None]) -> Tokeni
 
 
 def _sample(source: Source, most: int, say: Callable[[str], None]) -> Iterator[str]:
-    """Parts of train, spread evenly over it, of about `most` characters; all of it where it has no more."""
+    """Yield parts of train, spread evenly over it, of about `most` characters; all of it if it has no more."""
     total = sum(len(text) for text, _ in source.segments("train"))
     if total > most:
         say(f"tokenizer: made from {most / total:.1%} of train's characters, spread over all of it (--sample)")
@@ -164,7 +164,7 @@ def _sample(source: Source, most: int, say: Callable[[str], None]) -> Iterator[s
 
 
 def _counted(order: Order, tokenizer: Tokenizer, split: Split) -> tuple[list[int], Callable[[int], Iterator[Encoded]]]:
-    """What encodes a split from a segment on, and a list that gets how many tokens came out of it."""
+    """Return a list of token counts, and a function that encodes a split from a segment on and fills the list."""
     new: list[int] = []
 
     def encode(first: int) -> Iterator[Encoded]:

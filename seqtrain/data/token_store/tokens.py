@@ -1,4 +1,4 @@
-"""Tokens that lie in files, as one sequence that is read where it is asked for."""
+"""Tokens that lie in files, as one sequence that is read on demand."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ FAULT_BYTES = 1 << 16  # that Linux maps when one token of a file is touched for
 
 
 class TokenArray(ABC):
-    """Ids (n,) that are taken by place, by slice or by an array of places, as of a numpy array of one dimension."""
+    """Ids (n,) that are taken by place, by slice or by an array of places, like a numpy array of one dimension."""
 
     dtype: np.dtype  # of what is taken
 
     @abstractmethod
     def __len__(self) -> int:
-        """n."""
+        """Return n."""
 
     @abstractmethod
     def take(self, index: Int[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "*shape"]:
-        """The tokens at these places, from 0 to n - 1."""
+        """Return the tokens at these places, from 0 to n - 1."""
 
     @overload
     def __getitem__(self, index: slice) -> Any: ...
@@ -37,7 +37,7 @@ class TokenArray(ABC):
     @overload
     def __getitem__(self, index: int) -> Any: ...
     def __getitem__(self, index: Any) -> Any:
-        """What stands there; the slice `[::-1]` of it all reads nothing yet."""
+        """Return the tokens at a place, a slice or an array of places; the slice `[::-1]` of all reads nothing yet."""
         if isinstance(index, np.ndarray):
             return self.take(index)
         if isinstance(index, slice):
@@ -48,20 +48,20 @@ class TokenArray(ABC):
         return self.take(np.array([range(len(self))[index]]))[0]
 
     def between(self, begin: int, end: int) -> Shaped[np.ndarray, " m"]:
-        """The tokens from one place up to another."""
+        """Return the tokens (m,) from place `begin` up to `end`."""
         return self.take(np.arange(begin, max(begin, end)))
 
     def astype(self, dtype: Any) -> np.ndarray:
-        """All tokens, in memory."""
+        """Return all tokens, in memory."""
         return self[:].astype(dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """All tokens, in memory: numpy asks for it where it can do nothing else."""
+        """Return all tokens, in memory; numpy calls this for operations that need an array."""
         return self[:] if dtype is None else self.astype(dtype)
 
 
 class Reversed(TokenArray):
-    """The same tokens from the last one to the first."""
+    """Tokens of another sequence from the last one to the first."""
 
     def __init__(self, tokens: TokenArray) -> None:
         self._tokens = tokens
@@ -75,7 +75,7 @@ class Reversed(TokenArray):
 
 
 class Stretch(TokenArray):
-    """The tokens from one place of others up to another."""
+    """Tokens of another sequence from one place up to another."""
 
     def __init__(self, tokens: TokenArray, begin: int, end: int) -> None:
         self._tokens = tokens
@@ -94,7 +94,7 @@ class Stretch(TokenArray):
 
 
 class Part(NamedTuple):
-    """Where some of the tokens lie."""
+    """Place of some of the tokens: a range of a file."""
 
     path: Path
     dtype: str  # as in the file: <u2, <u4 or another type of integers
@@ -103,14 +103,14 @@ class Part(NamedTuple):
 
 
 class MappedTokens(TokenArray):
-    """The tokens of files one after another, mapped when they are first touched, and let go again.
+    """Tokens of files one after another, mapped when they are first read, and unmapped again.
 
-    What a map has touched counts as memory of the process until it is let go: so it is, whenever it may have grown to
-    MAX_MAPPED_BYTES; the pages stay in the system's own cache, which has room to give when it is needed.
+    The pages that a map has touched count as memory of the process. They are therefore released whenever they may
+    exceed MAX_MAPPED_BYTES; they stay in the system's page cache, which shrinks when memory is needed.
     """
 
     def __init__(self, parts: Sequence[Part], vocab_size: int) -> None:
-        """`vocab_size`: what every id is below; a file in which another stands is damaged."""
+        """Set the files. `vocab_size`: upper bound of every id; a file with a larger id is damaged."""
         self.parts = tuple(part for part in parts if part.count)
         self.vocab_size = vocab_size
         self.dtype = np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
@@ -149,7 +149,7 @@ class MappedTokens(TokenArray):
         return found
 
     def _mapped(self, number: int) -> np.ndarray:
-        """The tokens of a part as they lie in the file."""
+        """Return the tokens of a part as they lie in the file."""
         if number not in self._maps:
             part = self.parts[number]
             with open(part.path, "rb") as file:
@@ -162,7 +162,7 @@ class MappedTokens(TokenArray):
         return array
 
     def _touch(self, number: int, num_bytes: int) -> None:
-        """Counts what reading from a part maps at most; lets all maps go where that has grown too much."""
+        """Count the bytes that reading from a part may map; release all maps if the total is too large."""
         size = self.parts[number].count * np.dtype(self.parts[number].dtype).itemsize
         self._touched += min(num_bytes, size)
         if self._touched > MAX_MAPPED_BYTES:
@@ -171,7 +171,7 @@ class MappedTokens(TokenArray):
             self._touched = 0
 
     def _checked(self, tokens: np.ndarray, number: int) -> np.ndarray:
-        """The tokens in the type of the sequence; UserError where one is no id of the vocabulary."""
+        """Return the tokens in the type of the sequence; raise UserError if one is not an id of the vocabulary."""
         # Asked of what is read alone: to look through all of it would be a pass over the text.
         if tokens.size and (int(tokens.max()) >= self.vocab_size or int(tokens.min()) < 0):
             wrong = next(token for token in tokens.reshape(-1).tolist() if not 0 <= token < self.vocab_size)
@@ -186,14 +186,14 @@ class MappedTokens(TokenArray):
 
 
 class Pages:
-    """Lets a mapped file go whenever reading it may have mapped MAX_MAPPED_BYTES; an array in memory stays as it is."""
+    """Releases a mapped file whenever reading it may have mapped MAX_MAPPED_BYTES; ignores an array in memory."""
 
     def __init__(self, array: Shaped[np.ndarray, "..."]) -> None:
         self._array = array
         self._touched = 0  # bytes that may have been mapped since all were let go
 
     def touch(self, num_bytes: int) -> None:
-        """Counts what was read, in bytes that it has mapped at most."""
+        """Count the bytes that a read may have mapped."""
         content = self._array.base
         if not isinstance(content, mmap.mmap) or self._array.nbytes <= MAX_MAPPED_BYTES:
             return
@@ -204,7 +204,7 @@ class Pages:
 
 
 def map_key(array: Shaped[np.ndarray, "..."]) -> str | None:
-    """What identifies the file that is mapped, until somebody writes to it; None of an array that lies in memory."""
+    """Return a key of the mapped file, valid until it is written to; None for an array in memory."""
     if not isinstance(array, np.memmap) or array.filename is None or not isinstance(array.base, mmap.mmap):
         return None
     path = Path(array.filename).resolve()
@@ -213,5 +213,5 @@ def map_key(array: Shaped[np.ndarray, "..."]) -> str | None:
 
 
 def mapped_offsets(path: Path) -> Int[np.ndarray, " offsets"]:
-    """Offsets of documents, little-endian int64, as they lie in a file; a read-only map."""
+    """Return the offsets of documents in a file, little-endian int64, as a read-only map."""
     return np.memmap(path, dtype="<i8", mode="r")

@@ -1,7 +1,7 @@
-"""A token store is written shard by shard: whenever it is killed, a second call goes on and gives the same bytes.
+"""Writer of token stores, shard by shard: after an interruption, a second call continues and gives the same bytes.
 
-What is done is said by small files in `unfinished/`, each written when what it speaks of is on the disk. Where a shard
-ends, they say how many segments of the text it has used up, so that the next call need not tokenise them again.
+Small files in `unfinished/` record what is done; each is written when its shard is on the disk. They record how many
+segments of the text a shard has used up, so that the next call need not tokenise them again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Encode = Callable[[int], Iterator[Encoded]]
 
 @dataclass
 class Shard:
-    """What a finished shard holds, and how far in the text it goes."""
+    """Content of a finished shard, and its end in the text."""
 
     split: str
     number: int
@@ -73,13 +73,13 @@ class Writer:
 
     @property
     def work(self) -> Path:
-        """The folder of what is known while the store is not finished."""
+        """Folder of the records of an unfinished store."""
         return self.folder / UNFINISHED
 
     def write_split(self, split: Split, encode: Encode) -> dict[str, Any]:
-        """Writes what is still missing of a split, and gives its entry in the index.
+        """Write the missing part of a split, and return its entry in the index.
 
-        Raises UserError where the split holds no token.
+        Raises UserError if the split holds no token.
         """
         first = len(self.shards)
         mine = self._finished(split, first)
@@ -94,7 +94,7 @@ class Writer:
         entry["documents_file"] = _file_entry(self.folder, documents_name(split))
         entry["shards"] = []
         for shard in mine:
-            # Where tokens fill shards to the last place, one without any says that the split has ended.
+            # If the tokens fill the last shard exactly, an empty shard marks the end of the split.
             if shard.tokens:
                 size = shard.tokens * self.dtype.itemsize
                 about = {"file": shard.file, "tokens": shard.tokens, "bytes": size, "sha256": shard.sha256}
@@ -104,14 +104,14 @@ class Writer:
         return entry
 
     def finish(self, splits: dict[Split, dict[str, Any]]) -> None:
-        """Writes the index, after which the folder is a store."""
+        """Write the index, after which the folder is a store."""
         ordered = {split: splits[split] for split in SPLITS if split in splits}
         tokenizer = {"file": TOKENIZER, "hash": self.tokenizer.hash, "vocab_size": self.tokenizer.vocab_size}
         write_index(self.folder, {"format": FORMAT, "dtype": self.dtype.str, "tokenizer": tokenizer, "splits": ordered})
         clear(self.folder)
 
     def _finished(self, split: Split, first: int) -> list[Shard]:
-        """The shards of a split that an earlier call has finished."""
+        """Return the shards of a split that an earlier call has finished."""
         shards: list[Shard] = []
         for number in itertools.count(first):
             path = self.work / f"{shard_name(number)}.json"
@@ -127,7 +127,7 @@ class Writer:
         raise AssertionError("numbers do not end")
 
     def _write_shards(self, split: Split, encode: Encode, shards: list[Shard]) -> None:
-        """Writes shards from where the finished ones end; adds them to the list, and to those of the store."""
+        """Write shards from the end of the finished ones; add them to `shards`, and to those of the store."""
         shard = Shard(split, len(self.shards) - 1, tokens=self.shard_tokens)  # as if a full one stood before the first
         before = sum(each.tokens for each in shards)
         if shards:
@@ -144,7 +144,7 @@ class Writer:
             self.say(f"{split}: {before:,} tokens")
 
     def _write_shard(self, shard: Shard, stream: _Stream, before: int) -> None:
-        """Fills a shard from the stream; `before`: tokens of the split in the shards before it."""
+        """Fill a shard from the stream; `before`: tokens of the split in the shards before it."""
         ends = [np.zeros(0, dtype=np.int64)]  # of documents, counted from the beginning of the split
         digest = hashlib.sha256()
         with atomic(self.folder / shard.file) as file:
@@ -176,7 +176,7 @@ class Writer:
         write_text(self.work / f"{shard.file}.json", plain_json(asdict(shard)))
 
     def _join_documents(self, split: Split, shards: list[Shard]) -> None:
-        """Writes where the documents of a split begin, and the end of the last one."""
+        """Write the beginnings of the documents of a split, and the end of the last one."""
         with atomic(self.folder / documents_name(split)) as file:
             file.write(np.zeros(1, dtype="<i8").tobytes())
             for shard in shards:
@@ -185,7 +185,7 @@ class Writer:
 
 
 class _Taken(NamedTuple):
-    """Tokens of a stream, and what is known of the segments that end among them."""
+    """Tokens of a stream, with counts of the segments that end among them."""
 
     tokens: Integer[np.ndarray, " n"]
     ends: Int[np.ndarray, " m"]  # of documents: tokens before each
@@ -195,10 +195,10 @@ class _Taken(NamedTuple):
 
 
 class _Stream:
-    """The tokens of a split's segments, taken in parts of any size."""
+    """Tokens of a split's segments, taken in parts of any size."""
 
     def __init__(self, jobs: Iterator[Encoded], segments: int, taken: int) -> None:
-        """`segments`: of the split that were used up before these; `taken`: tokens of the first of these that were."""
+        """Set the start. `segments`: used up before the first job; `taken`: tokens used up of the next segment."""
         self.segments = segments  # used up
         self.taken = taken  # tokens of the next segment
         self._jobs = jobs
@@ -208,7 +208,7 @@ class _Stream:
         self._begin = 0  # token of the job that is the next
 
     def take(self, most: int) -> _Taken | None:
-        """At most so many of the next tokens, none where segments without tokens come; None at the end."""
+        """Return the next tokens, at most `most`; empty for segments without tokens, None at the end."""
         job = self._job
         if job is None:
             job = self._job = next(self._jobs, None)
@@ -235,11 +235,11 @@ class _Stream:
 
 
 def clear(folder: Path) -> None:
-    """Removes what only an unfinished store needs."""
+    """Remove the files that only an unfinished store needs."""
     shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
 
 
 def _file_entry(folder: Path, name: str) -> dict[str, Any]:
-    """What the index says of a file that is on the disk."""
+    """Return the index's entry for a file on the disk."""
     path = folder / name
     return {"file": name, "bytes": path.stat().st_size, "sha256": file_hash(path)}

@@ -1,7 +1,7 @@
 """Text to token ids and back.
 
-Each tokenizer is saved in the format of the `tokenizers` library, which runs BPE. The other three are looked up in
-tables, which gives the same ids as that library's own reading of the file, many times faster.
+Each tokenizer is saved in the format of the `tokenizers` library, which runs BPE. The other tokenizers use look-up
+tables, which give the same ids as that library does for the file, many times faster.
 """
 
 from __future__ import annotations
@@ -38,20 +38,23 @@ AT_A_TIME = 1 << 14
 
 
 def segments(text: str, size: int = SEGMENT) -> Iterator[str]:
-    """Pieces of at most `size` characters that make up `text`, cut where no token is torn (within a word only where
-    it and the white space before it are longer than a piece); the empty text is one piece."""
+    """Yield pieces of at most `size` characters that make up `text`, cut where no token is split.
+
+    A cut is within a word only if the word and the white space before it are longer than a piece. The empty text is one
+    piece.
+    """
     return (segment for segment, _ in segments_of([(text, True)], size))
 
 
 def segments_of(parts: Iterable[tuple[str, bool]], size: int = SEGMENT) -> Iterator[tuple[str, bool]]:
-    """The `segments` of documents that come in parts of any size, in memory that does not grow with a document.
+    """Yield the `segments` of documents that come in parts of any size; memory does not grow with a document.
 
     Args:
-        parts: Of documents, cut anywhere, each with whether it ends its document.
+        parts: Parts of documents, cut anywhere, each with True if it ends its document.
         size: The most characters of a segment.
 
     Returns:
-        The segments of each document, in order, each with whether it is the document's last.
+        The segments of each document, in order, each with True if it is the document's last.
     """
     waiting = ""
     for text, ends in parts:
@@ -71,8 +74,10 @@ def segments_of(parts: Iterable[tuple[str, bool]], size: int = SEGMENT) -> Itera
 
 
 def whole_words(text: str, size: int = AT_A_TIME) -> Iterator[str]:
-    """Parts of about `size` characters that make up `text`, no token of which is torn: where no cut can be made so, a
-    part is longer. The empty text is one part."""
+    """Yield parts of about `size` characters that make up `text`, cut where no token is split.
+
+    A part is longer if there is no such cut. The empty text is one part.
+    """
     begin = 0
     while len(text) - begin > size:
         cut = CUT.match(text, begin, begin + size + 1) or NEXT_CUT.search(text, begin + size)
@@ -84,7 +89,7 @@ def whole_words(text: str, size: int = AT_A_TIME) -> Iterator[str]:
 
 
 class Tokenizer(ABC):
-    """Text to ids 0..V-1 and back.
+    """Converts text to ids 0..V-1 and back.
 
     Three ids stand for no text: V (`start`), before the first token, and as a target the end; V+1 (`separator`), after
     a text that stands for itself; V+2 (`mask`), in place of a hidden token.
@@ -96,7 +101,7 @@ class Tokenizer(ABC):
     before: ClassVar[str] = ""  # what a token that begins a word holds of the text before the word
 
     def __init__(self, content: dict[str, Any]) -> None:
-        """`content`: the tokenizer.json of the `tokenizers` library."""
+        """Set the vocabulary. `content`: the tokenizer.json of the `tokenizers` library."""
         self.content = content
         self.ids: dict[str, int] = content["model"]["vocab"]
         self.vocab_size = len(self.ids)  # V
@@ -110,11 +115,11 @@ class Tokenizer(ABC):
         self.hash = hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
 
     def encode(self, text: str) -> np.ndarray:
-        """Ids of the text, (n,) int64."""
+        """Return the ids of the text, (n,) int64."""
         return np.concatenate([ids for ids, _ in self.blocks([text])])
 
     def encode_masked(self, text: str) -> np.ndarray:
-        """Ids of a text in which `[MASK]` stands for a hidden token, (n,) int64; the space of its word goes with it."""
+        """Return the ids (n,) int64 of a text with `[MASK]` for hidden tokens, each including the space before it."""
         *others, last = text.split(HIDDEN)
         ids = []
         for text_before in others:
@@ -123,10 +128,10 @@ class Tokenizer(ABC):
         return np.concatenate([*ids, self.encode(last)])
 
     def joins(self, tokens: np.ndarray) -> np.ndarray:
-        """Whether each of the tokens (n,) goes on with the word of the one before it: (n,) bool.
+        """Return a mask (n,) of the tokens that continue the word of the token before them.
 
-        So it is where both are letters or digits at the place where they meet; a byte that is no character by itself
-        counts as a letter. Tokens that stand for no text, and words, are words by themselves.
+        A token does if both are letters or digits at the place where they meet; a byte that is not a character by
+        itself counts as a letter. Tokens that stand for no text, and words, are words by themselves.
         """
         opens, closes = self._edges
         joined = opens[tokens]
@@ -136,22 +141,22 @@ class Tokenizer(ABC):
 
     @cached_property
     def _edges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Whether each token begins, and whether it ends, within a word: (V + 3,) bool each."""
+        """Two masks (V + 3,): tokens that begin within a word, and tokens that end within one."""
         table = np.zeros((2, self.mask + 1), dtype=bool)
         for token in range(self.vocab_size):
             table[:, token] = self._sides(token)
         return table[0], table[1]
 
     def _sides(self, token: int) -> tuple[bool, bool]:
-        """Whether a word may go on into the token, and out of it: never, unless a kind knows better."""
+        """Return True for each side, begin and end, of the token that may lie within a word; the default is neither."""
         return False, False
 
     def text_lengths(self, tokens: np.ndarray) -> np.ndarray:
-        """How much of a text each of the tokens (n,) is: bytes, or characters where a token is one of them."""
+        """Return the length of text of each of the tokens (n,): in bytes, or in characters if tokens are characters."""
         return np.ones(len(tokens), dtype=np.int64)
 
     def encode_documents(self, documents: Iterable[str]) -> Iterator[np.ndarray]:
-        """Ids of each document, (n,) int64."""
+        """Yield the ids of each document, (n,) int64."""
         document: list[np.ndarray] = []
         for ids, ends in self.blocks(documents):
             document.append(ids)
@@ -160,7 +165,7 @@ class Tokenizer(ABC):
                 document = []
 
     def blocks(self, documents: Iterable[str]) -> Iterator[tuple[np.ndarray, bool]]:
-        """Ids of the documents in bounded pieces, each with whether it ends its document."""
+        """Yield the ids of the documents in bounded pieces, each with True if it ends its document."""
         batch: list[str] = []
         ends: list[bool] = []
         num_characters = 0
@@ -177,33 +182,33 @@ class Tokenizer(ABC):
         yield from zip(self._encode(batch), ends, strict=True)
 
     def encode_segments(self, texts: list[str]) -> Iterator[np.ndarray]:
-        """Ids (n,) int64 of each text, which is one of `segments`: none is cut here."""
+        """Yield the ids (n,) int64 of each text, which is one of `segments` and is not cut again."""
         return self._encode(texts)
 
     @abstractmethod
     def _encode(self, texts: list[str]) -> Iterator[np.ndarray]:
-        """Ids (n,) int64 of each text."""
+        """Yield the ids (n,) int64 of each text."""
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of the ids; broken UTF-8 becomes U+FFFD."""
+        """Return the text of the ids; broken UTF-8 becomes U+FFFD."""
 
     def token_text(self, token: int) -> str:
-        """One token in printable form."""
+        """Return one token in printable form."""
         return _printable(self.tokens[token].encode())
 
     @cached_property
     def tokens(self) -> list[str]:
-        """The vocabulary as written in the file, by id."""
+        """Vocabulary as written in the file, by id."""
         return sorted(self.ids, key=self.ids.__getitem__)
 
     def save(self, path: Path | str) -> None:
-        """Writes one JSON file that `tokenizers.Tokenizer.from_file` reads too."""
+        """Write one JSON file, which `tokenizers.Tokenizer.from_file` can read too."""
         write_text(Path(path), json.dumps(self.content, ensure_ascii=False))
 
     @classmethod
     def load(cls, path: Path | str) -> Tokenizer:
-        """Reads what `save` wrote; raises UserError for any other file."""
+        """Read what `save` wrote; raise UserError for any other file."""
         try:
             content = load_json(Path(path), MAX_BYTES)
             tokenizer_class = _class_of(content)
@@ -241,7 +246,7 @@ class CharTokenizer(Tokenizer):
 
     @cached_property
     def _table(self) -> np.ndarray:
-        """The id of every code point of Unicode, (0x110000,)."""
+        """Ids (0x110000,) of all code points of Unicode."""
         table = np.full(0x110000, self.unknown, dtype=np.int64)
         for token, index in self.ids.items():
             if token != UNKNOWN:
@@ -261,7 +266,7 @@ class CharTokenizer(Tokenizer):
 
 
 class WordTokenizer(Tokenizer):
-    """A token is what stands between white space, or a line end."""
+    """A token is a word between white space, or a line end."""
 
     kind, lossless = "word", False
 
@@ -292,7 +297,7 @@ class BPETokenizer(Tokenizer):
         from tokenizers import Tokenizer as Backend
         from tokenizers import models, pre_tokenizers
 
-        # From its tables alone: other parts of a file, such as expressions, may be a stranger's.
+        # Only its tables are used: other parts of an untrusted file, such as regular expressions, are not.
         backend = Backend(models.BPE(self.ids, merges(self.content)))
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
         return backend
@@ -327,13 +332,13 @@ class BPETokenizer(Tokenizer):
 
 
 class IdTokenizer(Tokenizer):
-    """A token is a number of a vocabulary that nobody has given; a text is such numbers between white space."""
+    """A token is a number of an unknown vocabulary; a text is such numbers between white space."""
 
     kind, lossless = "ids", True
 
     @classmethod
     def of(cls, vocab_size: int) -> IdTokenizer:
-        """Of the ids 0..V-1."""
+        """Return a tokenizer of the ids 0..V-1."""
         vocab = {str(index): index for index in range(vocab_size)}
         parts = dict.fromkeys(("truncation", "padding", "normalizer", "post_processor", "decoder"))
         model = {"type": "WordLevel", "vocab": vocab, "unk_token": "0"}
@@ -361,7 +366,7 @@ class IdTokenizer(Tokenizer):
 
 
 class NoTokens(Tokenizer):
-    """What stands in the place of a tokenizer where values are read, and no text: no text has tokens of it."""
+    """Placeholder for a tokenizer where values are read instead of text; every text has no tokens."""
 
     kind, lossless = "none", True
 
@@ -377,12 +382,12 @@ NO_TOKENS = NoTokens({"model": {"vocab": {}}})
 
 
 def words(text: str) -> list[str]:
-    """The words between white space, and the line ends."""
+    """Return the words between white space, and the line ends."""
     return text.replace("\n", f" {LINE_END} ").split()
 
 
 def _class_of(content: dict[str, Any]) -> type[Tokenizer]:
-    """The kind of tokenizer that a file holds, by what training writes there."""
+    """Return the class of tokenizer that a file holds, by the entries that training writes."""
     before = content["pre_tokenizer"]
     if before["type"] == "WhitespaceSplit":
         return IdTokenizer
@@ -392,7 +397,7 @@ def _class_of(content: dict[str, Any]) -> type[Tokenizer]:
 
 
 def _letters(token: bytes) -> tuple[bool, bool]:
-    """Whether the first and the last character of these bytes are letters or digits; what is cut off of one is."""
+    """Return True for the first and for the last character that is a letter or digit; a broken character is one."""
     text = token.decode(errors="replace")
     return _is_letter(text[0]), _is_letter(text[-1])
 

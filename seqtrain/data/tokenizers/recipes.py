@@ -1,4 +1,4 @@
-"""How tokenizers are made: bytes, characters, words and byte-level BPE (Sennrich et al. 2016; Radford et al. 2019)."""
+"""Training of tokenizers: bytes, characters, words and byte-level BPE (Sennrich et al. 2016; Radford et al. 2019)."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ MAX_SINGLE = 0.2  # of the words of a text: those that occur once, where they ma
 
 
 class Recipe(ABC):
-    """How a tokenizer is made from the training text."""
+    """Method that makes a tokenizer from the training text."""
 
     reads_text: ClassVar[bool] = True  # whether what it makes has tokens at all
 
     @abstractmethod
     def train(self, documents: Iterable[str]) -> Tokenizer:
-        """The tokenizer of these documents; raises UserError where they hold no text."""
+        """Return the tokenizer of these documents; raise UserError if they hold no text."""
 
 
 class NoText(Recipe):
-    """No token at all: values are read as they are."""
+    """No tokens: values are read as they are."""
 
     reads_text = False
 
@@ -46,7 +46,7 @@ class NoText(Recipe):
 
 
 class OfStore(Recipe):
-    """The tokenizer that the tokens of `data=tokens` were made by; chosen by that data, not by you."""
+    """The tokenizer that made the tokens of `data=tokens`; that data sets it, not the user."""
 
     def train(self, documents: Iterable[str]) -> Tokenizer:
         raise UserError("tokenizer: that of a token store belongs to data=tokens alone; use tokenizer=bpe, or another")
@@ -85,9 +85,9 @@ class Word(Recipe):
     """One token per word, and <eos> for each line end; words beyond the vocabulary are <unk>."""
 
     def __init__(self, *, max_size: int | None = None, min_count: int | Literal["auto"] = 1) -> None:
-        """Keeps the `max_size` most frequent words (None: all) of those that occur `min_count` times.
+        """Set the limits: keep the `max_size` most frequent words (None: all) that occur `min_count` times or more.
 
-        `min_count` auto: what `least_count` says.
+        `min_count` auto: see `least_count`.
         """
         if max_size is not None and max_size < 1:
             raise UserError(f"tokenizer.max_size={max_size}: must be at least 1, or null to keep all words")
@@ -117,13 +117,13 @@ class Word(Recipe):
 
 
 def least_count(counts: Mapping[str, int]) -> int:
-    """How often a word of a text must occur to have a token of its own.
+    """Return the least count with which a word of a text has a token of its own.
 
-    Two, so that words which occur once stand for those that the text does not have, and `<unk>` is trained; one where
-    none occurs once, or where so many do that too little of the text would be left.
+    It is 2, so that words that occur once stand for unknown words, and `<unk>` is trained. It is 1 if no word occurs
+    once, or if so many do that too little of the text would be left.
 
     Args:
-        counts: How often the text has each word.
+        counts: Count of each word in the text.
     """
     single = sum(count == 1 for count in counts.values())
     if 0 < single <= MAX_SINGLE * sum(counts.values()):
@@ -135,7 +135,7 @@ class BPE(Recipe):
     """Byte-level byte-pair encoding: any text is encoded without loss, frequent sequences as one token."""
 
     def __init__(self, *, size: int = 2048) -> None:
-        """`size`: tokens in the vocabulary, the 256 bytes included."""
+        """Set the size. `size`: tokens in the vocabulary, including the 256 bytes."""
         if size < 256:
             raise UserError(f"tokenizer.size={size}: must be at least 256, one token per byte")
         if size > LARGEST:
@@ -158,7 +158,7 @@ class BPE(Recipe):
 
 
 def _word_level(tokens: list[str]) -> Any:
-    """A look-up table, in the format of `tokenizers`, that gives the tokens their ids in this order."""
+    """Return a look-up table, in the format of `tokenizers`, that gives the tokens their ids in this order."""
     from tokenizers import Tokenizer as Backend
     from tokenizers import models
 
@@ -166,7 +166,7 @@ def _word_level(tokens: list[str]) -> Any:
 
 
 def _not_empty(documents: Iterable[str]) -> Iterator[str]:
-    """The documents; raises UserError at the end if they held nothing."""
+    """Yield the documents; raise UserError at the end if all were empty."""
     empty = True
     for text in documents:
         empty = empty and not text

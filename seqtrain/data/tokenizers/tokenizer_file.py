@@ -1,4 +1,4 @@
-"""What the vocabulary of a tokenizer file must be: a file from elsewhere is read with nothing but tables."""
+"""Checks of the vocabulary of a tokenizer file: of an untrusted file, only tables are read."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ UNKNOWN, LINE_END = "<unk>", "<eos>"
 
 
 def byte_ids() -> dict[str, int]:
-    """The character that stands for each byte in byte-level vocabularies, with the byte; in the order of bytes.
+    """Return the character that stands for each byte in byte-level vocabularies, with the byte, in the order of bytes.
 
-    A byte that prints in Latin-1 stands for itself, the others, in their order, are the characters from U+0100 on.
+    A byte that prints in Latin-1 stands for itself; the other bytes are, in order, the characters from U+0100 on.
     """
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     unused = 0x100
@@ -25,7 +25,7 @@ def byte_ids() -> dict[str, int]:
 
 
 def check_vocabulary(content: dict[str, Any], kind: str) -> None:
-    """ValueError unless a tokenizer.json of this kind holds what training makes: ids 0..V-1, tokens of its alphabet."""
+    """Raise ValueError unless a tokenizer.json of this kind holds ids 0..V-1 and tokens of its alphabet."""
     ids = content["model"]["vocab"]
     # JSON's true would pass for 1 by `isinstance`.
     if not isinstance(ids, dict) or not {type(index) for index in ids.values()} <= {int}:
@@ -47,7 +47,7 @@ def check_vocabulary(content: dict[str, Any], kind: str) -> None:
 
 
 def merges(content: dict[str, Any]) -> list[tuple[str, str]]:
-    """The pairs that BPE makes one token of, in their order."""
+    """Return the pairs that BPE merges, in their order."""
     pairs = []
     for pair in content["model"]["merges"]:
         # Older files of the library write both with a blank between them, which is in no token.

@@ -1,4 +1,4 @@
-"""Where the words of a text end among its tokens."""
+"""The tokens in which the words of a text end."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ WORD = re.compile(r"\S+")  # the same white space as that of `str.split`
 
 
 def word_ends(tokenizer: Tokenizer, text: str, tokens: Int[np.ndarray, " n"]) -> Int[np.ndarray, " words"]:
-    """The place of the token in which each word of a text ends.
+    """Return the index (words,) of the token in which each word of a text ends.
 
     Args:
         tokenizer: Made the tokens.
         text: Words between white space.
-        tokens: The whole text, without special tokens.
+        tokens: Ids (n,) of the whole text, without special tokens.
     """
     if tokenizer.kind == "word":
         return np.arange(len(tokens))

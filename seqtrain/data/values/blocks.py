@@ -44,10 +44,10 @@ class Block:
 
 
 def read_blocks(table: Layout) -> Iterator[Block]:
-    """The rows of a file, some at a time.
+    """Yield the rows of a file, some at a time.
 
     Raises:
-        UserError: A value is no number, a time is none, or the file is broken.
+        UserError: A value is not a number, a time is not valid, or the file is broken.
     """
     import pyarrow as pa
 
@@ -62,9 +62,15 @@ def read_blocks(table: Layout) -> Iterator[Block]:
 
 
 def _in_words(table: Layout, fault: str, num_rows: int) -> str:
-    """What pyarrow says of a broken file, in our words where a value is not what its column holds."""
+    """Return pyarrow's message for a broken file, reworded where a value does not fit its column.
+
+    Args:
+        table: The file and its columns.
+        fault: The message.
+        num_rows: Rows that were read before it.
+    """
     found = NO_NUMBER.search(fault)
-    # Whatever pyarrow says of it: of a quote that stays open it tells the end, or nothing.
+    # Checked first: for a quote that stays open, pyarrow reports its end, or nothing.
     if table.format in ("csv", "tsv") and (found is None or "\n" in found[3]):
         line = _open_quote(table.path)
         if line is not None:
@@ -82,7 +88,7 @@ def _in_words(table: Layout, fault: str, num_rows: int) -> str:
 
 
 def _open_quote(path: Path) -> int | None:
-    """The first line in which a quote opens and does not close; None where there is none."""
+    """Return the first line in which a quote opens and does not close; None if there is none."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if line.count(b'"') % 2:
@@ -135,7 +141,7 @@ def _from_csv(table: Layout) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     import pyarrow.csv as tables
 
-    # What is no number is refused, wherever it stands, and not read as text.
+    # A value that is not a number raises, in any row, and is not read as text.
     kinds = dict.fromkeys((*table.values, *table.known), pa.float64())
     for name in (table.id, table.time):
         if name is not None:
@@ -169,12 +175,12 @@ def _block(table: Layout, batch: pa.RecordBatch) -> Block:
 
 
 def _runs(table: Layout, column: pa.Array) -> tuple[list[str], Int[np.ndarray, " names"]]:
-    """The name of each run of equal ids, and where it begins."""
+    """Return the name of each run of equal ids, and its first row (names,)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     text = column.cast(pa.string())
-    # What pandas writes of a missing id where it knew it as a number.
+    # pandas writes nan for a missing id in a column of numbers.
     if text.null_count or not {"", "nan", "NaN"}.isdisjoint(text.unique().to_pylist()):
         raise UserError(f"data.path={table.path}: column {table.id} has a row that names no series; give it a name")
     runs = pc.call_function("run_end_encode", [text])

@@ -1,4 +1,4 @@
-"""A fan chart's numbers: what was read of a series, what came after it, and what was forecast."""
+"""Numbers of a fan chart: the history of a series, its true future, and the forecast."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Fan:
     history: Float[np.ndarray, " n"]
     times: Shaped[np.ndarray, " H"]
     median: Float[np.ndarray, " H"]
-    # Of each share, such as 0.8, the ends of its central interval; none of a point forecast.
+    # The ends of the central interval of each share, such as 0.8; empty for a point forecast.
     bands: Mapping[float, tuple[Float[np.ndarray, " H"], Float[np.ndarray, " H"]]] = field(default_factory=dict)
     truth: Float[np.ndarray, " H"] | None = None
     title: str = ""
@@ -34,11 +34,19 @@ def by_steps(
     truth: Float[np.ndarray, " H"] | None,
     title: str,
 ) -> Fan:
-    """A fan over steps, counted from the last value that was read, which is step 0."""
+    """Return a fan over steps, counted from the last value that was read, which is step 0.
+
+    Args:
+        history: Values that were read, (n,).
+        median: Forecast, (H,).
+        bands: Ends of the central interval, (H,) each, for each share such as 0.8.
+        truth: True future values, (H,), or None.
+        title: Title of the chart.
+    """
     return Fan(np.arange(1 - len(history), 1), history, np.arange(1, len(median) + 1), median, bands, truth, title)
 
 
 def num_read(horizon: int) -> int:
-    """Values before a forecast that a picture of it shows at most."""
+    """Return the most values before a forecast that a figure shows."""
     # So much that the forecast is seen against its past, and still takes a good part of the picture.
     return min(max(READ_PER_STEP * horizon, MIN_READ), MAX_READ)

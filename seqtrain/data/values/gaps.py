@@ -1,4 +1,4 @@
-"""Gaps in the times of series: rows that are not there."""
+"""Gaps in the times of series: missing rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_GROWTH = 2  # times the rows that a table may have once its gaps are filled
 
 
 def without_gaps(series: Series) -> tuple[Series, list[str]]:
-    """Series in which each step of time has a row; what was no row has missing values. What is said of it, too."""
+    """Return series with a row for each step of time, and lines to log; added rows have missing values."""
     # The usual case, which goes on from the mapped file and copies nothing into memory.
     if series.times is None or _are_even(series.times, series.offsets):
         return series, []
@@ -28,7 +28,7 @@ def without_gaps(series: Series) -> tuple[Series, list[str]]:
     step = int(every.min())
     where = "data: the time between rows"
     whole = int((every // step).sum()) + len(series.names)
-    # Months and years have no even length; and a table that would be mostly gaps is none of even steps.
+    # Months and years have no even length; and a table that would be mostly gaps does not have even steps.
     if (every % step).any() or whole > MAX_GROWTH * len(series.times):
         months = {months_of_a_step(series.times[begin:end]) for begin, end in pairwise(series.offsets)}
         words = f"uneven ({step:,} to {every.max():,}{' s' if series.has_dates else ''})"
@@ -64,7 +64,7 @@ def months_of_a_step(times: Int[np.ndarray, " n"]) -> int | None:
 
 
 def _are_even(times: Int[np.ndarray, " n"], offsets: Int[np.ndarray, " S+1"]) -> bool:
-    """Whether all steps of time inside series are of one length."""
+    """Return True if all steps of time within series have the same length."""
     known: int | None = None
     for begin, end in pairwise(offsets.tolist()):
         for first in range(begin, end - 1, BLOCK_ROWS):

@@ -1,4 +1,4 @@
-"""What a model is given of series: the features of a time step, and the values that are to be predicted."""
+"""Inputs and targets of models of series: the features of a time step, and the values to predict."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SEEN_ROWS = 1 << 16  # at a time
 class Reading:
     """Features and targets of the rows of series, scaled.
 
-    A model reads of row i what is known just before its values are: the values of row i-1, whether they are missing
-    and for how many steps, what is known ahead of row i, and its time.
+    For row i, a model reads all that is known just before its values are: the values of row i-1, which of them are
+    missing and for how many steps, the columns that are known ahead of row i, and its time.
     """
 
     def __init__(self, series: Series, scaling: Scaling, dtype: type[np.floating] = np.float32) -> None:
@@ -24,7 +24,7 @@ class Reading:
         self.scaling = scaling
         self.dtype = dtype
         self.mean, self.std = scaling.scales(series)
-        # Of a model that reads one column at a time each has the channels that any of them needs.
+        # If a model reads one column at a time, each column has the channels that any of them needs.
         self._masked = np.array([any(scaling.masked)] if scaling.apart else scaling.masked)
         self._since = self._steps_since_seen() if self._masked.any() else None
 
@@ -33,11 +33,11 @@ class Reading:
         return self.scaling.num_features
 
     def series_of(self, rows: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
-        """Which series each row is of."""
+        """Return the series (*shape) that each row is of."""
         return np.searchsorted(self.series.offsets, rows, side="right") - 1
 
     def features(self, rows: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "B T F"]:
-        """What a model reads of these rows; a series begins with means, of which none was seen."""
+        """Return the features (B, T, F) of these rows; a series begins with means that count as not seen."""
         series = self.series_of(rows)
         is_first = rows == self.series.offsets[series]
         # Row 0 has none before it: what is read there instead is taken out below.
@@ -56,11 +56,11 @@ class Reading:
         return np.concatenate(parts, -1).astype(self.dtype)
 
     def scaled(self, rows: Int[np.ndarray, "*shape"], series: Int[np.ndarray, "*shape"]) -> np.ndarray:
-        """The values (*shape, C) of rows of these series, NaN where they are missing."""
+        """Return the values (*shape, C) of rows of these series, scaled; NaN where they are missing."""
         return (self.series.values[rows] - self.mean[series]) / self.std[series]
 
     def known(self, rows: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "B T K"]:
-        """What is known ahead of the values of these rows: columns that say so, and the time."""
+        """Return the features (B, T, K) that are known ahead of these rows' values: known columns, and the time."""
         count = len(self.series.columns)
         scaling = self.scaling
         parts = [(self.series.known[rows] - np.array(scaling.mean[count:])) / np.array(scaling.std[count:])]
@@ -70,11 +70,11 @@ class Reading:
         return np.concatenate(parts, -1)
 
     def _steps_since_seen(self) -> Float[np.ndarray, "n M"]:
-        """For each row how many steps ago a value was seen last, 0 where it is there; from the series' beginning on."""
+        """Return, for each row, the steps since a value was last seen in its series; 0 if it is there."""
         series = self.series
         steps = np.empty((len(series.values), int(self._masked.sum())), dtype=np.float32)
         for begin, end in zip(series.offsets[:-1], series.offsets[1:], strict=True):
-            # Of a series that has not been seen yet, the steps since it began, and one.
+            # Before the first value of a series: the steps since it began, plus one.
             last = np.full(steps.shape[1], begin - 1)
             for first in range(begin, end, SEEN_ROWS):
                 rows = np.arange(first, min(first + SEEN_ROWS, end))[:, None]
@@ -86,16 +86,16 @@ class Reading:
 
 
 def place_in_cycle(times: Int[np.ndarray, "*shape"], seconds: float) -> np.ndarray:
-    """Sine and cosine (*shape, 2) of the place in a cycle of so many seconds; weeks begin on Mondays."""
-    # As an angle, so that midnight lies beside 23 o'clock, and not a day away.
+    """Return sine and cosine (*shape, 2) of the place in a cycle of `seconds`; weeks begin on Mondays."""
+    # An angle puts midnight beside 23 o'clock, and not a day away.
     angle = 2 * np.pi * ((times - MONDAY) / seconds)
     return np.stack([np.sin(angle), np.cos(angle)], -1)
 
 
 class Targets:
-    """The values to be predicted from each row of a split on: those of the next `horizon` rows.
+    """Values to predict from each row of a split: those of the next `horizon` rows.
 
-    A row is an origin where its whole horizon lies in the split, so that what is measured of each origin is the same.
+    A row is an origin if its whole horizon lies in the split, so that every origin is measured alike.
     """
 
     def __init__(self, reading: Reading, split: SeriesSplit, horizon: int) -> None:
@@ -107,7 +107,7 @@ class Targets:
             raise UserError("data: a split has no value, all of its rows are missing; give it other rows")
 
     def of(self, rows: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "B T H C"]:
-        """The values from each row on, scaled; NaN where they are missing, and all NaN where a row is no origin."""
+        """Return the scaled values from each row on; NaN where they are missing, all NaN if a row is not an origin."""
         series = self.reading.series_of(rows)
         is_origin = self.is_origin(rows, series)
         ahead = rows[..., None] + np.arange(self.horizon)
@@ -118,6 +118,6 @@ class Targets:
         return values.astype(self.reading.dtype)
 
     def is_origin(self, rows: Int[np.ndarray, "B T"], series: Int[np.ndarray, "B T"]) -> Bool[np.ndarray, "B T"]:
-        """Whether values are predicted from each row on."""
-        # Else targets of train would be rows of validation.
+        """Return a mask (B, T) of the rows from which values are predicted."""
+        # Otherwise targets of train would be rows of validation.
         return (rows >= self.begin[series]) & (rows + self.horizon <= self.end[series])

@@ -1,4 +1,4 @@
-"""What models read of series: which columns, scaled by what, and what else stands beside a value."""
+"""Scaling of series: the columns that models read, their means and deviations, and the other features of a step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SHOWN_COLUMNS = 6
 
 @dataclass(frozen=True)
 class Scaling:
-    """Fitted on train alone; it is saved in the run, and undone in every answer."""
+    """Scaling, fitted on train only; it is saved in the run, and undone in every answer."""
 
     columns: tuple[str, ...]  # of values
     known_columns: tuple[str, ...]
@@ -49,7 +49,7 @@ class Scaling:
 
     @property
     def hash(self) -> str:
-        """What identifies it, to the last bit."""
+        """Hash of all fields, exact to the last bit."""
         return hashlib.blake2b(self._text().encode(), digest_size=16).hexdigest()
 
     @property
@@ -59,23 +59,23 @@ class Scaling:
 
     @property
     def num_masked(self) -> int:
-        """Channels of which the model is told where they are missing."""
+        """Channels with a mask of missing values that the model reads."""
         # A model that reads one column at a time has the same inputs for all of them.
         return int(any(self.masked)) if self.apart else sum(self.masked)
 
     @property
     def num_features(self) -> int:
-        """Numbers of a time step that a model reads."""
+        """Numbers that a model reads at a time step."""
         ahead = len(self.known_columns) + 2 * len(self.features)
         return self.num_channels + 2 * self.num_masked + ahead
 
     def scales(self, series: Series) -> tuple[Float[np.ndarray, "S C"], Float[np.ndarray, "S C"]]:
-        """Mean and standard deviation of each channel of each series."""
+        """Return mean and standard deviation (S, C) of each channel of each series."""
         return np.array(self.mean)[series.channels], np.array(self.std)[series.channels]
 
     @property
     def words(self) -> str:
-        """What each column was taken for, in words."""
+        """Description of the role of each column."""
         clock = self.clock
         parts = [f"time {clock.column or 'made up'} ({clock.form or 'whole numbers'})"] if clock else ["no time"]
         for name, columns in (
@@ -91,12 +91,12 @@ class Scaling:
         return json.dumps(asdict(self), ensure_ascii=False)
 
     def save(self, path: Path) -> None:
-        """Writes what `load` reads."""
+        """Write the JSON file that `load` reads."""
         write_text(path, self._text())
 
     @classmethod
     def load(cls, path: Path) -> Scaling:
-        """Reads what `save` wrote; UserError for anything else."""
+        """Read what `save` wrote; raise UserError for anything else."""
         try:
             content = load_json(path, MAX_BYTES)
             if not isinstance(content, dict) or {"clock", *content} != cls.__annotations__.keys():
@@ -107,7 +107,7 @@ class Scaling:
 
 
 def _checked(content: dict[str, Any]) -> dict[str, Any]:
-    """The entries of series.json with their types; ValueError for what is of another one."""
+    """Return the entries of series.json with their types; raise ValueError if one is not valid."""
     found: dict[str, Any] = {}
     for name in ("columns", "known_columns"):
         if not all(isinstance(column, str) for column in content[name]):
@@ -143,16 +143,16 @@ def fit(
     features: Sequence[TimeFeature] | Literal["auto"] | None,
     season: int | None,
 ) -> Scaling:
-    """The scaling of the rows of train; of what comes after them nothing is looked at.
+    """Return the scaling of the rows of train; later rows are never read.
 
     Args:
-        train: Its rows.
-        missing: `mask`: the model is told where a value is missing, and since when; `mean`: it reads the mean there.
-        features: Of time, beside the values; `auto`: those whose cycle is in train twice or more.
-        season: Steps of a season; None: by the autocorrelation of train.
+        train: Rows of train.
+        missing: `mask`: the model reads which values are missing, and since when; `mean`: it reads the mean there.
+        features: Features of time beside the values; `auto`: those whose cycle is in train twice or more.
+        season: Steps of a season; None: from the autocorrelation of train.
 
     Raises:
-        UserError: A column has no value, or always the same one; features of time where there are no dates.
+        UserError: A column has no value, or always the same one; or features of time are asked for without dates.
     """
     series = train.series
     if features and features != "auto" and not series.has_dates:
@@ -162,7 +162,7 @@ def fit(
         _check_column(column, mean[number], std[number])
     # A known column that is the same in all of train is read as 0: there is nothing to be learnt of it.
     std[std == 0] = 1.0
-    # Not of train alone: the clock is known ahead, and gives nothing away.
+    # The time is known ahead, so its features leak nothing.
     if features == "auto":
         features = calendar(train)
     found_season = season or find_season(train)
@@ -192,7 +192,7 @@ def _check_column(column: str, mean: float, std: float) -> None:
 
 
 def _moments(train: SeriesSplit) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each value column and each known one, and which value columns miss a value."""
+    """Return mean and standard deviation of each value and known column, and a mask of value columns with gaps."""
     num_values = len(train.series.columns)
     size = num_values + len(train.series.known_columns)
     count, total, squares = np.zeros(size), np.zeros(size), np.zeros(size)
@@ -214,7 +214,7 @@ def _moments(train: SeriesSplit) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _blocks(train: SeriesSplit) -> Iterator[tuple[np.ndarray, Float[np.ndarray, "b C+K"]]]:
-    """The rows of train, some at a time, each with the column that each of its numbers is of."""
+    """Yield the rows of train, some at a time, each with the columns of its numbers."""
     series, num_values = train.series, len(train.series.columns)
     known = num_values + np.arange(len(series.known_columns))
     for number, (begin, end) in enumerate(zip(train.begin, train.end, strict=True)):
@@ -226,7 +226,7 @@ def _blocks(train: SeriesSplit) -> Iterator[tuple[np.ndarray, Float[np.ndarray, 
 
 
 def step_of(series: Series) -> int | None:
-    """What most often lies between two rows, in seconds or steps; None where they have no times."""
+    """Return the usual difference of two rows, in seconds or steps; None if they have no times."""
     begin, end = series.offsets[:2]
     if series.times is None or end - begin < 2:
         return None
@@ -235,7 +235,7 @@ def step_of(series: Series) -> int | None:
 
 
 def calendar(train: SeriesSplit) -> tuple[TimeFeature, ...]:
-    """Features of time whose cycle has four rows or more, and is in train of each series twice or more."""
+    """Return the features of time whose cycle has four rows or more, and is in train of each series twice or more."""
     times, step = train.series.times, step_of(train.series)
     if times is None or step is None or not train.series.has_dates:
         return ()
@@ -245,7 +245,7 @@ def calendar(train: SeriesSplit) -> tuple[TimeFeature, ...]:
 
 
 def find_season(train: SeriesSplit) -> int:
-    """Steps after which train repeats itself, by the first high peak of its autocorrelation; 1 where there is none."""
+    """Return the period of train in steps: the first high peak of its autocorrelation; 1 if there is none."""
     most = int((train.end - train.begin).min()) // 3 + 1
     if most < 3:
         return 1
@@ -273,12 +273,12 @@ def find_season(train: SeriesSplit) -> int:
 
 
 def _naive_errors(train: SeriesSplit, std: Float[np.ndarray, " columns"], season: int) -> tuple[tuple[float, ...], ...]:
-    """Mean absolute difference between a value of train and that of a season before, scaled; 0 where there is none."""
+    """Return the scaled mean absolute difference from the season before in train; 0 where there is none."""
     series, errors = train.series, []
     for number, (begin, end) in enumerate(zip(train.begin, train.end, strict=True)):
         scale = std[series.channels[number]]
         total, count = np.zeros(len(scale)), np.zeros(len(scale), dtype=np.int64)
-        # Of train alone: MASE must not be divided by what test is like (Hyndman and Koehler 2006).
+        # Only train counts: MASE must not be divided by an error of test (Hyndman and Koehler 2006).
         for first in range(begin + season, end, BLOCK_ROWS):
             last = min(first + BLOCK_ROWS, end)
             difference = np.abs(series.values[first:last] - series.values[first - season : last - season]) / scale

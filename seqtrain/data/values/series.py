@@ -1,4 +1,4 @@
-"""Series of real values, end to end in one table, and the part of it that a split is."""
+"""Series of real values, end to end in one table, and the rows of it that are a split."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTS = re.compile(r"\d{4}(?:-(\d\d)(?:-(\d\d)(?:([T ])(\d\d)(?::(\d\d)(?::(\d\d
 
 @dataclass(frozen=True)
 class Clock:
-    """How a table tells time: a run keeps it, other tables are held against it, and answers are written alike."""
+    """Format of a table's times: a run keeps it to check other tables, and to write answers in the same format."""
 
     column: str | None  # None: made up
     form: str  # as strftime has it; empty: whole numbers
@@ -30,7 +30,7 @@ class Clock:
 
     @classmethod
     def of(cls, column: str | None, text: str) -> Clock:
-        """The clock of a table with a time like this one, in ISO 8601."""
+        """Return the clock of a table with a time like `text`, in ISO 8601."""
         found = PARTS.fullmatch(text)
         if found is None:
             return cls(column, "%Y-%m-%d %H:%M:%S")
@@ -41,11 +41,11 @@ class Clock:
         return cls(column, form, None if offset is None else int(offset.total_seconds()))
 
     def local(self, times: Int[np.ndarray, "*n"]) -> np.ndarray:
-        """Where times stand on an axis: dates in their own zone, or numbers."""
+        """Return times as places on an axis: dates in their own zone, or numbers."""
         return (times + (self.offset or 0)).astype("datetime64[s]") if self.form else times
 
     def text(self, time: int) -> str:
-        """A time as the table writes it."""
+        """Return a time as the table writes it."""
         if not self.form:
             return str(time)
         zone = UTC if self.offset is None else timezone(timedelta(seconds=self.offset))
@@ -54,9 +54,9 @@ class Clock:
 
 @dataclass(frozen=True)
 class Series:
-    """Series end to end; they may be files mapped into memory.
+    """Series end to end; the arrays may be files mapped into memory.
 
-    Of S series with C value columns, and K columns that are known ahead of time.
+    There are S series with C value columns, and K columns that are known ahead of time.
     """
 
     values: Float[np.ndarray, "n C"]  # float64; NaN where a value is missing
@@ -72,7 +72,7 @@ class Series:
 
     @property
     def has_dates(self) -> bool:
-        """Whether times are dates, and not steps."""
+        """True if times are dates, not steps."""
         return self.clock is not None and bool(self.clock.form)
 
     @property
@@ -82,13 +82,18 @@ class Series:
 
     @property
     def channels(self) -> Int[np.ndarray, "S C"]:
-        """Which of `columns` each channel of each series is."""
+        """Indices (S, C) into `columns` of each channel of each series."""
         if self.column_of is not None:
             return self.column_of
         return np.tile(np.arange(len(self.columns)), (len(self.names), 1))
 
     def check_asked(self, history: int, horizon: int) -> None:
-        """Raises UserError where values are asked for elsewhere than these series have them."""
+        """Raise UserError if these series have no values where they are asked for.
+
+        Args:
+            history: Rows that a model reads before the first predicted value.
+            horizon: Rows that it predicts.
+        """
         if self.asked_after is None:
             return
         faults = []
@@ -103,7 +108,7 @@ class Series:
             raise UserError(*faults)
 
     def apart(self) -> Series:
-        """The same values with each column of each series as a series of its own, of one channel."""
+        """Return the same values with each column of each series as a series of its own, of one channel."""
         count = len(self.columns)
         if count == 1:
             return self
@@ -128,7 +133,7 @@ class Series:
 
 @dataclass(frozen=True)
 class SeriesSplit:
-    """The rows of a split: of each series those from `begin` to `end`; what stands before them may be read, too."""
+    """Rows of a split: those of each series from `begin` to `end`; rows before them may be read, too."""
 
     series: Series
     begin: Int[np.ndarray, " S"]  # rows of the whole table
@@ -136,12 +141,12 @@ class SeriesSplit:
 
     @property
     def num_series(self) -> int:
-        """Series that have rows in the split."""
+        """Number of series that have rows in the split."""
         return int((self.end > self.begin).sum())
 
     @property
     def num_rows(self) -> int:
-        """Rows of the split, of all series."""
+        """Number of rows of the split, over all series."""
         return int((self.end - self.begin).sum())
 
     @property
@@ -155,7 +160,7 @@ class SeriesSplit:
 
     @property
     def hash(self) -> str:
-        """What identifies its values and their times."""
+        """Hash of its values and their times."""
         digest = hashlib.blake2b(repr((self.series.columns, self.series.known_columns)).encode(), digest_size=16)
         tables = [self.series.values, self.series.known]
         if self.series.times is not None:
@@ -172,13 +177,13 @@ class SeriesSplit:
 def bounds(
     series: Series, rows: Sequence[int] | None, validation: float, test: float
 ) -> dict[str, tuple[Int[np.ndarray, " S"], Int[np.ndarray, " S"]]]:
-    """Where each split begins and ends in each series: train first, then validation, then test.
+    """Return the first row of each split in each series (S,), and the end: train first, then validation, then test.
 
     Args:
-        series: All of them; each is cut by itself.
-        rows: Of each series so many rows of train, validation and test; what is left at the end is in none of them.
-        validation: The share of each series that is validation, where `rows` is None.
-        test: The share that is test.
+        series: All series; each is cut by itself.
+        rows: Rows of each series in train, validation and test; rows left at the end are in no split. None: fractions.
+        validation: Fraction of each series that is validation, if `rows` is None.
+        test: Fraction of each series that is test, if `rows` is None.
 
     Raises:
         UserError: A series is too short.
@@ -213,10 +218,10 @@ def bounds(
 
 
 def in_rows(count: int) -> str:
-    """So many rows, in words."""
+    """Return a number of rows in words."""
     return "1 row" if count == 1 else f"{count:,} rows"
 
 
 def _called(series: Series, number: int) -> str:
-    """A series in a message."""
+    """Return the name of a series for a message."""
     return f"series {series.names[number]}" if series.names[number] else "the series"

@@ -1,4 +1,4 @@
-"""A table of series as arrays in the cache, mapped into memory; written block by block, checked for its order."""
+"""A table of series as arrays in the cache, mapped into memory; written block by block, with checks of its order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from seqtrain.errors import UserError
 
 @dataclass
 class _Found:
-    """What is known of the rows of a table while they are written."""
+    """State of a table while its rows are written."""
 
     offsets: list[int] = field(default_factory=list)  # where each series begins
     names: list[str] = field(default_factory=list)
@@ -28,10 +28,10 @@ class _Found:
 
 
 def write(table: Layout, folder: Path) -> None:
-    """Writes a table as arrays into a folder of the cache.
+    """Write a table as arrays into a folder of the cache.
 
     Raises:
-        UserError: It has no rows, a value is none, times do not rise, or a series stands in two places.
+        UserError: It has no rows, a value is not valid, times do not rise, or a series stands in two places.
     """
     found = _Found()
     with durable(folder / "numbers.bin") as numbers, durable(folder / "times.bin") as times:
@@ -55,7 +55,7 @@ def write(table: Layout, folder: Path) -> None:
 
 
 def _first_rows(table: Layout, found: _Found, block: Block) -> list[int]:
-    """Rows of a block where a series begins that is not in those before; UserError where one stands in two places."""
+    """Return the rows of a block where a new series begins; raise UserError if a series stands in two places."""
     starts = []
     for name, row in zip(block.names or (), block.starts.tolist(), strict=True):
         if found.names and name == found.names[-1]:  # it goes on from the block before
@@ -73,7 +73,7 @@ def _first_rows(table: Layout, found: _Found, block: Block) -> list[int]:
 
 
 def _check_times(table: Layout, found: _Found, block: Block, starts: list[int]) -> None:
-    """UserError where a row of a series is not later than the one before it."""
+    """Raise UserError if a row of a series is not later than the one before it."""
     if block.times is None or not len(block.times):
         return
     last = block.times[0] - 1 if found.last_time is None else found.last_time
@@ -93,8 +93,8 @@ def _check_times(table: Layout, found: _Found, block: Block, starts: list[int]) 
 
 
 def _check_known(table: Layout, found: _Found, block: Block) -> None:
-    """UserError where a value is missing that is said to be known ahead."""
-    # Nothing may be put in its place: the model would be told a price that nobody knew.
+    """Raise UserError if a value of a known column is missing."""
+    # No value may replace it: the model would read a price that is not known.
     absent = np.isnan(block.numbers[:, len(table.values) :]).any(1)
     if absent.any():
         row = found.num_rows + int(np.argmax(absent)) + 1
@@ -105,7 +105,7 @@ def _check_known(table: Layout, found: _Found, block: Block) -> None:
 
 
 def read(table: Layout, folder: Path) -> Series:
-    """The table in a folder of the cache; ValueError where it is damaged."""
+    """Return the table in a folder of the cache; raise ValueError if it is damaged."""
     about = read_json(folder / "about.json")
     offsets = np.array(about["offsets"], dtype=np.int64)
     width = len(table.values) + len(table.known)

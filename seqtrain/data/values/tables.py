@@ -1,4 +1,4 @@
-"""Which columns of a csv, tsv, parquet or jsonl file are time, values and the names of series."""
+"""Detection of the columns of a csv, tsv, parquet or jsonl file: time, values, and the names of series."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_HEADER_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns of a table are what."""
+    """Columns of a table and their uses."""
 
     path: Path
     format: str
@@ -64,10 +64,20 @@ def layout(
     time_format: str | None,
     id: str | None,
 ) -> Layout:
-    """What the columns of a file are; the time column is found by its first rows and its name where none is named.
+    """Return the columns of a file; a time column that is not named is found by its first rows and its name.
+
+    Args:
+        path: The file.
+        format: Its format; auto = by its extension.
+        decimal: Decimal separator.
+        values: Columns of values; None: all that have no other use.
+        known: Columns that are known ahead.
+        time: Column of time; None: detected.
+        time_format: Format for strptime, where times are not ISO 8601.
+        id: Column that names series; None: one series.
 
     Raises:
-        UserError: There is no such file, it is none of these kinds, has no header, or lacks a column.
+        UserError: There is no such file, its format is unknown, it has no header, or it lacks a column.
     """
     if path.is_dir():
         raise UserError(f"data.path={path}: is a folder; name one file")
@@ -84,7 +94,7 @@ def layout(
         columns = _columns_of_records(path, kind)
     else:
         header = _first_line(path)
-        # Where a comma is in numbers, it does not stand between them.
+        # If numbers have decimal commas, the delimiter is not a comma.
         if kind == "csv" and (decimal == "," or header.count(";") > header.count(",")):
             delimiter = ";"
         columns = _header(path, header, delimiter)
@@ -116,7 +126,7 @@ def _given(*names: str | None) -> list[str]:
 
 
 def _time_column(path: Path, sample: pa.RecordBatch | None, columns: list[str], id: str | None) -> str | None:
-    """The column whose first rows are dates, or else one that is called a time; None where there is none."""
+    """Return the column whose first rows are dates, or else one with a usual name for times; None if there is none."""
     called = [name for name in columns if name.strip().lower() in TIME_NAMES]
     dated = [name for name in columns if sample is not None and _holds_dates(sample.column(name))]
     both = [name for name in called if name in dated]
@@ -132,7 +142,7 @@ def _time_column(path: Path, sample: pa.RecordBatch | None, columns: list[str], 
 def _indices(
     path: Path, sample: pa.RecordBatch | None, values: Sequence[str], id: str | None, time: str | None
 ) -> Iterator[str]:
-    """The columns that are indices of pandas; UserError for another one that only counts up."""
+    """Yield the columns that are indices of pandas; raise UserError for another one that only counts up."""
     for name in values:
         steps = _steps(sample, name, id)
         if len(values) == 1 or len(steps) < FEWEST_STEPS or steps[0] <= 0 or (steps != steps[0]).any():
@@ -156,7 +166,7 @@ def _holds_dates(column: pa.Array) -> bool:
 
 
 def _short_form(column: pa.Array) -> str | None:
-    """The form of dates that ISO 8601 has and pyarrow does not know; None where a row has another one."""
+    """Return the form of dates that ISO 8601 has and pyarrow does not know; None if a row has another one."""
     texts = [str(text) for text in column.to_pylist()]
     for form, wanted in SHORT_FORMS.items():
         if texts and all(re.fullmatch(wanted, text) for text in texts):
@@ -165,7 +175,7 @@ def _short_form(column: pa.Array) -> str | None:
 
 
 def _steps(sample: pa.RecordBatch | None, name: str, id: str | None) -> Int[np.ndarray, " n"]:
-    """What is added from row to row of one series to a column of whole numbers; 0 of any other column."""
+    """Return the differences of a column of whole numbers between rows of one series; 0 for any other column."""
     import pyarrow as pa
 
     nothing = np.zeros(1, dtype=np.int64)
@@ -178,7 +188,7 @@ def _steps(sample: pa.RecordBatch | None, name: str, id: str | None) -> Int[np.n
 
 
 def _sample(path: Path, kind: str, delimiter: str) -> pa.RecordBatch | None:
-    """The first rows of a table, as pyarrow takes them; None of a broken one, which reading all of it tells."""
+    """Return the first rows of a table, as pyarrow reads them; None for a broken one, which the full read reports."""
     import pyarrow as pa
     import pyarrow.csv as tables
     import pyarrow.json as lines
@@ -197,7 +207,7 @@ def _sample(path: Path, kind: str, delimiter: str) -> pa.RecordBatch | None:
 
 
 def _check_once(options: dict[str, Sequence[str]]) -> None:
-    """UserError where a column is named twice: it is one thing only."""
+    """Raise UserError if a column is named twice: it has one use only."""
     seen: dict[str, str] = {}
     for option, names in options.items():
         for name in names:
@@ -221,9 +231,9 @@ def _first_line(path: Path) -> str:
 
 
 def _header(path: Path, line: str, delimiter: str) -> list[str]:
-    """The names of the columns; UserError where the first line holds values, or a name twice."""
+    """Return the names of the columns; raise UserError if the first line holds values, or a name twice."""
     names = next(csv.reader([line], delimiter=delimiter))
-    # Else the first row would be lost without a word, and columns named by its values.
+    # Otherwise the first row would be lost silently, and columns would be named by its values.
     values = [name for name in names if _is_value(name)]
     if values:
         raise UserError(
@@ -241,7 +251,7 @@ def _check_distinct(path: Path, names: list[str]) -> None:
 
 
 def _is_value(text: str) -> bool:
-    """Whether it is a number or a date, and no name of a column."""
+    """Return True if a text is a number or a date, so it is not the name of a column."""
     for read in (float, datetime.fromisoformat):
         try:
             read(text.replace(",", "."))

@@ -24,13 +24,13 @@ WHOLE = re.compile(r"-?\d+")
 
 
 def _are_read_here(time_format: str) -> bool:
-    """Whether times of that form are read by Python, which knows more forms than pyarrow and is slower."""
+    """Return True if times of that format are parsed by Python, which knows more formats than pyarrow and is slower."""
     parts = time_format.replace("%%", "").split("%")[1:]
     return not all(part[:1] in FAST for part in parts) or "%" not in time_format
 
 
 def in_seconds(table: Layout, column: pa.Array) -> tuple[Int[np.ndarray, " n"], Clock]:
-    """Seconds since 1970, or steps; how they are written. UserError where a row has no time, or one that is none."""
+    """Return seconds since 1970, or steps, and their format; raise UserError for a missing or invalid time."""
     import pyarrow as pa
 
     kind = column.type
@@ -63,7 +63,7 @@ def _seconds(column: pa.Array) -> Int[np.ndarray, " n"]:
 
 
 def _parsed(table: Layout, column: pa.Array) -> tuple[Int[np.ndarray, " n"], Clock]:
-    """Texts as seconds since 1970, and how they are written."""
+    """Return texts as seconds since 1970, and their format."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
