@@ -1,4 +1,4 @@
-"""`--across KEY`: runs are compared although a condition makes them incomparable; what that does not mean is said."""
+"""`--across KEY`: compare runs although a condition makes them incomparable, and say what the result does not mean."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OF_ENTRIES = ("context", "decoding")  # conditions whose entries may be named on
 
 
 def split_keys(words: Sequence[str]) -> list[str]:
-    """The keys of `--across`, each once."""
+    """Return the keys of `--across`, each once."""
     keys: dict[str, None] = {}
     for word in words:
         for key in word.split(","):
@@ -42,7 +42,7 @@ def split_keys(words: Sequence[str]) -> list[str]:
 
 
 def check_across(keys: Sequence[str], measured: Sequence[Conditions]) -> None:
-    """Holds the keys of `--across` against the runs.
+    """Check the keys of `--across` against the runs.
 
     Args:
         measured: the conditions of each run.
@@ -97,10 +97,11 @@ def not_meant(keys: Sequence[str], measured: Sequence[Conditions]) -> str:
 
 
 def remedy(names: Sequence[str], keys: Sequence[str]) -> str:
-    """What compares two groups that differ in these conditions; empty where nothing does.
+    """Return the `--across` hint that compares two groups that differ in these conditions; empty if no key does.
 
     Args:
-        keys: those that `--across` has already.
+        names: the conditions in which the groups differ.
+        keys: the keys that `--across` already has.
     """
     if not names or not NEVER.keys().isdisjoint(names):
         return ""
@@ -108,7 +109,7 @@ def remedy(names: Sequence[str], keys: Sequence[str]) -> str:
 
 
 def _unlike(measured: Sequence[Conditions]) -> list[tuple[Conditions, Conditions]]:
-    """All pairs of runs that are kept apart; of equal runs one stands for all."""
+    """Return all pairs of runs that are kept apart; one run stands for all runs with equal conditions."""
     kinds: dict[str, Conditions] = {}
     for each in measured:
         kinds.setdefault(repr(each), each)
@@ -120,7 +121,7 @@ def _unlike(measured: Sequence[Conditions]) -> list[tuple[Conditions, Conditions
 
 
 def _names(key: str, one: Conditions, other: Conditions) -> list[str]:
-    """The conditions that keep two runs apart and that a key is, or has an entry of."""
+    """Return the conditions that keep two runs apart and that `key` names, or names an entry of."""
     if key in NOT_MEANT:
         return [key] if key in one.differing(other) else []
     names = []
@@ -132,7 +133,7 @@ def _names(key: str, one: Conditions, other: Conditions) -> list[str]:
 
 
 def _entry(measured: Conditions, name: str, word: str) -> str:
-    """What an entry of a condition is, such as `max_length` of `context`; empty where it has none such."""
+    """Return an entry of a condition as text, such as `max_length` of `context`; empty if there is no such entry."""
     found = measured.values[name]
     for key, value in found.items() if isinstance(found, dict) else ():
         if last_word(key) == word:
@@ -152,7 +153,7 @@ def _entries(measured: Sequence[Conditions]) -> list[str]:
 
 
 def _kept_apart(key: str, keys: Sequence[str], beside: Sequence[str]) -> str:
-    """Why a key alone folds nothing."""
+    """Return the message on a key that folds no runs by itself."""
     words = f"--across {key}: folds nothing: runs that it keeps apart differ in {', '.join(beside)} as well"
     more = remedy(beside, keys)
     if more:

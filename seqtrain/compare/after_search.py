@@ -1,4 +1,4 @@
-"""What a comparison says beyond its verdict: which option mattered, and what is worth its cost."""
+"""Results of a comparison beyond its verdict: option importance and Pareto fronts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from seqtrain.compare.verdict import Conclusion
 
 
 def lines(found: Conclusion, costs: Sequence[pareto.Cost] = ()) -> list[str]:
-    """For the terminal: the fronts that were asked for, and of a search the importance of its options."""
+    """Return the terminal's lines: the requested fronts and, for a search, the importance of its options."""
     shown = pareto.text_lines(found, costs)
     if importance.is_search(found):
         shown += importance.text_lines(importance.importances(found))
@@ -18,7 +18,7 @@ def lines(found: Conclusion, costs: Sequence[pareto.Cost] = ()) -> list[str]:
 
 
 def record(found: Conclusion) -> dict[str, Any]:
-    """All of it as plain values, of every group."""
+    """Return the importances and fronts of every group as plain values."""
     known: dict[str, Any] = {}
     for cost, points in pareto.fronts(found).items():
         known[cost] = list(map(pareto.Point.record, points))

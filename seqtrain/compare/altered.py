@@ -1,4 +1,4 @@
-"""Runs whose files contradict each other: what was written into one of them afterwards is no result."""
+"""Detection of runs whose files contradict each other: a file that was changed after the run holds no result."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SAME = 1e-9  # of a number's size: a file written by another tool may round its 
 
 
 def altered(path: Path, config: dict[str, Any], summary: Summary) -> str:
-    """Why the figures of a finished run are not what it measured, in words; empty where nothing speaks against them.
+    """Return the reason why a finished run's figures cannot be trusted; empty if its files agree.
 
     Args:
-        path: its directory.
-        config: as config.yaml has it.
-        summary: as summary.json has it.
+        path: the run's directory.
+        config: the contents of config.yaml.
+        summary: the contents of summary.json.
     """
     if summary.identity not in (None, digest(config)):
         return "config.yaml was changed after the training, and no longer says what was trained"
@@ -43,7 +43,7 @@ def altered(path: Path, config: dict[str, Any], summary: Summary) -> str:
 
 
 def _are_unlike(one: Any, other: Any) -> bool:
-    """Whether both are numbers, and not the same one."""
+    """Return True if both values are numbers and differ."""
     for value in (one, other):
         # What is no number, or beyond all that a run measures, does not count in any case.
         if not isinstance(value, int | float) or not abs(value) < MAX_NUMBER:
@@ -52,7 +52,7 @@ def _are_unlike(one: Any, other: Any) -> bool:
 
 
 def _last_validation(path: Path) -> dict[str, Any]:
-    """The last record of a validation that no later resume overwrote; empty where the end of the file has none."""
+    """Return the last validation record that no later resume overwrote; empty if the end of the file has none."""
     file_path = path / METRICS
     if not exists(file_path):
         return {}

@@ -1,4 +1,4 @@
-"""What runs are held against, beside each other: predictors that know little, measured on the same text."""
+"""Baselines of runs: simple predictors that were measured on the same text."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from seqtrain.terminal import printable
 
 
 def baselines(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """The baselines that the runs of a group have kept, each once.
+    """Return the baselines that the runs of a group have kept, each once.
 
     Returns:
-        `name`, what it `knows`, `values` by metric, and how many `runs` have it: runs of other training text have
-        other figures of a baseline, and these stand for themselves. Of folds the values are means over them.
+        `name`, what it `knows`, `values` by metric, and the number of `runs` that have it. Runs with other training
+        text have other figures of a baseline, so they get a row of their own. For folds, the values are means.
     """
     found = _over_folds(entries)
     for entry in entries:
@@ -108,14 +108,14 @@ def standing_words(value: float | None, entries: Sequence[Entry], metric: str, m
 
 
 def _knows(said: Any) -> str:
-    """What a baseline knows, in words; empty where the task does not say."""
+    """Return the text on what a baseline knows; empty if the task does not say."""
     if not isinstance(said, Mapping) or not isinstance(said.get("knows"), str):
         return ""
     return printable(said["knows"])
 
 
 def kept_baselines(entry: Entry) -> Iterable[tuple[str, dict[str, float]]]:
-    """The name of each baseline of what is compared, and its numbers; a stranger may have written the file."""
+    """Yield the name of each baseline of the compared split, and its numbers; the file is untrusted."""
     kept: Any = entry.summary.baselines.get("validation")
     if entry.evaluation is not None:
         kept = entry.evaluation.baselines

@@ -1,4 +1,4 @@
-"""`--by KEY`: what else shall set runs apart, such as the commit that they ran at or the label they were given."""
+"""`--by KEY`: further keys that set runs apart, such as the commit they ran at or their label."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from seqtrain.errors import UserError, did_you_mean, first_few
 
 
 class Distinguished(Protocol):
-    """The part of a variant that `--by` is about."""
+    """The part of a variant that `--by` needs."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What makes it this variant, with the values of `--by`."""
+        """Settings that identify the variant, including the values of `--by`."""
         ...
 
 
@@ -46,7 +46,7 @@ def resolved_by(entries: Sequence[Entry], words: Sequence[str]) -> list[str]:
 
 
 def by_value(entry: Entry, key: str) -> str:
-    """What a run says of such a key, as it stands in a name."""
+    """Return a run's value of a key of `--by`, as it is written in a name."""
     if key == COMMIT:
         return " and ".join(map(short_commit, codes(entry))) or UNSAID
     if key == LABEL:
@@ -74,10 +74,10 @@ def strata(variants: Sequence[V], by: Sequence[str]) -> list[list[V]]:
 
 
 def by_caveats(words: Sequence[str], parts: Sequence[Sequence[Distinguished]]) -> list[str]:
-    """What a reader must know of a verdict that was asked for by `--by`.
+    """Return the caveats of a verdict that was requested with `--by`.
 
     Args:
-        words: its keys as sentences name them.
+        words: the keys as sentences name them.
         parts: the variants of a group as `strata` gives them.
     """
     if not words:
@@ -96,7 +96,7 @@ def by_caveats(words: Sequence[str], parts: Sequence[Sequence[Distinguished]]) -
 
 
 def _part_caveats(name: str, by: Sequence[str], part: Sequence[Distinguished]) -> list[str]:
-    """What limits a verdict on variants that are held against each other."""
+    """Return the caveats of a verdict on the variants of one part, which are compared with each other."""
     keys = differing_keys([variant.settings for variant in part])
     others = [key for key in keys if key not in by]
     if len(part) > 1 and len(others) == len(keys):
@@ -112,7 +112,7 @@ def _part_caveats(name: str, by: Sequence[str], part: Sequence[Distinguished]) -
 
 
 def by_names(keys: Sequence[str]) -> dict[str, str]:
-    """What each key is called in a sentence: its last word where that is enough."""
+    """Return the name of each key in a sentence: its last word if that is unique."""
     return short_names(keys)
 
 
@@ -172,7 +172,7 @@ def _missing(word: str) -> str:
 
 
 def _of_user(entry: Entry, name: str) -> Any:
-    """What the user wrote under `run` in the config."""
+    """Return the user's value under `run` in the config."""
     node = entry.config.get("run")
     return node.get(name) if isinstance(node, dict) else None
 

@@ -1,4 +1,4 @@
-"""What a reader of a verdict must know of its variants: what they differ in, and which runs stand in each."""
+"""Caveats on the variants of a verdict: settings that differ, and runs that were folded."""
 
 from __future__ import annotations
 

@@ -54,23 +54,26 @@ class Compared:
         return frames.variants(self.groups)
 
     def history(self, metric: str) -> DataFrame:
-        """What was recorded of a metric: a row a point, every point, of finished runs and of others.
+        """Return the recorded points of a metric, a row each, of finished and unfinished runs.
 
         Args:
             metric: as the record names it, such as "validation/loss", "train/loss" or "lr".
 
         Returns:
             group, run, variant, seed, step, tokens, seconds, value; points whose value is not finite are left out.
-            Runs of two groups, also of variants of one name, are not alike: do not average over them.
+            Runs of two groups are not comparable, even if their variants share a name: do not average over them.
 
         Raises:
-            UserError: where no run recorded it.
+            UserError: no run recorded the metric.
         """
         return frames.history(self.groups, metric)
 
     @property
     def verdict(self) -> list[str]:
-        """What may be concluded, in sentences; of several groups each says which it is of, and why they stand apart."""
+        """Conclusions in sentences.
+
+        With several groups, each sentence names its group and why the group stands apart.
+        """
         sentences = []
         for number, conclusion in enumerate(self.groups, 1):
             prefix = ""
@@ -85,7 +88,7 @@ class Compared:
 
     @property
     def remarks(self) -> list[str]:
-        """What a reader of the verdict must know: of groups, variants, runs that do not count, trials without a run."""
+        """Remarks on the verdict: on groups, variants, runs that do not count, and trials without a run."""
         lines = []
         for conclusion in self.groups:
             lines += [*conclusion.group.notes, *conclusion.caveats, *conclusion.remarks]
@@ -127,7 +130,7 @@ class Compared:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the variants as a table, the first sentences, and how many more there are."""
+        """Return the notebook view: the table of variants, the first sentences, and the number of further ones."""
         # A notebook shows it without being asked, so it stays short.
         items = self.verdict[:MAX_SENTENCES]
         for name, lines in {"verdict": self.verdict[MAX_SENTENCES:], "remarks": self.remarks}.items():
@@ -158,10 +161,10 @@ def compare(
     by: Sequence[str] = (),
     where: Sequence[str] = (),
 ) -> Compared:
-    """Reads and compares runs; see `seqtrain.compare`, which has the same options.
+    """Read and compare runs; see `seqtrain.compare`, which has the same options.
 
     Raises:
-        UserError: where a path holds no run, no run has the metric, or an option has no such value or key.
+        UserError: a path holds no run, no run has the metric, or an option has no such value or key.
     """
     if not paths:
         raise UserError('compare: name a run, a sweep or a folder of them, such as compare("outputs")')

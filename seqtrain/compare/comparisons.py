@@ -32,7 +32,7 @@ class Comparison:
 
     @property
     def significant(self) -> bool:
-        """Whether chance over seeds does not explain it."""
+        """True if chance over seeds does not explain the difference."""
         return self.low > 0 or self.high < 0
 
     @property

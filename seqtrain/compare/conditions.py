@@ -22,14 +22,14 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class Conditions:
-    """Those of one run, in one metric."""
+    """The conditions of one run in one metric."""
 
     values: dict[str, Any]  # by the names that `--across` takes; UNKNOWN for what the run cannot say yet
     of_answers: bool = False  # the metric counts whole answers to examples: see `Metric.of_answers`
     answered_by: frozenset[str] = frozenset()  # options of the task that change how an answer is searched for
 
     def differing(self, other: Conditions) -> list[str]:
-        """Names of the conditions that both know and that are not equal."""
+        """Return the names of the conditions that both runs know and that differ."""
         both_of_answers = self.of_answers and other.of_answers
         # Only what both say: an older version said nothing of it.
         free = self.answered_by & other.answered_by
@@ -45,7 +45,7 @@ class Conditions:
         return names
 
     def across(self, keys: Sequence[str]) -> Conditions:
-        """The same without these conditions, or without these entries of one, such as `beam` of `decoding`."""
+        """Return the conditions without these ones, or without these entries of one, such as `beam` of `decoding`."""
         # A key that is a condition is never an entry as well, should a task have an option of that name.
         words = frozenset(last_word(key) for key in keys if key not in self.values)
         values = {}
@@ -56,12 +56,12 @@ class Conditions:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the run says all of itself."""
+        """True if the run states all its conditions."""
         return UNKNOWN not in self.values.values()
 
 
 def conditions(entry: Entry, metric: str) -> Conditions:
-    """What the numbers of a run in a metric depend on, beside its weights."""
+    """Return the conditions, besides the weights, that a run's numbers in a metric depend on."""
     summary = entry.summary
     said = measures.said(summary, metric)
     whole = whole_of(entry)
@@ -82,18 +82,18 @@ def conditions(entry: Entry, metric: str) -> Conditions:
 
 
 def unknown_tokens(entry: Entry) -> float | None:
-    """Tokens of validation that hide their spelling behind <unk>, where bits per byte are of less text.
+    """Return the number of validation tokens that are <unk>; bits per byte do not cover their spelling.
 
-    None where the run has not come so far as to count them.
+    None if the run has not counted them yet.
     """
     unknown = entry.summary.unknown
     return None if unknown is None else number(unknown.get("validation", 0))
 
 
 def _text(entry: Entry, whole: str | None) -> dict[str, Any]:
-    """What says on which text the figures were measured that are compared.
+    """Return the conditions that identify the text on which the compared figures were measured.
 
-    Folds of one `whole` have rows of their own each, and are compared fold by fold.
+    Folds of one `whole` each have rows of their own and are compared fold by fold.
     """
     if whole is not None:
         return {entry.split: whole}
@@ -137,7 +137,7 @@ def _of_preprocessor(entry: Entry) -> dict[str, Any]:
 
 
 def _signature(entry: Entry, metric: str) -> Any:
-    """How exactly the metric was computed; that of another metric says nothing of its numbers."""
+    """Return the signature of how the metric was computed; signatures of other metrics are left out."""
     signatures = entry.summary.signatures
     if signatures is None:
         return UNKNOWN
@@ -145,7 +145,7 @@ def _signature(entry: Entry, metric: str) -> Any:
 
 
 def _decoding(entry: Entry) -> Any:
-    """The options of the task that change what is measured: those that change only training may differ."""
+    """Return the options of the task that change what is measured; options that change only training may differ."""
     trained_by = entry.summary.trained_by
     if trained_by is None:
         return UNKNOWN

@@ -1,4 +1,4 @@
-"""The runs of a comparison: what each was, what came out of it, and in what they differ."""
+"""The runs of a comparison: their settings, status and results, and the settings in which they differ."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ class Entry:
 
     @property
     def finished(self) -> bool:
-        """Whether it counts in a verdict."""
+        """True if the run has finished and so counts in a verdict."""
         return self.status == "finished"
 
     @cached_property
     def altered(self) -> str:
-        """Why the figures of a finished run are not what it measured; empty where they are, as far as can be seen."""
+        """Reason why a finished run's figures cannot be trusted; empty if no contradiction was found."""
         return altered(self.path, self.config, self.summary) if self.finished else ""
 
     @property
     def reason(self) -> str:
-        """Why it failed, was pruned or refused, on one line; empty where it says nothing."""
+        """Reason why the run failed, was pruned or was refused, on one line; empty if none was recorded."""
         return printable(self.summary.reason or "")
 
     @property
@@ -82,12 +82,12 @@ class Entry:
 
     @cached_property
     def fold(self) -> tuple[Any, Any] | None:
-        """Which fold of cross-validation it is tested on: the seed that dealt them, and its number; None: of none."""
+        """Fold of cross-validation that the run is tested on, as (fold seed, fold number); None if it has no fold."""
         return fold_of(self.config)
 
     @property
     def replicate(self) -> Any:
-        """What sets it apart from other runs of its variant: its fold, where it is of one, or else its seed."""
+        """Fold of the run if it has one, otherwise its seed: the value that differs among runs of a variant."""
         return self.seed if self.fold is None else self.fold
 
     @property
@@ -107,7 +107,7 @@ class Entry:
 
     @property
     def leak(self) -> str | None:
-        """Why nothing is concluded from its figures: training read much of what they were measured on."""
+        """Reason why nothing is concluded from the run's figures: training read much of the measured text."""
         reason = leaks.worst(self.summary)
         if self.evaluation is None:
             return reason
@@ -117,7 +117,7 @@ class Entry:
 
     @property
     def leak_notes(self) -> list[str]:
-        """What else a reader of its figures must know of text that training may have read."""
+        """Further notes on text that training may have read."""
         found = leaks.notes(self.summary)
         if self.evaluation is not None:
             place = leaks.place_of_kept(self.config.get("init_from") is not None)
@@ -164,11 +164,11 @@ class Entry:
         return number(self.summary.tokens_per_second)
 
     def mode(self, name: str) -> Mode:
-        """Whether less or more of this metric is better."""
+        """Return "min" if less of this metric is better, "max" if more is."""
         return measures.better(self.summary, name) or "min"
 
     def unit(self, name: str) -> str:
-        """What stands behind a number of this metric."""
+        """Return the unit of this metric."""
         return measures.unit(self.summary, name)
 
     def curve(self, metric: str, axis: Axis) -> tuple[list[float], list[float]]:
@@ -188,7 +188,7 @@ class Entry:
 
     @cached_property
     def records(self) -> list[dict[str, Any]]:
-        """What metrics.jsonl says; read at the first use: a table of finished runs does without it."""
+        """Records of metrics.jsonl, read on first use: a table of finished runs does not need them."""
         return Run(self.path).metrics()
 
     @property
@@ -200,7 +200,7 @@ class Entry:
         return flops / tokens if flops and tokens else None
 
     def cost(self, axis: Axis) -> float | None:
-        """Steps, tokens, seconds or FLOPs of the training; of a run that is not finished, up to its last record."""
+        """Return the training's steps, tokens, seconds or FLOPs; for an unfinished run, up to its last record."""
         known = number(getattr(self.summary, axis))
         if known is not None or self.finished:
             return known
@@ -243,7 +243,7 @@ def read(paths: Iterable[Path | str], left_out: list[str] | None = None) -> list
 
 
 def differing(entries: Sequence[Entry]) -> list[str]:
-    """Keys of settings that take several values among the runs that have them: the model, the task, then the rest."""
+    """Return the settings keys that take several values among the runs that have them: model, task, then the rest."""
     values: dict[str, set[str]] = collections.defaultdict(set)
     for entry in entries:
         for key, value in entry.settings.items():
@@ -258,14 +258,14 @@ def count_runs(entries: Sequence[Entry]) -> str:
 
 
 def count_statuses(entries: Iterable[Entry]) -> str:
-    """How many of the runs have which status, such as `8 finished, 1 failed`."""
+    """Return the number of runs by status, such as `8 finished, 1 failed`."""
     counts = collections.Counter(entry.status for entry in entries)
     statuses = sorted(counts, key=lambda status: (status != "finished", status))
     return ", ".join(f"{counts[status]} {status}" for status in statuses)
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Each key's last word where no other one ends in it, and else the whole key."""
+    """Return each key's last word if no other key ends in it, otherwise the whole key."""
     counts = collections.Counter(map(last_word, keys))
     names = {}
     for key in keys:
@@ -275,7 +275,7 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
 
 
 def number(value: Any) -> float | None:
-    """A number of which a thousand can be added up, or None."""
+    """Return the value as a number small enough that a thousand of them can be added up, or None."""
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_NUMBER:
         return float(value)
     return None
@@ -305,5 +305,5 @@ def _read_entry(path: Path, name: str) -> Entry:
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    """The value where it is a mapping, and else an empty one: a stranger may have written it."""
+    """Return the value if it is a mapping, otherwise an empty one: the file is untrusted."""
     return value if isinstance(value, Mapping) else {}

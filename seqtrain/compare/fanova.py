@@ -17,19 +17,19 @@ NEEDED = "functional ANOVA needs optuna and scikit-learn: pip install 'seqtrain[
 
 
 class Forest(NamedTuple):
-    """What a forest says of the options."""
+    """Option importances that a forest has learnt."""
 
     shares: dict[str, float]  # of the forest's variance, by option; the rest goes with several options together
     predicted: float  # of the variance of trials that a tree had not seen; 0 or less where it has learnt nothing
 
 
 def learn(options: Mapping[str, Sequence[Any]], values: Sequence[float], *, seed: int) -> Forest:
-    """Fits the forest and reads it.
+    """Fit the forest and return its option importances.
 
     Args:
-        options: of each the values that it had in the trials; two different ones at least.
-        values: what the trials have come to; not all of them equal.
-        seed: of the forest, which draws trials by chance.
+        options: the values of each option in the trials; at least two different ones.
+        values: the results of the trials; not all equal.
+        seed: seed of the forest, which samples trials at random.
 
     Raises:
         Unavailable: a package is missing.
@@ -40,7 +40,7 @@ def learn(options: Mapping[str, Sequence[Any]], values: Sequence[float], *, seed
 
 @lru_cache(maxsize=100)
 def _learn(columns: tuple[tuple[str, tuple[Any, ...]], ...], values: tuple[float, ...], seed: int) -> Forest:
-    """The same of what can be kept: a page that is served asks again and again."""
+    """Fit the forest on hashable arguments, so that the result is cached: a served page asks repeatedly."""
     try:
         import optuna
         from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
@@ -74,7 +74,7 @@ def _learn(columns: tuple[tuple[str, tuple[Any, ...]], ...], values: tuple[float
 
 
 def _coded(column: Sequence[Any]) -> tuple[Any, ...]:
-    """Numbers as they are; where one value is none, a switch perhaps, all as texts that name them."""
+    """Return numbers as floats; if one value is not a number (a switch, for example), return all as text."""
     for value in column:
         if not isinstance(value, int | float) or isinstance(value, bool):
             return tuple(map(repr, column))

@@ -29,7 +29,7 @@ MAX_TOLD = 4  # values that a message lists
 
 @dataclass(frozen=True)
 class Condition:
-    """What a run has to be."""
+    """A condition on a run: a key, a sign and the wanted value."""
 
     text: str  # as it was typed
     key: str
@@ -37,14 +37,14 @@ class Condition:
     wanted: str
 
     def holds(self, found: Any) -> bool:
-        """Whether a value meets it; what is no number is never above or below one."""
+        """Return True if a value meets the condition. A value that is not a number is never above or below one."""
         if self.sign in ORDERS:
             value, bound = as_number(found), as_number(self.wanted)
             return value is not None and bound is not None and ORDERS[self.sign](value, bound)
         return is_one_of(found, self.wanted) == (self.sign == "=")
 
     def check(self, values: Sequence[Any], option: str) -> None:
-        """UserError where it asks for an order of values of which none is a number."""
+        """Raise UserError if the condition orders values but none of the values is a number."""
         if self.sign not in ORDERS:
             return
         told: dict[str, None] = {}  # each once, in the order of the runs
@@ -76,7 +76,7 @@ def parsed(text: str, option: str = "") -> Condition:
 
 
 def as_number(value: Any) -> float | None:
-    """The number that a value is, or that a text spells; a yes or no is none."""
+    """Return the number that a value is, or that a text spells; None for True, False and other text."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     # YAML takes 1e-3 for a text.
@@ -86,7 +86,7 @@ def as_number(value: Any) -> float | None:
 
 
 def is_one_of(found: Any, wanted: str) -> bool:
-    """Whether a value is one of those that a list by commas names; * stands for anything, upper case for lower."""
+    """Return True if a value matches an entry of a comma-separated list; * matches anything, case is ignored."""
     text, wanted = written(found).lower(), wanted.lower()
     if text == wanted:  # first: a list holds commas itself
         return True

@@ -1,4 +1,4 @@
-"""Baselines beside a verdict: of folds, held against the best variant fold by fold, as two variants are."""
+"""Baselines in a verdict: with folds, a baseline is compared with the best variant fold by fold, like two variants."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OfFolds = dict[Any, float]  # a figure by the fold it is of
 
 @dataclass(frozen=True)
 class FoldBaseline:
-    """A baseline on the folds of the best variant, and by how much that one is better."""
+    """A baseline on the folds of the best variant, and how much better that variant is."""
 
     name: str
     folds: int  # that both have
@@ -34,20 +34,20 @@ class FoldBaseline:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is known of each fold."""
+        """True if the baseline is known on each fold."""
         return self.folds == self.needed
 
 
 def baseline_caveats(group: Group, ranked: Sequence[Variant]) -> list[str]:
-    """How the best variant stands to baselines: where it is no better, all variants learnt little.
+    """Return sentences that compare the best variant with baselines: if it is no better, all variants learnt little.
 
     Args:
         group: the runs of a verdict.
         ranked: its variants, the best first.
 
     Returns:
-        Sentences. Of folds one for each baseline; of test how the best one stands to all; of validation a sentence
-        where it is not better.
+        Sentences. For folds, one for each baseline. For test, one on the best variant and all baselines. For
+        validation, one if the best variant is not better.
     """
     best = _best(group, ranked)
     if best is None:
@@ -150,7 +150,7 @@ def _by_name(variant: Variant, metric: str, folds: Mapping[Any, float]) -> dict[
 
 
 def _are_alike(figures: OfFolds, known: OfFolds) -> bool:
-    """Whether a baseline gives no figure that another one does not give."""
+    """Return True if every figure of a baseline is also a figure of the other one."""
     for fold, figure in figures.items():
         if fold not in known or not math.isclose(figure, known[fold], rel_tol=1e-9):
             return False
@@ -178,7 +178,7 @@ def _fold_caveats(group: Group, best: Variant, found: Sequence[FoldBaseline]) ->
 
 
 def _against(one: FoldBaseline, best: Variant) -> str:
-    """How the best variant stands to a baseline, in words."""
+    """Return a sentence that compares the best variant with a baseline."""
     size = abs(one.difference)
     side = "better" if one.difference > 0 else "worse"
     if one.low is None or one.high is None:

@@ -32,7 +32,7 @@ class FoldPair(NamedTuple):
 
 
 def fold_of(config: Mapping[str, Any]) -> tuple[Any, Any] | None:
-    """Which fold is a run's test set: the seed that dealt the folds, and its number; None where it is of none."""
+    """Return a run's test fold as (fold seed, fold number), or None if it has none."""
     data = config.get("data")
     if not isinstance(data, Mapping) or data.get("folds") is None:
         return None
@@ -40,7 +40,10 @@ def fold_of(config: Mapping[str, Any]) -> tuple[Any, Any] | None:
 
 
 def whole_of(entry: Entry) -> str | None:
-    """What folds of one set share, as a condition of comparing them; None where a run is of none, or cannot say."""
+    """Return the identity of the set of folds that a run belongs to; None if it has no fold or the set is unknown.
+
+    Folds are compared only within one set.
+    """
     said = entry.summary.data.get("fold")
     if entry.fold is None or not isinstance(said, Mapping):
         return None
@@ -48,13 +51,13 @@ def whole_of(entry: Entry) -> str | None:
 
 
 def are_folds(variants: Sequence[Any]) -> bool:
-    """Whether all that counts in these variants are folds."""
+    """Return True if all runs that count in these variants are folds."""
     found = [entry.fold is not None for variant in variants for entry in variant.counted]
     return bool(found) and all(found)
 
 
 def tested_to_trained(entries: Sequence[Entry]) -> float:
-    """Rows that a fold is measured on to rows that it is trained on, the largest of these runs."""
+    """Return the ratio of rows that a fold is measured on to rows it is trained on, the largest of these runs."""
     # The largest, where folds differ by a row: the interval errs on the wide side.
     found = []
     for entry in entries:

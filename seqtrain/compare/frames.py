@@ -91,7 +91,7 @@ def _variants(found: Sequence[Conclusion]) -> dict[Entry, str]:
 
 
 def _values(found: Sequence[Conclusion]) -> dict[Entry, float]:
-    """What each run that counts gives to the mean of its variant."""
+    """Return the value that each run that counts adds to the mean of its variant."""
     values: dict[Entry, float] = {}
     for conclusion in found:
         for variant in conclusion.variants:

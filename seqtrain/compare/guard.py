@@ -1,4 +1,4 @@
-"""What may be compared with what: runs whose numbers mean different things stand in groups of their own."""
+"""Groups of comparable runs: runs whose numbers mean different things are put into different groups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Group:
 
     @property
     def refusal(self) -> str | None:
-        """Why nothing is concluded from its numbers: the weights were trained on much of validation."""
+        """Reason why nothing is concluded: the weights were trained on much of the measured text; None otherwise."""
         if not self.conditions.values.get("leak"):
             return None
         first = self.entries[0]
@@ -38,7 +38,7 @@ class Group:
 
     @property
     def unit(self) -> str:
-        """What stands behind a number of its metric."""
+        """Unit of the group's metric."""
         return self.entries[0].unit(self.metric)
 
     @property
@@ -102,7 +102,7 @@ def _sorted_into_groups(
 
 
 def differences(group: Group, own: Conditions, entry: Entry) -> list[str]:
-    """In which conditions a run, with conditions of its `own`, is unlike those of a group: a short sentence each."""
+    """Return the conditions in which a run, whose conditions are `own`, differs from a group: a short sentence each."""
     beside = group.entries[0]
     if entry.task != beside.task:  # then all else differs too, and says nothing more
         return [in_words("task", beside.task, entry.task, beside, entry)]
@@ -119,7 +119,7 @@ def default_metric(entry: Entry) -> str:
 
 
 def has(entry: Entry, metric: str) -> bool:
-    """Whether the run has this metric of validation."""
+    """Return True if the run has this metric of validation."""
     return entry.metric(metric) is not None
 
 
@@ -129,7 +129,7 @@ def _metric_names(entries: Iterable[Entry]) -> set[str]:
 
 
 def _rank(own: Conditions) -> tuple[bool, bool, bool]:
-    """By what a run comes earlier or later into groups: those that nothing is concluded from come last."""
+    """Return the sort key of a run: runs from which nothing is concluded come last."""
     # Complete ones first: a run with unknown conditions would open a group in which runs meet that are unlike. So
     # would, in a metric of whole answers, the run of an older version that does not say that it is one.
     return bool(own.values["leak"]), not own.is_complete, not own.of_answers
@@ -148,7 +148,7 @@ def _notes(group: Group) -> list[str]:
 
 
 def _reading_notes(group: Group) -> list[str]:
-    """In what runs of a group differ that changes how text is read, and why they are compared all the same."""
+    """Return notes on differences in how text is read within a group, and why its runs are compared nevertheless."""
     first = group.entries[0]
     if first.fold is not None:  # each has rows and a vocabulary of its own, and is held against its like
         return []
@@ -166,7 +166,7 @@ def _reading_notes(group: Group) -> list[str]:
 
 
 def _leak_notes(group: Group) -> list[str]:
-    """What is said of validation text that training may have read, once for all runs of which it is said."""
+    """Return notes on validation text that training may have read; runs with the same note share it."""
     runs: dict[str, list[str]] = {}
     for entry in group.entries:
         for note in entry.leak_notes:

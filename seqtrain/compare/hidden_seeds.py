@@ -1,4 +1,4 @@
-"""Runs that `--where` hides although runs like them count: who chooses the seeds can show anything."""
+"""Runs that `--where` hides although runs like them count: a choice of seeds can show anything."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def hidden_notes(group: Group, hidden: Sequence[Entry]) -> list[str]:
 
 
 def _alike(entry: Entry) -> str:
-    """What runs share that differ in nothing but their seed: their settings, and the text that they read."""
+    """Return the identity that runs share if only their seed differs: their settings and the text they read."""
     return repr((sorted(map(repr, deciding(entry).items())), sorted(map(repr, entry.summary.hashes.items()))))

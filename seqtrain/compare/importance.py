@@ -1,4 +1,4 @@
-"""Which option mattered in runs: epsilon squared of each one alone, and beside it functional ANOVA of a search."""
+"""Importance of options in runs: epsilon squared of each one alone and, for a search, functional ANOVA."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_LINES = 8  # options in the terminal
 
 @dataclass(frozen=True)
 class Importance:
-    """How much one option mattered, of the values that were tried."""
+    """The importance of one option, over the values that were tried."""
 
     key: str
     epsilon: float | None  # share of the variance, from 0 to 1; None where it cannot be told
@@ -34,7 +34,7 @@ class Importance:
     num_levels: int  # fewer than values, where numbers were cut into bins
 
     def record(self) -> dict[str, Any]:
-        """It in plain values."""
+        """Return the importance as plain values."""
         return {
             "key": self.key,
             "epsilon": self.epsilon,
@@ -56,7 +56,7 @@ class Importances:
     notes: list[str] = field(default_factory=list)  # what could not be told, and why
 
     def record(self) -> dict[str, Any]:
-        """All of it in plain values."""
+        """Return all importances as plain values."""
         return {
             "options": list(map(Importance.record, self.options)),
             "runs": self.num_runs,
@@ -67,7 +67,7 @@ class Importances:
 
 
 def is_search(found: Conclusion) -> bool:
-    """Whether any of the runs is a trial of a search."""
+    """Return True if any of the runs is a trial of a search."""
     folders = set()
     for entry in found.group.entries:
         if entry.sweep:
@@ -76,7 +76,7 @@ def is_search(found: Conclusion) -> bool:
 
 
 def importances(found: Conclusion, *, seed: int = 0) -> Importances:
-    """The options in which the runs of a group differ, by how much each of them mattered.
+    """Return the options in which the runs of a group differ, the most important first.
 
     Epsilon squared is reckoned of all groups, functional ANOVA of those that hold trials of a search.
 
@@ -145,7 +145,7 @@ def epsilon_squared(found: Sequence[Any], values: Sequence[float]) -> tuple[floa
 
 
 def text_lines(found: Importances) -> list[str]:
-    """What the terminal shows of a search: a line for each option, the most important first."""
+    """Return the terminal's lines on a search: one for each option, the most important first."""
     if not found.options:
         return []
     pruned = ""
@@ -210,7 +210,7 @@ def _importance(
 def _forest(
     entries: Sequence[Entry], values: Sequence[float], keys: Sequence[str], seed: int, notes: list[str]
 ) -> fanova.Forest | None:
-    """What functional ANOVA says; None, with a note, where it can say nothing."""
+    """Return the result of functional ANOVA, or None after adding the reason to `notes`."""
     name = "functional ANOVA: cannot be told"
     if len(entries) < FEWEST_TRIALS:
         notes.append(f"{name} from {len(entries)} finished runs; {FEWEST_TRIALS} would be a start")

@@ -110,7 +110,7 @@ def bonferroni(num_variants: int, freedom: Float[np.ndarray, "*S k"]) -> Float[n
 
 
 def _is_near(point: float, freedom: Float[np.ndarray, "*S k"]) -> bool:
-    """Whether a point of the grid is needed to interpolate: each takes a tenth of a second."""
+    """Return True if interpolation needs this point of the grid: each point takes a tenth of a second to compute."""
     place = GRID.index(point)
     below, above = GRID[max(place - 1, 0)], GRID[min(place + 1, len(GRID) - 1)]
     return bool(((freedom >= below) & (freedom <= above)).any())

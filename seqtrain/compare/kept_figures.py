@@ -1,4 +1,4 @@
-"""Comparisons by the test figures that `seqtrain evaluate` has kept in the runs: whose count, and what must be said."""
+"""Comparisons by the test figures that `seqtrain evaluate` has kept in the runs, with their caveats."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def tested(
 
 
 def notes(group: Group, untested: int) -> list[str]:
-    """What a reader of test figures must know of how they came about; nothing where the figures are of validation.
+    """Return caveats on how test figures were obtained; none if the figures are of validation.
 
     Args:
         group: runs that `tested` gave.
-        untested: how many other runs of the comparison it left out: who leaves out the bad ones can show anything.
+        untested: the number of other runs that it left out: leaving out the bad ones can show anything.
     """
     if group.split != TEST:
         return []
@@ -110,7 +110,7 @@ def test_mean(entries: Sequence[Entry], metric: str) -> float | None:
 
 
 def _reason(entry: Entry, evaluation: Evaluation | None, checkpoint: WeightsOf) -> str:
-    """Why a run has no test figures that could be compared, and the command that makes them; empty where it has."""
+    """Return why a run has no comparable test figures, with the command that makes them; empty if it has them."""
     # A run of code that is not ours opens only with the same trust.
     trusted = [word for package in entry.summary.trust for word in ("--trust", package)]
     words = ["seqtrain", "evaluate", entry.path, *trusted, "--split", TEST]
@@ -131,7 +131,7 @@ def _reason(entry: Entry, evaluation: Evaluation | None, checkpoint: WeightsOf) 
 
 
 def few(lines: Sequence[str]) -> list[str]:
-    """The first lines, and how many there are beyond them."""
+    """Return the first lines, and the number of further ones."""
     if len(lines) <= MOST_LEFT_OUT:
         return list(lines)
     rest = len(lines) - MOST_LEFT_OUT
@@ -139,7 +139,7 @@ def few(lines: Sequence[str]) -> list[str]:
 
 
 def _looks_note(entries: Sequence[Entry]) -> Iterable[str]:
-    """How often test was looked at, where that is more than once of any run."""
+    """Yield a note on the number of test evaluations if any run has more than one."""
     looks = [entry.kept.looks(TEST, entry.evaluation and entry.evaluation.test_set) for entry in entries]
     most = max(looks)
     if most == 1:
@@ -152,7 +152,7 @@ def _looks_note(entries: Sequence[Entry]) -> Iterable[str]:
 
 
 def _several_notes(group: Group) -> Iterable[str]:
-    """Which evaluation counts where a run has several of one checkpoint, and whether they agree."""
+    """Yield a note on which evaluation counts if runs have several of one checkpoint, and whether these agree."""
     several = 0
     unlike = []
     for entry in group.entries:
@@ -179,7 +179,7 @@ def _several_notes(group: Group) -> Iterable[str]:
 
 
 def _commits_note(entries: Sequence[Entry]) -> Iterable[str]:
-    """That the figures were made by code of several commits."""
+    """Yield a note if the figures were made by code of several commits."""
     commits = {}
     for entry in entries:
         if entry.evaluation is not None:

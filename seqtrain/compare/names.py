@@ -1,4 +1,4 @@
-"""Names of variants: the model, and the options in which they differ as somebody typed them."""
+"""Names of variants: the model, and the options in which they differ, as the user typed them."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ UNSET = "unset"  # like no value's repr, which would have quotes of its own
 
 
 def _origins(entries: Sequence[Entry], settings: Sequence[Settings]) -> dict[int, str]:
-    """The run that each began with, by as little of its path as tells apart whose weights they are."""
+    """Return the parent run of each run, by the shortest part of its path that is unique."""
     origins: dict[int, tuple[tuple[str, ...], str]] = {}  # paths and hash
     for place, entry in enumerate(entries):
         value = settings[place].get("init_from")
@@ -160,10 +160,10 @@ def _path_and_hash(paths: tuple[str, ...], weights: str) -> str:
 
 
 def _limits(change: str) -> str:
-    """How a run was extended, in short: `100->200` of `trainer.max_steps: 100 -> 200 at step 100`."""
+    """Return the changed limits of an extended run: `100->200` for `trainer.max_steps: 100 -> 200 at step 100`."""
     return change.partition(": ")[2].partition(" at step ")[0].replace(" ", "") or change
 
 
 def _plain(key: str, word: str) -> str:
-    """The word that stands for a key: of one that ends in Hydra's own word, what stands before that."""
+    """Return the word that stands for a key; for a key that ends in Hydra's own word, the word before it."""
     return key.removesuffix("._target_") if key.endswith("._target_") else word

@@ -1,4 +1,4 @@
-"""Two runs on the same examples: paired bootstrap over examples, which knows nothing of seeds (Koehn 2004)."""
+"""Paired bootstrap over examples: two runs on the same examples; it shows nothing about other seeds (Koehn 2004)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,19 @@ Reduced = dict[str, tuple[Any, float]]  # sum and count of each loss term, as `t
 def bootstrap(
     one: Sequence[Reduced], other: Sequence[Reduced], measure: Callable[[Reduced], float], *, seed: int = 0
 ) -> tuple[float, float, float]:
-    """Draws the batches of two runs anew with replacement, the same ones for both.
+    """Resample the batches of two runs with replacement, the same ones for both.
+
+    Args:
+        one: the terms of each batch of the first run.
+        other: the terms of each batch of the second run.
+        measure: computes the metric from weighted terms.
+        seed: seed of the resampling.
 
     Returns:
         measure(other) - measure(one), and the lower and upper end of its 95 % interval.
 
     Raises:
-        UserError: where their batches are not the same ones.
+        UserError: the runs have different batches.
     """
     tables = _tables(one), _tables(other)
     if not _same_counts(*tables):
@@ -45,9 +51,12 @@ def bootstrap(
 
 
 def verdict(names: Sequence[str], found: tuple[float, float, float], group: Group, size: int, kind: str) -> str:
-    """What `bootstrap` found of two runs, in words that promise nothing of other seeds.
+    """Return the result of `bootstrap` in words that promise nothing about other seeds.
 
     Args:
+        names: the names of the two runs.
+        found: as `bootstrap` gives it.
+        group: has the metric's unit and mode.
         size: the number of batches that were drawn from.
         kind: what a batch is, such as `examples`.
     """
@@ -70,7 +79,7 @@ def verdict(names: Sequence[str], found: tuple[float, float, float], group: Grou
 
 
 def _tables(batches: Sequence[Reduced]) -> dict[str, np.ndarray]:
-    """Of each term (N, K + 1): a row for each batch, with its sum, or K sums of a table, and last its count."""
+    """Return a table (N, K + 1) for each term: a row for each batch, with its sum, or K sums, and last its count."""
     tables = {}
     for name in batches[0]:
         rows = []
@@ -82,12 +91,12 @@ def _tables(batches: Sequence[Reduced]) -> dict[str, np.ndarray]:
 
 
 def _same_counts(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
-    """Whether each batch of one has as many targets as that of the other: else no batch has a partner."""
+    """Return True if each batch has as many targets in both runs: otherwise batches cannot be paired."""
     return all(np.array_equal(table[:, -1], other[name][:, -1]) for name, table in one.items())
 
 
 def _weighted(tables: dict[str, np.ndarray], shapes: dict[str, tuple[int, ...]], weights: np.ndarray) -> Reduced:
-    """The terms of as many copies of each batch as `weights` (N,) say."""
+    """Return the terms of as many copies of each batch as `weights` (N,) states."""
     reduced: Reduced = {}
     for name, table in tables.items():
         *flat, count = (weights @ table).tolist()

@@ -109,7 +109,7 @@ def latex(made: Sequence[PaperTable]) -> str:
 
 
 def markdown(made: Sequence[PaperTable]) -> str:
-    """The tables in Markdown, what must be known of each below it."""
+    """Return the tables in Markdown, each with its caveats below it."""
     blocks = []
     for each in made:
         heads = ["variant", *map(_markdown, (each.head, *each.more)), each.repeats]
@@ -122,7 +122,7 @@ def markdown(made: Sequence[PaperTable]) -> str:
 
 
 def shown_best(conclusion: Conclusion) -> Variant | None:
-    """The variant that the verdict shows to be better than every other one; None where any is not told apart."""
+    """Return the variant that the verdict shows to be better than every other one; None if there is no such variant."""
     valued = [variant for variant in conclusion.variants if variant.values]
     if len(valued) < 2:
         return None
@@ -189,7 +189,7 @@ def _cell(variant: Variant, name: str, metric: str, digits: int) -> str:
 
 
 def _condition(x: Axis | None, checkpoint: Checkpoint) -> str:
-    """At which moment of the trainings the figures were taken."""
+    """Return the moment of training at which the figures were taken."""
     words = ""
     if checkpoint == "best":
         words += ", the best validation of each run"
@@ -215,7 +215,7 @@ def _bold_note(best: Variant | None, rows: Sequence[Row]) -> str:
 
 
 def _doubt_notes(ranked: Sequence[Variant], rows: Sequence[Row]) -> list[str]:
-    """What the numbers alone would hide: one seed, and unlike means that are printed alike."""
+    """Return notes on what the numbers alone would hide: rows of one seed, and different means that print alike."""
     notes = []
     single = sum(len(variant.values) == 1 for variant in ranked)
     if single:
@@ -236,8 +236,10 @@ def _half(variant: Variant) -> float | None:
 
 
 def _digits(ranked: Sequence[Variant]) -> int:
-    """Digits behind the point, the same for all rows: two of the widest interval, and more where rounding would make
-    unlike means equal, or an interval nothing."""
+    """Return the decimal places of all rows: two significant digits of the widest interval.
+
+    There are more where rounding would make different means equal, or an interval 0.
+    """
     means = {variant.mean for variant in ranked if variant.mean is not None}
     halves = {half for half in map(_half, ranked) if half}
     # Digits behind those that the widest interval can tell would be noise.
@@ -251,7 +253,7 @@ def _digits(ranked: Sequence[Variant]) -> int:
 
 
 def _hides(means: set[float], halves: set[float], digits: int) -> bool:
-    """Whether so few digits print unlike means alike, or an interval as 0."""
+    """Return True if this many digits print different means alike, or an interval as 0."""
     printed = {f"{mean:.{digits}f}" for mean in means}
     vanished = any(not float(f"{half:.{digits}f}") for half in halves)
     return vanished or len(printed) < len(means)
@@ -267,7 +269,7 @@ def _latex_value(row: Row) -> str:
 
 
 def _minus(number: str) -> str:
-    """A number whose minus sign is none of LaTeX's hyphens."""
+    """Return the number with a typeset minus sign instead of LaTeX's hyphen."""
     return number.replace("-", "$-$")
 
 

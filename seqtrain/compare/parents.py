@@ -1,4 +1,4 @@
-"""`--across init_from`: runs that began with the weights of several runs, such as one a seed, are one variant."""
+"""`--across init_from`: runs that started from the weights of several runs, such as one per seed, are one variant."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ SEVERAL = "any"  # what stands in a name instead of whose weights a variant's ru
 
 
 class Counted(Protocol):
-    """The part of a variant that this is about."""
+    """The part of a variant that this module needs."""
 
     @property
     def counted(self) -> tuple[Entry, ...]:
-        """Its runs whose values count."""
+        """Runs whose values count."""
         ...
 
 
 def without_origin(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings without whose weights it began with; that it began with some stays."""
+    """Return the settings without the run whose weights it started from; that it started from weights stays."""
     found = dict(settings)
     if found.get(ORIGIN) is not None:
         found[ORIGIN] = SEVERAL
@@ -30,12 +30,12 @@ def without_origin(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_several(variant: Counted) -> bool:
-    """Whether the runs of a variant began with the weights of several runs."""
+    """Return True if the runs of a variant started from the weights of several runs."""
     return len({entry.summary.parent or repr(entry.settings.get(ORIGIN)) for entry in variant.counted}) > 1
 
 
 def folded_sentence(ranked: Sequence[Counted]) -> str:
-    """The first line of a verdict on variants whose runs began with unlike weights; empty where none has such."""
+    """Return the first line of a verdict on variants whose runs started from different weights; empty if none did."""
     if not any(map(has_several, ranked)):
         return ""
     return (
@@ -45,6 +45,6 @@ def folded_sentence(ranked: Sequence[Counted]) -> str:
 
 
 def check_folds(ranked: Sequence[Sequence[Counted]]) -> None:
-    """UserError where `--across init_from` has folded nothing in any group."""
+    """Raise UserError if `--across init_from` has folded nothing in any group."""
     if not any(map(folded_sentence, ranked)):
         raise UserError("--across init_from: keeps no runs apart here; leave it out")

@@ -1,4 +1,4 @@
-"""The Pareto front of the variants: what is better at each cost, and whether the seeds' spread lets it be said."""
+"""The Pareto front of the variants: which are better at each cost, and whether the spread over seeds shows it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOST_POINTS = 12  # of a front in the terminal
 
 @dataclass(frozen=True)
 class Point:
-    """Where a variant stands between its metric and one of its costs."""
+    """A variant's place between its metric and one of its costs."""
 
     variant: Variant
     cost: float  # the mean over its seeds
@@ -41,7 +41,7 @@ class Point:
     rivals: tuple[str, ...]  # variants that cost no more and are not shown to be worse
 
     def record(self) -> dict[str, Any]:
-        """It in plain values."""
+        """Return the point as plain values."""
         return {
             "variant": self.variant.name,
             "cost": self.cost,
@@ -52,9 +52,9 @@ class Point:
 
 
 def fronts(found: Conclusion) -> dict[Cost, list[Point]]:
-    """Of each cost that two variants know the points of those variants, the cheapest first.
+    """Return the points of variants for each cost that at least two variants know, the cheapest first.
 
-    Empty where nothing may be concluded from the numbers of the group.
+    The result is empty if nothing may be concluded from the numbers of the group.
     """
     if found.group.refusal:
         return {}
@@ -108,9 +108,9 @@ def cost_of(variant: Variant, cost: Cost) -> float | None:
 
 
 def shown_better(variants: Sequence[Variant], mode: Mode) -> np.ndarray:
-    """Whether the first is shown to be better than the second, for every two; the verdict's intervals decide.
+    """Return, for each ordered pair of variants, whether the first is shown to be better: (V, V) of bool.
 
-    Of one seed, and of seeds that all give the same number, nothing is shown.
+    The verdict's intervals decide. Nothing is shown for a variant of one seed, or if all seeds give the same number.
     """
     import numpy as np
 
@@ -136,7 +136,7 @@ def shown_better(variants: Sequence[Variant], mode: Mode) -> np.ndarray:
 
 
 def _shown_over_folds(variants: Sequence[Variant], mode: Mode) -> np.ndarray:
-    """The same for cross-validation, whose folds are paired."""
+    """Return the same for cross-validation, whose folds are paired."""
     import numpy as np
 
     shown = np.zeros((len(variants), len(variants)), dtype=bool)
@@ -161,7 +161,7 @@ def text_lines(found: Conclusion, costs: Sequence[Cost]) -> list[str]:
 
 
 def columns(found: Conclusion, costs: Sequence[Cost]) -> dict[Entry, dict[str, str]]:
-    """How the variant of each run stands against these costs, as columns of the table of runs."""
+    """Return, for each run, its variant's standing against these costs, as columns of the table of runs."""
     known = fronts(found)
     cells: dict[Entry, dict[str, str]] = {}
     for entry in found.group.entries:
@@ -174,7 +174,7 @@ def columns(found: Conclusion, costs: Sequence[Cost]) -> dict[Entry, dict[str, s
 
 
 def standings(found: Conclusion) -> dict[str, dict[Cost, Standing]]:
-    """How each variant stands against each cost, by its name; for the page."""
+    """Return each variant's standing against each cost, by its name; for the page."""
     marks: dict[str, dict[Cost, Standing]] = {}
     for cost, points in fronts(found).items():
         for point in points:
@@ -183,13 +183,13 @@ def standings(found: Conclusion) -> dict[str, dict[Cost, Standing]]:
 
 
 def _loss(variant: Variant, mode: Mode) -> float:
-    """The mean of its metric, with less as better."""
+    """Return the mean of the variant's metric, with the sign turned if more is better."""
     mean = variant.mean or 0.0
     return -mean if mode == "max" else mean
 
 
 def _leads(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    """Whether one beats the other by the means: as low in loss and in cost, and lower in one of them."""
+    """Return True if one dominates the other by the means: as low in loss and in cost, and lower in one of them."""
     return one != other and one[0] <= other[0] and one[1] <= other[1]
 
 

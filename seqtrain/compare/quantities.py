@@ -15,5 +15,5 @@ def quantity(value: float) -> str:
 
 
 def decimals(size: float, digits: int = 2) -> int:
-    """Digits behind the point that show a number of this size with so many digits; 8 at most."""
+    """Return the decimal places that show a number of this size with `digits` significant digits; 8 at most."""
     return min(max(digits - 1 - math.floor(math.log10(size or 1.0)), 0), 8)

@@ -1,6 +1,6 @@
-"""How far variants came on the axis of `--x`, and which of them are left out so that the others can be compared.
+"""The reach of variants on the axis of `--x`, and which are left out so that the others can be compared.
 
-The rule asks for the axis alone, never for what was measured: a variant is left out for how far it came, whole (never
+The rule uses the axis alone, never what was measured. A variant is left out because of its reach, as a whole (never
 one of its seeds), and by name; no sentence of the verdict is about it.
 """
 
@@ -22,7 +22,7 @@ MUCH_MORE = 2.0  # times as far as a variant came that is left out must each of 
 
 @dataclass(frozen=True)
 class Reach:
-    """How far the runs of a variant have come."""
+    """The reach of a variant's runs on the axis."""
 
     end: float | None = None  # the axis at the last validation of that run which came least far
     run: str = ""  # its name
@@ -35,16 +35,18 @@ class Reach:
 
 
 def _written(amount: float | None) -> str:
-    """An amount without a power of ten: 1,228,800, and 0.25 of what is small."""
+    """Return an amount without a power of ten: 1,228,800, or 0.25 for a small one."""
     amount = amount or 0.0
     return f"{amount:,.0f}" if amount >= 1e5 else f"{amount:,.6g}"
 
 
 def reaches(group: Group, folded: Mapping[str, Sequence[Entry]], x: Axis) -> dict[str, Reach]:
-    """How far each variant came: as far as its slowest finished run.
+    """Return the reach of each variant: that of its slowest finished run.
 
     Args:
+        group: has the metric.
         folded: the runs of each variant, by what identifies it.
+        x: the axis.
 
     Raises:
         UserError: a finished run has no validation against this axis.
@@ -65,7 +67,7 @@ def reaches(group: Group, folded: Mapping[str, Sequence[Entry]], x: Axis) -> dic
 
 
 def too_slow(found: Mapping[str, Reach], kept: str | None = None) -> set[str]:
-    """The variants that are left out at equal x: fewer than half of all, where each other one came twice as far.
+    """Return the variants to leave out at equal x: fewer than half of all, if each other one came twice as far.
 
     Args:
         found: as `reaches` gives it.
@@ -90,16 +92,18 @@ def too_slow(found: Mapping[str, Reach], kept: str | None = None) -> set[str]:
 def left_out_sentence(
     group: Group, runs: Mapping[str, Sequence[Entry]], name: str, reach: Reach, limit: float, x: Axis
 ) -> str:
-    """That a variant was left out, what that leaves open, and how it stood beside the others when it ended.
+    """Return the sentence on a variant that was left out: what that leaves open, and how it compared when it ended.
 
-    Its own last number is told, and what the others had there: who hides a slow variant must not make it look worse
-    than it is.
+    The sentence has its last number and what the others had there, so that leaving out a slow variant cannot make it
+    look worse than it is.
 
     Args:
-        runs: those of each variant, by its name.
+        group: has the metric.
+        runs: the runs of each variant, by its name.
         name: the variant.
         reach: how far it came.
         limit: where the others are compared.
+        x: the axis.
     """
     end = reach.end or 0.0
     beside = [name, *(other for other in runs if other != name)]
@@ -116,7 +120,7 @@ def left_out_sentence(
 
 
 def _mean_at(group: Group, entries: Sequence[Entry], x: Axis, end: float) -> float | None:
-    """The mean over runs of the last validation up to there; None where one has none so early."""
+    """Return the mean over runs of the last validation up to `end`; None if a run has none so early."""
     values = []
     for entry in entries:
         if not entry.finished:
@@ -131,7 +135,7 @@ def _mean_at(group: Group, entries: Sequence[Entry], x: Axis, end: float) -> flo
 
 
 def _end(entry: Entry, group: Group, x: Axis) -> float:
-    """The axis at the last validation of a run."""
+    """Return the axis at the last validation of a run."""
     xs = entry.curve(f"validation/{group.metric}", x)[0]
     if not xs:
         raise UserError(f"--x {x}: {entry.name} has no {group.metric} of validation against {x}; leave it out")

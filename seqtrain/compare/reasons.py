@@ -1,4 +1,4 @@
-"""Why runs stand apart, in words: what was set differently, and where nothing was, what must have changed."""
+"""Reasons why runs stand apart, in words: the settings that differ or, if none does, what must have changed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def in_words(name: str, before: Any, value: Any, beside: Entry, entry: Entry) ->
 
 
 def unsaid(name: str, metric: str, entries: Sequence[Entry]) -> str:
-    """What else is said of a condition that keeps runs apart: what a run does not know, or where they do meet.
+    """Return a note on a condition that keeps runs apart: what a run does not state, or a metric that compares them.
 
     Args:
         name: the condition.
@@ -95,7 +95,7 @@ def unsaid(name: str, metric: str, entries: Sequence[Entry]) -> str:
 
 
 def reading_words(entries: Sequence[Entry], answered_by: Collection[str]) -> list[str]:
-    """Settings of reading and of answering in which runs differ, such as `beam 1 and 5`.
+    """Return the settings of reading and of answering in which runs differ, such as `beam 1 and 5`.
 
     Args:
         entries: the runs of a group.
@@ -116,7 +116,7 @@ def reading_words(entries: Sequence[Entry], answered_by: Collection[str]) -> lis
 
 
 def _sizes(split: str, beside: Entry, entry: Entry) -> str:
-    """How much text each has of a split, such as `1,200 documents, not 1,000; `; empty where that is not known."""
+    """Return the sizes of a split that differ, such as `1,200 documents, not 1,000; `; empty if they are not known."""
     before, value = beside.summary.sizes.get(split), entry.summary.sizes.get(split)
     if not isinstance(before, dict) or not isinstance(value, dict):
         return ""
@@ -128,7 +128,7 @@ def _sizes(split: str, beside: Entry, entry: Entry) -> str:
 
 
 def _of_tokenizers(before: dict[str, Any], value: dict[str, Any], beside: Entry, entry: Entry) -> str:
-    """Which of the files that turn text into numbers differ, and why."""
+    """Return which of the files that turn text into numbers differ, and why."""
     differing = [key for key in {**before, **value} if before.get(key) != value.get(key)]
     if differing == ["unknown_tokens"]:
         return f"{WORDS['tokenizer']}: {_unknown_words(value)}, not {_unknown_words(before)}"
@@ -141,7 +141,7 @@ def _of_tokenizers(before: dict[str, Any], value: dict[str, Any], beside: Entry,
 
 
 def _unknown_words(value: Any) -> str:
-    """How much text tokenizers hide."""
+    """Return how much text a tokenizer hides, in words."""
     if isinstance(value, dict) and "unknown_tokens" in value:
         return f"one that hides {value['unknown_tokens']:,} tokens of validation behind <unk>"
     return str(value)
@@ -164,7 +164,7 @@ def _set_otherwise(name: str, beside: Entry, entry: Entry) -> str:
 
 
 def _brief(value: Any, beside: Any) -> str:
-    """A value on one line; of mappings what differs from `beside`."""
+    """Return a value on one line; of a mapping, only what differs from `beside`."""
     if value is None:
         return "null"
     if not isinstance(value, dict):

@@ -26,10 +26,13 @@ def rows(
     costs: Sequence[pareto.Cost] = (),
     beside: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """One row a run: its group, its status, the settings that differ between any two, metrics and costs.
+    """Return one row a run: its group, its status, the settings that differ between any two, metrics and costs.
 
-    With `costs` also how its variant stands to the Pareto front against each of them, as of `pareto.Standing`.
-    Columns named in `beside` stand beside the metric.
+    Args:
+        found: the groups.
+        sort: the key to sort by; None: the best first.
+        costs: costs for which a row also has its variant's standing on the Pareto front, as in `pareto.Standing`.
+        beside: keys of further columns beside the metric.
     """
     settings = differing(all_entries(found))
     is_tested = any(entry.kept.looks() for entry in all_entries(found))
@@ -57,7 +60,7 @@ def rows(
 
 
 def record(found: Sequence[Conclusion], *, sort: str | None = None) -> dict[str, Any]:
-    """All of it as plain values: the rows, and of each group its variants, its verdict, its fronts and options."""
+    """Return the rows as plain values and, for each group, its variants, verdict, fronts and options."""
     records = group_records(found)
     for one, conclusion in zip(records, found, strict=True):
         one |= after_search.record(conclusion)
@@ -65,7 +68,7 @@ def record(found: Sequence[Conclusion], *, sort: str | None = None) -> dict[str,
 
 
 def group_records(found: Sequence[Conclusion]) -> list[dict[str, Any]]:
-    """Of each group its variants and its verdict as plain values."""
+    """Return the variants and the verdict of each group as plain values."""
     records = []
     for number, conclusion in enumerate(found, 1):
         group = conclusion.group
@@ -89,7 +92,7 @@ def group_records(found: Sequence[Conclusion]) -> list[dict[str, Any]]:
 
 
 def as_csv(table: Sequence[dict[str, Any]]) -> str:
-    """Rows as comma-separated values, with a head; None is an empty cell."""
+    """Return rows as comma-separated values, with a header; None is an empty cell."""
     out = io.StringIO()
     writer = csv.DictWriter(out, list(table[0]), lineterminator="\n")
     writer.writeheader()
@@ -98,7 +101,7 @@ def as_csv(table: Sequence[dict[str, Any]]) -> str:
 
 
 def in_order(found: Sequence[Conclusion], sort: str | None) -> Iterator[tuple[int, Conclusion, list[Entry]]]:
-    """Each group with its number, from 1, and its runs in order: by the key that is asked for, or the best first."""
+    """Yield each group's number, from 1, with its runs in order: by the key `sort`, otherwise the best first."""
     name, key = "final", "name"
     if sort is not None:
         name = sort.removeprefix("-")

@@ -1,4 +1,4 @@
-"""Which runs of a variant are replicates: equal numbers, extended runs, other code and other machines among them."""
+"""Replicates of a variant: runs with equal numbers, extended runs, other code and other machines."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ MOST_EQUAL = 3  # variants of the same numbers that are named
 
 
 class Measured(Protocol):
-    """What one run gives to its variant."""
+    """The measurement of one run in its variant."""
 
     @property
     def entry(self) -> Entry:
-        """The run."""
+        """Run of the measurement."""
         ...
 
     @property
     def value(self) -> float:
-        """Its number."""
+        """Number of the measurement."""
         ...
 
 
@@ -37,48 +37,48 @@ M = TypeVar("M", bound=Measured)
 
 
 class Twins(NamedTuple):
-    """Runs of several seeds that gave the same numbers, but for rounding; the first of them counts."""
+    """Runs of several seeds with equal numbers but for rounding; the first of them counts."""
 
     entries: tuple[Entry, ...]
     exact: bool = True  # to the last digit
 
 
 class Folded(Protocol):
-    """The part of a variant that these sentences are about."""
+    """The part of a variant that these sentences need."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the variant."""
         ...
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What makes it this variant."""
+        """Settings that identify the variant."""
         ...
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """All its runs."""
+        """All runs of the variant."""
         ...
 
     @property
     def counted(self) -> tuple[Entry, ...]:
-        """Those whose values count."""
+        """Runs whose values count."""
         ...
 
     @property
     def twins(self) -> tuple[Twins, ...]:
-        """Those that count as one."""
+        """Runs that count as one."""
         ...
 
     @property
     def values(self) -> tuple[float, ...]:
-        """What was measured of `counted`."""
+        """Values of `counted`."""
         ...
 
 
 def replicates(measured: Sequence[M]) -> tuple[list[M], tuple[Twins, ...]]:
-    """The measurements that count: of each seed, or fold, the first, and of equal ones the first.
+    """Return the measurements that count: the first of each seed, or fold, and the first of equal ones.
 
     Returns:
         Those that count, and the runs that were taken for one because their numbers are equal but for rounding, as
@@ -106,7 +106,7 @@ def replicates(measured: Sequence[M]) -> tuple[list[M], tuple[Twins, ...]]:
 
 
 def replicate_caveats(variants: Sequence[Folded]) -> list[str]:
-    """What a reader must know of runs that were folded to variants, or were kept out of them: a sentence each."""
+    """Return caveats on runs that were folded to variants, or were kept out of them: a sentence each."""
     lines: list[str] = []
     for variant in variants:
         for twins in variant.twins:
@@ -123,7 +123,7 @@ def replicate_caveats(variants: Sequence[Folded]) -> list[str]:
 
 
 def _same_numbers(one: Measured, other: Measured) -> bool:
-    """Whether two runs have the same numbers but for rounding, at the end and at each validation."""
+    """Return True if two runs have the same numbers but for rounding, at the end and at each validation."""
     here, there = one.entry, other.entry
     if not _are_near(one.value, other.value, ROUNDING) or not _same_metrics(here, there, ROUNDING):
         return False
@@ -139,14 +139,14 @@ def _same_numbers(one: Measured, other: Measured) -> bool:
 
 
 def _same_metrics(one: Entry, other: Entry, tolerance: float) -> bool:
-    """Whether the final metrics of two runs are the same, up to this part of their size."""
+    """Return True if the final metrics of two runs are equal within a relative tolerance."""
     if one.metrics.keys() != other.metrics.keys():
         return False
     return all(_are_near(value, other.metrics[name], tolerance) for name, value in one.metrics.items())
 
 
 def _are_near(one: Any, other: Any, tolerance: float) -> bool:
-    """Whether two values are equal, or numbers that differ by no more than this part of their size."""
+    """Return True if two values are equal, or are numbers that are equal within a relative tolerance."""
     here, there = number(one), number(other)
     if here is None or there is None:
         return one == other
@@ -199,7 +199,7 @@ def _extended(variants: Sequence[Folded]) -> list[str]:
 
 
 def _survivors(variant: Folded) -> list[str]:
-    """A sentence where seeds of a variant failed: the mean of those that came through is better than the variant is."""
+    """Return a sentence if seeds of a variant failed: the mean of the others is too good for the variant."""
     counted = {repr(entry.seed) for entry in variant.counted}
     failed = {repr(entry.seed) for entry in variant.entries if entry.status == "failed"} - counted
     if not failed or not counted:
@@ -211,7 +211,7 @@ def _survivors(variant: Folded) -> list[str]:
 
 
 def _one_parent(variants: Sequence[Folded]) -> list[str]:
-    """A sentence where all seeds of a variant began with the weights of one run: its own chance is in no interval."""
+    """Return a sentence if all seeds of a variant started from one run: its own chance is in no interval."""
     names = []
     for variant in variants:
         began = len(variant.counted) > 1 and variant.counted[0].settings.get(ORIGIN) is not None
@@ -226,7 +226,7 @@ def _one_parent(variants: Sequence[Folded]) -> list[str]:
 
 
 def _many_parents(variants: Sequence[Folded]) -> list[str]:
-    """A sentence where variants of one seed each differ in nothing but whose weights they began with."""
+    """Return a sentence if variants of one seed each differ only in the run whose weights they started from."""
     alike: dict[str, list[str]] = {}
     for variant in variants:
         if len(variant.counted) == 1 and variant.settings.get(ORIGIN) is not None:
@@ -239,7 +239,7 @@ def _many_parents(variants: Sequence[Folded]) -> list[str]:
 
 
 def unlike_codes(variants: Sequence[Folded]) -> list[str]:
-    """A sentence where each variant was trained with one code, and not all with the same."""
+    """Return a sentence if each variant was trained with one code, and not all with the same."""
     found: dict[str, str] = {}  # by the code, the first variant of it
     for variant in variants:
         own = {tuple(codes(entry)) for entry in variant.counted}
@@ -256,7 +256,7 @@ def unlike_codes(variants: Sequence[Folded]) -> list[str]:
 
 
 def _several_codes(variant: Folded) -> list[str]:
-    """A sentence where the runs of a variant were trained with unlike code, and where one of them was."""
+    """Return a sentence if the runs of a variant were trained with different code, or one run of it was."""
     lines = []
     found: dict[str, None] = {}
     for entry in variant.entries:
@@ -273,7 +273,7 @@ def _several_codes(variant: Folded) -> list[str]:
 
 
 def _unlike_machines(entries: Sequence[Entry]) -> list[str]:
-    """A sentence where seconds are of unlike machines, or of unlike layouts on one."""
+    """Return a sentence if seconds were measured on different machines, or different layouts of one."""
     asked: dict[str, Callable[[Entry], Any]] = {"cpu": _cpu, "cores": _cores, "processes": _processes}
     words = []
     for key in LAYOUT:
@@ -313,7 +313,7 @@ def _of_config(entry: Entry, key: str) -> Any:
 
 
 def _listed(words: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Return the words as `a`, `a and b`, `a, b and c`."""
     if len(words) == 1:
         return words[0]
     return f"{', '.join(words[:-1])} and {words[-1]}"

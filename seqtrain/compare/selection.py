@@ -1,4 +1,4 @@
-"""What can be asked of each run by a key: to choose runs, to sort them, to show them."""
+"""Values of runs by key: to choose runs, to sort them, to show them."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def resolved(entries: Sequence[Entry], key: str, option: str) -> str:
 
 
 def chosen(entries: Sequence[Entry], conditions: Sequence[str]) -> list[Entry]:
-    """The entries that meet all conditions, such as `model=lstm,gr*`, `lr>0.003` and `seed!=2`.
+    """Return the entries that meet all conditions, such as `model=lstm,gr*`, `lr>0.003` and `seed!=2`.
 
     Raises:
-        UserError: one that is not understood, or that no run could meet; and where no run is left.
+        UserError: a condition cannot be parsed, or no run could meet it; or no run is left.
     """
     kept = list(entries)
     for text in conditions:
@@ -80,7 +80,7 @@ def chosen(entries: Sequence[Entry], conditions: Sequence[str]) -> list[Entry]:
 
 
 def ordered(items: Sequence[T], values: Sequence[Any], *, descending: bool) -> list[T]:
-    """Runs or variants by their values; those without one (None) last, whichever way the others go."""
+    """Return runs or variants sorted by their values; those without one (None) come last in either direction."""
     having, lacking = [], []
     for item, found in zip(items, values, strict=True):
         if found is None:
@@ -92,6 +92,6 @@ def ordered(items: Sequence[T], values: Sequence[Any], *, descending: bool) -> l
 
 
 def _rank(found: Any) -> tuple[bool, Any]:
-    """Numbers before texts, which cannot be compared with them."""
+    """Return a sort key: numbers come before texts, which cannot be compared with them."""
     is_number = isinstance(found, int | float)
     return not is_number, found if is_number else str(found)

@@ -1,4 +1,4 @@
-"""The settings of a run: what of its config, and of its summary, changes the numbers that come out of it."""
+"""The settings of a run: the part of its config, and of its summary, that changes the resulting numbers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EXTENDED = "extended"
 
 
 def flattened(config: Mapping[str, Any], summary: Summary) -> dict[str, Any]:
-    """The config by dotted key, without what changes no number; `model` and its like are the options chosen.
+    """Return the config by dotted key, without keys that change no number; `model` and its like are the options chosen.
 
     An option that followed from the data is AUTO, whatever number it became.
     """
@@ -54,9 +54,10 @@ def flattened(config: Mapping[str, Any], summary: Summary) -> dict[str, Any]:
 
 
 def deciding(entry: Entry, layout: Sequence[str] = ()) -> dict[str, Any]:
-    """What makes the variant that a run belongs to: its settings but for seed, fold, paths of data, and the layout.
+    """Return the settings that identify a run's variant: all but seed, fold, paths of data, and the layout.
 
     Args:
+        entry: the run.
         layout: keys of LAYOUT, or `seed`, that count all the same.
     """
     found: dict[str, Any] = {}
@@ -72,12 +73,15 @@ def deciding(entry: Entry, layout: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def is_extended(entry: Entry) -> bool:
-    """Whether limits of a run were changed on the way, so that its learning rates are those of no other run."""
+    """Return True if limits of a run were changed on the way, so that no other run has its learning rates."""
     return bool(entry.summary.extended) and entry.settings.get("schedule") not in STEADY
 
 
 def differing_keys(all_settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Keys in which these settings differ; one that some lack differs, unless another model, say, has no such key."""
+    """Return the keys in which these settings differ.
+
+    A key that some settings lack differs, unless they cannot have it, such as an option of another model.
+    """
     found = []
     keys: dict[str, None] = {}  # each once, in the order of the runs
     for settings in all_settings:
@@ -96,17 +100,17 @@ def differing_keys(all_settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def is_path(key: str) -> bool:
-    """Whether a key says where data lies; what it holds is compared by its hash."""
+    """Return True if a key is a path of data; the data itself is compared by its hash."""
     return key.startswith("data.") and (key.endswith("path") or key.startswith("data.test_paths"))
 
 
 def last_word(key: str) -> str:
-    """What stands behind the last dot of a key."""
+    """Return the part of a key behind its last dot."""
     return key.rpartition(".")[2]
 
 
 def _lacked_alike(key: str, having: Sequence[Mapping[str, Any]], lacking: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether some lack a key although they have the same option of its group, and so could have it."""
+    """Return True if some settings lack a key although their option of its group has it."""
     group = key.partition(".")[0]
     if group not in GROUPS:
         return bool(lacking)
@@ -115,7 +119,7 @@ def _lacked_alike(key: str, having: Sequence[Mapping[str, Any]], lacking: Sequen
 
 
 def _flatten(key: str, value: Any, settings: dict[str, Any]) -> None:
-    """Adds a node of a config, and all below it, to the settings by dotted key."""
+    """Add a node of a config, and all below it, to the settings by dotted key."""
     group, _, word = key.rpartition(".")
     # What a YAML recommends has become a value of its own; whether a target is partial follows from the target.
     if key in NO_SETTINGS or word in ("_recommend_", "_partial_"):
@@ -130,7 +134,7 @@ def _flatten(key: str, value: Any, settings: dict[str, Any]) -> None:
 
 
 def _number_alike(value: Any) -> Any:
-    """The value with whole numbers as such: `dropout=0` and `dropout=0.0` are one setting."""
+    """Return the value with whole numbers as int: `dropout=0` and `dropout=0.0` are one setting."""
     if isinstance(value, list):
         return [_number_alike(item) for item in value]
     if isinstance(value, float) and value.is_integer():
@@ -139,5 +143,5 @@ def _number_alike(value: Any) -> Any:
 
 
 def _is_own(callback: Any) -> bool:
-    """Whether a callback is switched off or one of seqtrain's."""
+    """Return True if a callback is switched off or one of seqtrain's."""
     return not isinstance(callback, dict) or str(callback.get("_target_")).startswith("seqtrain.")

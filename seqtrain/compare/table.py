@@ -35,12 +35,12 @@ Row = dict[str, str]  # what one run or variant shows in a table, by the heads o
 
 
 def report(paths: Iterable[Path | str], *, x: Axis | None = None, tested: bool = False) -> str:
-    """Everything about the runs at these paths: tables, verdicts, and what did not run.
+    """Return the report on the runs at these paths: tables, verdicts, and trials without a run.
 
     Args:
         paths: of runs and sweeps.
         x: the axis at whose equal values they are compared.
-        tested: whether the test figures that are kept in the runs are compared, and not those of validation.
+        tested: compare the test figures that are kept in the runs, instead of those of validation.
     """
     paths = list(paths)
     left_out: list[str] = []
@@ -227,7 +227,7 @@ def _shared_folder(entries: Sequence[Entry]) -> str:
 
 
 def _abbreviated(cell: str) -> str:
-    """The cell without what a terminal would obey, and without the middle of what is long: both ends tell it apart."""
+    """Return the cell without control characters, and without the middle of long text: both ends identify it."""
     cell = printable(cell)
     if len(cell) <= MAX_CELL:
         return cell

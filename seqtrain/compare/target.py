@@ -1,4 +1,4 @@
-"""Whether variants reach a target, and from which step on: by a bound over seeds, not by the luck of one run."""
+"""Targets: whether variants reach one, and from which step on, by a bound over seeds instead of one run's luck."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ LEVEL = 0.01  # the chance that a variant whose true mean misses the target is s
 
 
 def target_sentences(group: Group, ranked: Sequence[Variant], target: float) -> list[str]:
-    """One sentence for each variant that has values.
+    """Return one sentence for each variant that has values.
 
     Args:
-        group: its metric is what is held against the target.
+        group: has the metric that is compared with the target.
         ranked: its variants.
-        target: a value of the metric; reached by what is at least as good.
+        target: a value of the metric; reached by values at least as good.
     """
     return [_sentence(group, variant, target) for variant in ranked if variant.values]
 
 
 def reaches(values: Sequence[float], target: float, mode: Mode) -> bool:
-    """Whether the mean of seeds is at least as good as the target, at LEVEL, by Student's one-sided t."""
+    """Return True if the mean of seeds is at least as good as the target, at LEVEL, by Student's one-sided t."""
     from scipy.special import stdtrit
 
     sign = 1.0 if mode == "min" else -1.0
@@ -35,9 +35,9 @@ def reaches(values: Sequence[float], target: float, mode: Mode) -> bool:
 
 
 def first_step(entries: Sequence[Entry], group: Group, target: float) -> int | None:
-    """The first step at which all runs have a validation and from which on each one of these reaches the target.
+    """Return the first step at which all runs have a validation, and from which on every validation reaches the target.
 
-    None where there is none, or where another split is compared: only validations have curves.
+    None if there is no such step, or if another split is compared: only validations have curves.
     """
     if group.split != "validation":
         return None

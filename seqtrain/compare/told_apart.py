@@ -1,4 +1,4 @@
-"""Runs of equal settings that were not measured alike are no seeds of one variant, also where they are compared."""
+"""Runs of equal settings that were measured under different conditions: they are not seeds of one variant."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _names(group: Group) -> list[str]:
 
 
 def _values(group: Group, entries: Sequence[Entry], name: str) -> list[Any]:
-    """What these runs say of a condition, as far as they say it."""
+    """Return the values of a condition in these runs, without unknown ones."""
     values = []
     for entry in entries:
         value = group.measured[id(entry)].values[name]
@@ -58,7 +58,7 @@ def _values(group: Group, entries: Sequence[Entry], name: str) -> list[Any]:
 
 
 def _label(value: Any, entry: Entry, group: Group, name: str) -> str:
-    """A condition in a variant's name: of text its file where no other text has one so called, else a short hash."""
+    """Return a condition as part of a variant's name: the file of a text if its name is unique, else a short hash."""
     paths = _paths(entry)
     of_others = set()
     for other in group.entries:

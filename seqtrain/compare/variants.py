@@ -1,4 +1,4 @@
-"""The variants of a comparison: runs that differ in nothing but their seed, folded to mean, spread and interval."""
+"""The variants of a comparison: runs that differ only in their seed, folded to mean, spread and interval."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Variant:
-    """Runs that differ in nothing but their seed; `values` holds one number of each seed that finished."""
+    """Runs that differ only in their seed; `values` holds one number of each seed that finished."""
 
     name: str  # what differs from other variants, such as "lstm" or "lstm dim=64"
     entries: tuple[Entry, ...]  # all its runs, finished or not
@@ -52,13 +52,13 @@ class Variant:
 
     @property
     def parameters(self) -> float | None:
-        """The mean trainable numbers of the runs that count; None where one of them does not know them."""
+        """Mean number of trainable parameters of the runs that count; None if one of them does not know it."""
         known = [entry.parameters for entry in self.counted if entry.parameters is not None]
         return statistics.fmean(known) if known and len(known) == len(self.counted) else None
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the mean, by Student's t, of folds corrected; None of fewer than two seeds."""
+        """95 % interval of the mean, by Student's t, corrected for folds; None with fewer than two seeds."""
         if self.mean is None or self.sd is None:
             return None
         if are_folds([self]):
@@ -71,7 +71,7 @@ class Variant:
 
 
 class Measurement(NamedTuple):
-    """What one run gives to its variant."""
+    """The value of one run in its variant, and its cost."""
 
     entry: Entry
     value: float
@@ -148,12 +148,12 @@ def _folded(group: Group, by: Sequence[str], fold_parents: bool) -> tuple[dict[s
 
 
 def _identity(settings: Settings) -> str:
-    """Settings as one text, the same in whatever order two files have them."""
+    """Return settings as one text, independent of their order in the file."""
     return repr(sorted((key, repr(value)) for key, value in settings.items()))
 
 
 def _limit(ends: Mapping[str, Reach], slow: Collection[str]) -> float | None:
-    """The largest x that all runs reached which count; None where none has finished."""
+    """Return the largest x that all runs that count reached; None if no run has finished."""
     kept = []
     for identity, reach in ends.items():
         if identity not in slow and reach.end is not None:

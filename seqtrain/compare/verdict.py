@@ -1,4 +1,4 @@
-"""What may be concluded of variants from their seeds, in sentences; comparisons.py has the numbers."""
+"""Conclusions on variants from their seeds, in sentences; comparisons.py has the numbers."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def conclusions(
 
 
 def _check_against(against: str, found: Sequence[Conclusion]) -> None:
-    """UserError where no group has such a variant: then no sentence is about it."""
+    """Raise UserError if no group has such a variant."""
     names = []
     for conclusion in found:
         names += [variant.name for variant in repeated(conclusion.variants)]
@@ -122,7 +122,7 @@ def sentences(
 def _sentences(
     group: Group, ranked: Sequence[Variant], *, x: Axis | None, checkpoint: Checkpoint, against: str | None
 ) -> list[str]:
-    """What is said of the variants that have a value."""
+    """Return the sentences on the variants that have a value."""
     valued = [variant for variant in ranked if variant.values]
     several = repeated(valued)
     if not valued:
@@ -168,7 +168,7 @@ def _reference(several: Sequence[Variant], against: str | None) -> Variant:
 
 
 def _ranking(best: Variant, others: Sequence[Variant], comparisons: Mapping[int, Comparison], is_of_some: bool) -> str:
-    """Which variant is best, and from which it cannot be told apart."""
+    """Return the sentence on the best variant and those without a significant difference from it."""
     ties = []
     for other in others:
         comparison = comparisons.get(id(other))
@@ -181,7 +181,7 @@ def _ranking(best: Variant, others: Sequence[Variant], comparisons: Mapping[int,
 
 
 def remarks(ranked: Sequence[Variant]) -> list[str]:
-    """What a reader of the verdict must know of runs that do not count in it, and why each does not."""
+    """Return remarks on runs that do not count in the verdict, each with its reason."""
     lines = []
     for variant in ranked:
         # Of those that a caveat names nothing is said here.
@@ -244,12 +244,12 @@ def _comparison_sentence(
 
 
 def _effect(found: Comparison) -> str:
-    """The difference in units of the seeds' spread: whether it is large for what chance does."""
+    """Return the difference in units of the seeds' spread, which shows whether it is large compared with chance."""
     return f"{found.effect:.2g} standard deviations of {'folds' if found.folds else 'seeds'}"
 
 
 def _needed(found: Comparison) -> str:
-    """How many seeds would show the difference, were it what it seems."""
+    """Return how many seeds would show a difference of this size."""
     if found.folds:  # they are all of the same rows
         return "more folds of the same rows would hardly show one of this size; more rows would"
     needed = found.seeds_needed
@@ -316,7 +316,7 @@ MULTIPLES: dict[str, Callable[[Variant], float | None]] = {
 
 
 def _checkpoint_clause(one: Variant, other: Variant, checkpoint: Checkpoint) -> str:
-    """Of how many validations the best was taken: of more, chance alone finds a better one."""
+    """Return the number of validations that the best was taken from: with more, chance alone finds a better one."""
     if checkpoint == "final":
         return ""
     counts = dict.fromkeys(f"{variant.validations or 0:.3g}" for variant in (one, other))

@@ -1,4 +1,4 @@
-"""What is said of a run that stands alone: how good it is, what it cost, how it ended, and what to do next."""
+"""Answers about a single run: how good it is, what it cost, how it ended, and what to do next."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OWN_KEYS = ("seed=", "run_dir=", "hydra.run.dir=", "hydra.sweep.dir=")
 
 
 def answers(group: Group, endings: Endings) -> Answers:
-    """Questions and answers on a group's only run."""
+    """Return questions and answers about a group's only run."""
     entry = group.entries[0]
     # A run that goes on has no end yet.
     last = "How far is it?" if entry.status == "running" else "How did it end?"
@@ -42,7 +42,7 @@ def answers(group: Group, endings: Endings) -> Answers:
 
 
 def next_steps(entry: Entry) -> list[tuple[str, str]]:
-    """What may be done with a run, and the command of each."""
+    """Return the possible next steps with a run, each as a label and its command."""
     steps = []
     words = trusted(entry)
     if entry.summary.command:
@@ -96,7 +96,7 @@ def _machine(entry: Entry) -> str:
 
 
 def _end(entry: Entry) -> str:
-    """How it ended; of a run that goes on, how far it is."""
+    """Return how the run ended or, while it is running, its progress."""
     if entry.finished:
         steps = number(entry.summary.steps)
         words = "finished"
@@ -109,7 +109,7 @@ def _end(entry: Entry) -> str:
 
 
 def progress_words(entry: Entry) -> str:
-    """Where a run stands that has not finished, its rate, and about how long it will still take."""
+    """Return the progress of an unfinished run: step, rate, and the estimated training time that is left."""
     where = progress(entry)
     if where is None or where["step"] is None:
         return ""
@@ -129,7 +129,7 @@ def progress_words(entry: Entry) -> str:
 
 
 def _repeat(entry: Entry) -> str | None:
-    """The command that trains it again with other seeds; None where its own is not known whole."""
+    """Return the command that trains the run again with other seeds; None if its own command is not fully known."""
     # From Python there was no command line; a masked secret would not be understood again.
     command = entry.summary.command
     words = list(map(str, command))

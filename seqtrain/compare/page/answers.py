@@ -1,4 +1,4 @@
-"""What a reader asks first, answered in a line each: which is best, is it sure, what did it cost, does it overfit."""
+"""Short answers to a reader's first questions: which is best, is it sure, what did it cost, does it overfit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _overfits, _gap_of = attrgetter("overfits"), attrgetter("gap")
 
 
 def answers(found: Conclusion, endings: Endings) -> Answers:
-    """Questions and answers on a group of several runs, in the order in which a reader asks."""
+    """Return questions and answers about a group of several runs, in the order in which a reader asks."""
     if found.group.refusal:
         return [("Which is best?", found.group.refusal)]
     valued = list(filter(attrgetter("values"), found.variants))
@@ -47,7 +47,7 @@ def answers(found: Conclusion, endings: Endings) -> Answers:
 
 
 def read_first(found: Conclusion) -> list[str]:
-    """What a reader must know before any answer: what `--across` does not mean, and which variants were left out."""
+    """Return the notes to read before any answer: limits of `--across`, and the variants that were left out."""
     if found.group.refusal:
         return []
     lines = [found.group.across, *map(attrgetter("left_out"), found.variants)]
@@ -63,14 +63,14 @@ def duration(seconds: float) -> str:
 
 
 def _rounded(value: float) -> str:
-    """A time to two digits: a third one is of no use to anyone who waits."""
+    """Return a time to two digits."""
     if value >= 10:
         return f"{value:.0f}"
     return f"{value:.2g}"
 
 
 def cost_words(entries: Sequence[Entry]) -> str:
-    """What one of these runs cost, on the mean; empty where nothing is known."""
+    """Return the mean cost of these runs in words; empty if no cost is known."""
     words = []
     for name, unit in (("parameters", "parameters"), ("tokens", "tokens"), ("flops", "FLOPs")):
         value = mean_cost(entries, name)
@@ -85,7 +85,7 @@ def cost_words(entries: Sequence[Entry]) -> str:
 
 
 def ending_words(name: str, entries: Sequence[Entry], endings: Endings) -> str:
-    """Whether the runs of a variant overfit, as far as their validations tell."""
+    """Return whether the runs of a variant overfit, in words, as far as their validations show it."""
     told, worst = [], None
     for entry in entries:
         ending = endings.get(id(entry))
@@ -109,7 +109,7 @@ def ending_words(name: str, entries: Sequence[Entry], endings: Endings) -> str:
 
 
 def _gap(told: Sequence[Ending]) -> str:
-    """How far validation lies from training, on the mean; empty where training is not known."""
+    """Return the mean gap between validation and training in words; empty if training is not known."""
     mean = mean_of(map(_gap_of, told))
     if mean is None:
         return ""
@@ -118,7 +118,7 @@ def _gap(told: Sequence[Ending]) -> str:
 
 
 def _best(found: Conclusion, valued: Sequence[Variant]) -> Answers:
-    """Which variant is best, and whether chance may explain it."""
+    """Return which variant is best, and whether chance may explain it."""
     group, best = found.group, valued[0]
     several = repeated(valued)
     seeds = "one seed"
@@ -159,7 +159,7 @@ def _shown(comparisons: Sequence[Comparison]) -> str:
 def _sure(
     reference: Variant, several: Sequence[Variant], valued: Sequence[Variant], pairs: Sequence[Comparison]
 ) -> str:
-    """How the reference stands to all others, those of one seed among them."""
+    """Return how the reference compares with all others, including those with one seed."""
     if len(several) == 1:
         return f"no: only {reference.name} has several seeds; 3 seeds of the others would be a start"
     if reference is not several[0]:
@@ -256,7 +256,7 @@ def _values(values: Mapping[str, Any]) -> str:
 
 
 def _overfitting(valued: Sequence[Variant], endings: Endings) -> str:
-    """Of the best variant, and which others do."""
+    """Return whether the best variant overfits, and which others do."""
     words = ending_words(valued[0].name, valued[0].counted, endings)
     others, unknown = [], []
     for variant in valued[1:]:
@@ -278,7 +278,7 @@ def _overfitting(valued: Sequence[Variant], endings: Endings) -> str:
 
 
 def _whole(found: Conclusion) -> Answers:
-    """Whether all runs are in; nothing where they are."""
+    """Return the status of unfinished runs; nothing if all runs have finished."""
     entries = found.group.entries
     if all(map(attrgetter("finished"), entries)):
         return []

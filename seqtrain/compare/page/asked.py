@@ -1,4 +1,4 @@
-"""What the page's filter may ask of a run: all that `compare --where` may, by the same words."""
+"""Values for the page's filter: the same keys and words as in `compare --where`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def shared(entries: Sequence[Entry]) -> dict[str, Any]:
 
 
 def known(entries: Sequence[Entry]) -> dict[str, Any]:
-    """`words`: every word by which a key may be called, and the whole key; `figures`: keys of what every run has."""
+    """Return `words`, a map from every word for a key to the whole key, and `figures`, the keys that every run has."""
     return {"words": words(entries), "figures": list(FIGURES)}
 
 
 def of_runs(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Of each run the settings that not all share, its final metrics, and the figures that the page has not."""
+    """Return the settings of each run that not all share, its final metrics, and figures that the page lacks."""
     common = shared(entries)
     metrics: dict[str, None] = {}  # each once, in the order of the runs
     for entry in entries:
@@ -43,7 +43,7 @@ def of_runs(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def last_record(entry: Entry) -> str:
-    """When the run recorded last, to the minute; empty where its record has gone."""
+    """Return the time of the run's last record, to the minute; empty if its record is missing."""
     try:
         changed = (entry.path / METRICS).stat().st_mtime
     except OSError:  # removed meanwhile

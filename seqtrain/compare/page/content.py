@@ -1,4 +1,4 @@
-"""What the page knows: groups, runs, their curves, samples, configurations and environments, as plain values."""
+"""Contents of the page: groups, runs, their curves, samples, configurations and environments, as plain values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def all_curves(entries: Sequence[Entry]) -> list[curves.Curves]:
 
 
 def endings(found: Conclusion) -> dict[int, Ending | None]:
-    """How validation and training of each run of a group ended, in its metric, by the id of its entry."""
+    """Return how validation and training of each run of a group ended, in its metric, by the id of its entry."""
     group = found.group
     known = {}
     for entry in group.entries:
@@ -53,7 +53,7 @@ def endings(found: Conclusion) -> dict[int, Ending | None]:
 
 
 def blocks(entries: Sequence[Entry], drawn: Sequence[curves.Curves], metrics: Sequence[str]) -> dict[str, list[Any]]:
-    """By name what the page unpacks when it is looked at: one value for each run."""
+    """Return, by name, the blocks that the page unpacks when they are looked at: one value for each run."""
     clocks, configs, environments = [], [], []
     for entry, each in zip(entries, drawn, strict=True):
         clocks.append({"steps": each.steps, "tokens": each.tokens, "seconds": each.seconds, "tick": each.tick})
@@ -68,7 +68,7 @@ def blocks(entries: Sequence[Entry], drawn: Sequence[curves.Curves], metrics: Se
 
 
 def scripts(found: Mapping[str, list[Any]], metrics: Sequence[str]) -> Iterator[str]:
-    """Script elements of the packed blocks; that of a metric is called by its place, for its name may be anything."""
+    """Yield script elements of the packed blocks; a metric's element is named by its index: metric names are free."""
     places = {f"metric:{name}": f"metric-{place}" for place, name in enumerate(metrics)}
     for name, values in found.items():
         yield f'<script type="text/plain" id="block-{places.get(name, name)}">{pack(values)}</script>'
@@ -187,7 +187,7 @@ def _plain_values(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value of a config as JSON knows it; what it does not know, as text."""
+    """Return a value of a config as JSON can hold it; other types become text."""
     if value is None or isinstance(value, bool | str) or curves.finite(value) is not None:
         return value
     return str(value)
@@ -212,12 +212,12 @@ def _text(path: Path, most: int) -> str:
 
 @functools.lru_cache(maxsize=10_000)
 def _recorded(run: Path, stamp: tuple[int, int]) -> tuple[curves.Curves, dict[str, Course]]:
-    """The curves of a run as it was then, and the course of its validations: those of a served page are made once."""
+    """Return a run's curves and the course of its validations; cached by `stamp` for a served page."""
     records = Run(run).metrics()
     return curves.curves(records), course.courses(records)
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """What changes whenever the file does: its time in nanoseconds and its size in bytes."""
+    """Return a mark that changes whenever the file does: its time in nanoseconds and its size in bytes."""
     found = path.stat()
     return found.st_mtime_ns, found.st_size

@@ -1,7 +1,7 @@
-"""How training and validation of a run went beside each other: the gap between them, and what was lost since the best.
+"""The course of training and validation of a run: the gap between them, and the loss since the best validation.
 
-Training is measured while the weights change, with dropout and what else acts in training alone; so the gap may lie
-below zero, and it is said of the same metric only.
+Training is measured while the weights change, with dropout and whatever else acts in training alone. So the gap may
+be below zero, and it is stated for the same metric only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Ending:
-    """Where a run's validation stood at its best and at its end, and training beside it."""
+    """The best and the final validation of a run, with the training value at the same step."""
 
     validations: int
     final: float
@@ -46,7 +46,7 @@ class Ending:
     overfits: bool | None  # None where it cannot be told
 
     def plain(self) -> dict[str, Any]:
-        """As JSON knows it."""
+        """Return the ending as plain values for JSON."""
         return asdict(self)
 
 
@@ -75,7 +75,7 @@ def courses(records: Iterable[Mapping[str, Any]]) -> dict[str, Course]:
 
 
 def mean_of(values: Iterable[float | None]) -> float | None:
-    """Their mean; None where one of them is not known, or there is none."""
+    """Return the mean; None if one of the values is not known, or there are no values."""
     known = []
     for value in values:
         if value is None:
@@ -85,7 +85,7 @@ def mean_of(values: Iterable[float | None]) -> float | None:
 
 
 def ending(course: Course | None, mode: Mode) -> Ending | None:
-    """Where a metric stood at the end of its course; None where it was never validated."""
+    """Return how a metric ended; None if it was never validated."""
     if course is None or not course.values:
         return None
     sign = SIGN[mode]
@@ -111,12 +111,15 @@ def ending(course: Course | None, mode: Mode) -> Ending | None:
 
 
 def _overfits(course: Course, place: int, sign: float) -> bool | None:
-    """Whether validation became noticeably worse since its best while training still became better.
+    """Return True if validation became noticeably worse since its best while training still improved.
 
     Args:
         course: of one metric.
-        place: of its best validation.
-        sign: 1 where less is better, else -1.
+        place: index of its best validation.
+        sign: 1 if less is better, else -1.
+
+    Returns:
+        None if there are too few validations, or training is not known.
     """
     values = course.values
     if len(values) < FEWEST_VALIDATIONS:

@@ -1,4 +1,4 @@
-"""What the page draws, as plain numbers: thinned curves."""
+"""Curves of the page as plain numbers, thinned."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[int]:
-    """Which of the values to draw, at most `most` and in order: the first, the last, and of each stretch its extremes.
+    """Return the indices of the values to draw, in order, at most `most`: the first, the last, each stretch's extremes.
 
     Stretches are equally long, so the smallest and the largest of all are always among them.
     """
@@ -32,14 +32,14 @@ def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[int]:
 
 
 def _edges(count: int, most: int) -> list[int]:
-    """Where the stretches of so many values begin, and where the last one ends."""
+    """Return the start of each stretch of `count` values, and the end of the last one."""
     num_stretches = most // 2 - 1  # each keeps two values, and two are left for the ends
     inner = count - 2
     return [1 + stretch * inner // num_stretches for stretch in range(num_stretches + 1)]
 
 
 def finite(value: Any) -> float | None:
-    """The value as a number; None where it is none, or nan or an infinity."""
+    """Return the value as a number; None if it is not a number, or is nan or infinite."""
     if not isinstance(value, int | float):
         return None
     try:
@@ -69,7 +69,7 @@ class Curves:
     weights: dict[str, str] = field(default_factory=dict)  # by name, of thinned ones: as of `weights`
 
     def packed(self, name: str) -> tuple[Any, ...] | None:
-        """What the page is given of a metric: places, values, and the weights where it was thinned."""
+        """Return the page's data of a metric: places, values, and weights if it was thinned; None if not recorded."""
         if name not in self.metrics:
             return None
         weights = self.weights.get(name)
@@ -77,7 +77,7 @@ class Curves:
 
 
 def curves(records: Iterable[dict[str, Any]]) -> Curves:
-    """What is drawn of the records of metrics.jsonl; values that are not finite are left out."""
+    """Return the curves of the records of metrics.jsonl; values that are not finite are left out."""
     rows = [record for record in records if "step" in record]
     rows_kept, values_kept, weights = _thinned_metrics(rows)
     # Metrics are thinned apart, yet share the clock: it holds each record that any of them draws, once.
@@ -99,7 +99,7 @@ def curves(records: Iterable[dict[str, Any]]) -> Curves:
 def _thinned_metrics(
     rows: Sequence[dict[str, Any]],
 ) -> tuple[dict[str, list[int]], dict[str, list[float]], dict[str, str]]:
-    """Of each metric that is drawn the rows that are kept, its values there, and their weights where it was thinned."""
+    """Return, for each metric that is drawn, the kept rows, its values there, and its weights if it was thinned."""
     found: dict[str, list[int]] = defaultdict(list)
     values: dict[str, list[float]] = defaultdict(list)
     for row, record in enumerate(rows):
@@ -119,10 +119,15 @@ def _thinned_metrics(
 
 
 def weights(values: Sequence[float], kept: Sequence[int], most: int = MOST_POINTS) -> str:
-    """How much each kept value stands for, so that a mean over the kept ones is that over all.
+    """Return the weight of each kept value, such that the weighted mean is the mean of all values.
 
     A stretch keeps its lowest and its highest value. By equal weights, one spike in a hundred records would count as
-    half of them; these two share what their stretch weighs such that their mean is its own.
+    half of them; these two share the weight of their stretch such that their mean is its own.
+
+    Args:
+        values: all values of a metric.
+        kept: indices of the kept values.
+        most: the number of values to which they were thinned.
 
     Returns:
         A digit to base 36 for each kept value; HEAVIEST is a whole stretch.
@@ -148,5 +153,5 @@ def weights(values: Sequence[float], kept: Sequence[int], most: int = MOST_POINT
 
 
 def differences(numbers: Sequence[int]) -> list[int]:
-    """The first number, then what is added from each to the next."""
+    """Return the first number, then the difference from each to the next."""
     return [after - before for before, after in pairwise((0, *numbers))]

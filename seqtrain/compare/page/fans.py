@@ -1,4 +1,4 @@
-"""Pictures of forecasts as the page draws them: numbers in few digits, and never more of them than a page may hold."""
+"""Pictures of forecasts for the page: numbers with few digits, and at most as many as a page may hold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DIGITS = 4
 
 
 def fans(found: Samples, rows: int) -> list[dict[str, Any] | None]:
-    """What is drawn beside the first rows of samples; nothing where no row has a picture."""
+    """Return the pictures of the first rows of samples; an empty list if no row has one."""
     if not any(found.fans):
         return []
     made: list[dict[str, Any] | None] = []
@@ -40,7 +40,7 @@ def fans(found: Samples, rows: int) -> list[dict[str, Any] | None]:
 
 
 def bounded(kept: Sequence[dict[str, Any]], room: int) -> tuple[list[dict[str, Any]], int]:
-    """The samples of steps, their pictures left out once there is no room, and the room that is left.
+    """Return the samples of steps, without pictures once there is no room, and the room that is left.
 
     Args:
         kept: Of one run, newest first.
@@ -58,7 +58,7 @@ def bounded(kept: Sequence[dict[str, Any]], room: int) -> tuple[list[dict[str, A
 
 
 def _size(fan: dict[str, Any] | None) -> int:
-    """Values of a picture."""
+    """Return the number of values of a picture."""
     if fan is None:
         return 0
     ahead = len(fan["median"])

@@ -39,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Look:
-    """How a variant is drawn."""
+    """The look of a variant's curves."""
 
     color: str
     dash: str
@@ -78,7 +78,7 @@ def spoken(metric: str, conclusion: Conclusion) -> str:
 
 
 def _largest(found: Sequence[Conclusion]) -> int:
-    """Which group has the most runs; of several the first."""
+    """Return the index of the group with the most runs; of several, the first."""
     return max(range(len(found)), key=lambda place: len(found[place].group.entries))
 
 
@@ -126,7 +126,7 @@ def _line(entry: Entry, drawn: curves.Curves, metric: str, x: Axis) -> Line:
 
 
 def _variant_traces(name: str, own: Sequence[Line], look: Look) -> list[Trace]:
-    """A band, the runs and their mean; of runs that no band is drawn of, a line each."""
+    """Return a band, the runs and their mean; without a band, one line for each run."""
     whole = [line for line in own if line.entry.status in DRAWN]
     marker = {"symbol": look.symbol, "size": 7, "color": look.color, "maxdisplayed": 12}
     stroke = {"color": look.color, "width": 2.2, "dash": look.dash}
@@ -149,7 +149,7 @@ def _variant_traces(name: str, own: Sequence[Line], look: Look) -> list[Trace]:
 
 
 def _joined(lines: Sequence[Line]) -> Trace:
-    """Lines one after another in one trace, with a gap behind each."""
+    """Return the lines as one trace, with a gap behind each."""
     xs: list[float | None] = []
     ys: list[float | None] = []
     words: list[str] = []
@@ -161,7 +161,7 @@ def _joined(lines: Sequence[Line]) -> Trace:
 
 
 def _band(lines: Sequence[Line]) -> tuple[list[float], list[float], list[float], list[float]]:
-    """Where all lines reach: the places, and there the mean, the lowest and the highest of them."""
+    """Return the grid that all lines cover, and their mean, minimum and maximum there."""
     from numpy import array, interp  # 0.1 s, which only a figure needs
 
     first, last = -math.inf, math.inf
@@ -188,11 +188,11 @@ def _look(slot: int) -> Look:
 
 
 def _veiled(color: str, share: float) -> str:
-    """A colour that lets through what is below it."""
+    """Return the colour with some transparency."""
     red, green, blue = bytes.fromhex(color.removeprefix("#"))
     return f"rgba({red},{green},{blue},{share})"
 
 
 def _plain(text: str) -> str:
-    """The text with the signs spelled out of which plotly would make HTML: a stranger may have named the run."""
+    """Return the text with signs escaped that plotly would read as HTML: a run's name is untrusted."""
     return escape(text, quote=False)

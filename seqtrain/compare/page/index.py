@@ -73,7 +73,7 @@ def _row(sweep: Path, name: str) -> dict[str, Any]:
 
 
 def _best(found: Sequence[Conclusion]) -> dict[str, Any]:
-    """The best mean of the largest group, and of how many seeds it is."""
+    """Return the best mean of the largest group, and its number of seeds."""
     largest = max(found, key=lambda each: len(each.group.entries))
     known = [variant for variant in largest.variants if variant.mean is not None]
     apart = f" (the largest of {len(found)} groups)" if len(found) > 1 else ""

@@ -1,4 +1,4 @@
-"""Where the files of a run lie, as links that lead there from a page on the same disk."""
+"""Links from a page to the files of a run on the same disk."""
 
 from __future__ import annotations
 

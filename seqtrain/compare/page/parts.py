@@ -1,4 +1,4 @@
-"""What a page knows, in parts that each have a name: a served page gets those that have changed, and no other."""
+"""Contents of a page in named parts: a served page fetches only the parts that have changed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ RUNS, GROUPS = "runs", "groups"  # entries of `known` that are parted further
 
 @dataclass(frozen=True)
 class PageContent:
-    """All that a page knows.
+    """All contents of a page.
 
     Attributes:
         known: what it always has at hand: title, groups, runs and so on.
-        blocks: of each run what is unpacked when it is looked at, by the block's name and in the order of the runs.
+        blocks: values of each run that are unpacked when looked at, by the block's name and in the order of the runs.
     """
 
     known: dict[str, Any]
@@ -46,7 +46,7 @@ class PageContent:
 
 @dataclass
 class Changes:
-    """Since when each part of a page is as it is: from that follows what a page of any earlier mark has to be told."""
+    """The count of updates at which each part of a page last changed; gives the changes since any earlier mark."""
 
     marks: dict[str, int] = field(default_factory=dict)  # the number of the state that a mark stands for
     count: int = 0  # of states so far
@@ -55,7 +55,7 @@ class Changes:
     _since: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     def update(self, parts: PageContent, mark: str) -> None:
-        """Takes the newest state of the page, which has this mark."""
+        """Store the newest state of the page under this mark."""
         self.count += 1
         self.marks[mark] = self.count  # a state may come again: then its number is the newer one
         digests = {}
@@ -66,7 +66,7 @@ class Changes:
         self._parts, self._digests = parts, digests
 
     def since(self, mark: str) -> dict[str, Any]:
-        """What has changed since a mark; all there is where the mark is unknown.
+        """Return the parts that have changed since a mark; all parts if the mark is unknown.
 
         Returns:
             `known`, `groups` (by number), `runs` (by name) and `blocks` (by block, then by name) of what has changed;

@@ -1,4 +1,4 @@
-"""How far a run has come that has not finished, how fast it goes, and the command that goes on with it."""
+"""Progress of an unfinished run: its step, its rate, and the command that resumes it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ DIVERGED = "the loss is "  # how the reason of a run begins whose loss is no num
 
 
 def progress(entry: Entry) -> dict[str, Any] | None:
-    """Where a run stands that has not finished; None of one that has.
+    """Return the progress of an unfinished run; None if it has finished.
 
     Returns:
         `step` and the `of` that it was planned for, `share` of its limit (steps or seconds, whichever is nearer),
         `rate` in steps a second and seconds `left`, both of training alone and only while it runs, and whether it may
-        end earlier (`early`); None where something is not known.
+        end earlier (`early`); None for each value that is not known.
     """
     if entry.finished:
         return None
@@ -57,7 +57,7 @@ def progress(entry: Entry) -> dict[str, Any] | None:
 
 
 def resume_command(entry: Entry) -> str | None:
-    """The command that goes on with a run; None where there is nothing to go on with."""
+    """Return the command that resumes a run; None if it cannot be resumed."""
     if entry.status not in RESUMABLE:
         return None
     # A resume repeats a run to the bit, and so its loss, too: only a new run with other settings helps.
@@ -67,7 +67,7 @@ def resume_command(entry: Entry) -> str | None:
 
 
 def trusted(entry: Entry) -> list[str]:
-    """The words of a command that let a run's own code be opened."""
+    """Return the command-line words that trust a run's own code."""
     words = []
     for package in entry.summary.trust:
         words += ["--trust", str(package)]
@@ -75,7 +75,7 @@ def trusted(entry: Entry) -> list[str]:
 
 
 def _trainer(entry: Entry) -> Mapping[str, Any]:
-    """The part of the config that limits a run; empty where a stranger's file has none."""
+    """Return the part of the config that limits a run; empty if an untrusted file has none."""
     found = entry.config.get("trainer")
     return found if isinstance(found, Mapping) else {}
 
@@ -86,7 +86,7 @@ def _may_stop_early(entry: Entry) -> bool:
 
 
 def _rate(entry: Entry) -> float | None:
-    """Steps a second over the newest records; None where they do not tell."""
+    """Return steps a second over the newest records; None if they do not show it."""
     steps, seconds = entry.curve("seconds", "steps")
     steps, seconds = steps[-RECENT:], seconds[-RECENT:]
     if len(steps) < 2 or steps[-1] <= steps[0] or seconds[-1] <= seconds[0]:
@@ -95,6 +95,6 @@ def _rate(entry: Entry) -> float | None:
 
 
 def _speed(entry: Entry) -> float | None:
-    """Tokens a second, as last recorded."""
+    """Return tokens a second, as last recorded."""
     values = entry.curve("tokens_per_second", "steps")[1]
     return values[-1] if values else None

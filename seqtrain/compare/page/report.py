@@ -1,4 +1,4 @@
-"""The report of a comparison: one HTML file that opens from disk, fetches nothing, and trusts no text of a run's."""
+"""The report of a comparison: one HTML file that opens from disk, fetches nothing, and trusts no text of a run."""
 
 from __future__ import annotations
 
@@ -62,7 +62,13 @@ def write(
     x: Axis | None = None,
     checkpoint: Checkpoint = "final",
 ) -> None:
-    """Writes the report on these groups of runs; options as those of `page`. UserError where it cannot be written."""
+    """Write the report on these groups of runs; raise UserError if the file cannot be written.
+
+    Args:
+        path: the HTML file to write.
+        found: the groups.
+        title, missing, x, checkpoint: as in `parts`.
+    """
     # Links of the page are relative to where it stands.
     made = page(found, title=title, missing=missing, x=x, checkpoint=checkpoint, folder=path.parent)
     try:
@@ -139,7 +145,7 @@ def text(made: PageContent) -> str:
 
 
 def _metric_order(name: str) -> tuple[bool, bool, str]:
-    """What was validated first, then what was trained, then the rest."""
+    """Return the sort key of a metric: validation first, then training, then the rest."""
     return not name.startswith("validation/"), not name.startswith("train/"), name
 
 

@@ -1,4 +1,4 @@
-"""What the page's table of variants holds: each variant's numbers, and how it stands beside the best one."""
+"""Rows of the page's table of variants: each variant's numbers, and its comparison with the best one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rows(found: Conclusion, endings: Endings) -> list[dict[str, Any]]:
 
 
 def digits(variants: Sequence[Variant]) -> int:
-    """Digits behind the point for the means of a table: four, and more where numbers are small."""
+    """Return the decimal places of the means of a table: four, and more for small numbers."""
     for variant in variants:  # the best first: the others are held against it
         if variant.mean:
             size = abs(variant.mean)
@@ -45,12 +45,12 @@ def digits(variants: Sequence[Variant]) -> int:
 
 
 def mean_cost(entries: Sequence[Entry], name: str) -> float | None:
-    """The mean of a cost over runs; None where one of them does not know it, or there is none."""
+    """Return the mean of a cost over runs; None if a run does not know it, or there are no runs."""
     return mean_of(map(partial(cost, name=name), entries))
 
 
 def cost(entry: Entry, name: str) -> float | None:
-    """What a run cost: parameters, tokens_per_second, or one of COSTS."""
+    """Return a cost of a run: parameters, tokens_per_second, or one of COSTS."""
     if name == "parameters":
         return entry.parameters
     if name == "tokens_per_second":
@@ -100,7 +100,7 @@ def _row(variant: Variant, metric: str, endings: Endings) -> dict[str, Any]:
 
 
 def _so_far(variant: Variant, metric: str) -> float | None:
-    """The mean of the last validations of a variant of which no run has finished; None of another one."""
+    """Return the mean of the last validations of a variant without finished runs; None for other variants."""
     if variant.values:
         return None
     found = []

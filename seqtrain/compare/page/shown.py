@@ -1,4 +1,4 @@
-"""What runs kept of validations beside numbers, for the page: samples, confusion counts, maps of attention."""
+"""Records of validations besides numbers, for the page: samples, confusion counts, maps of attention."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ REFERENCES = ("reference", "label")
 
 
 def samples(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Of each run the number of steps with samples, and those of the newest step and of some others, newest first."""
+    """Return, for each run, the number of steps with samples, and samples of the newest and some other steps.
+
+    The newest step comes first.
+    """
     steps = []
     for entry in entries:
         steps.append(steps_with_samples(Run(entry.path)))
@@ -55,7 +58,7 @@ def samples(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def confusions(entries: Sequence[Entry]) -> list[dict[str, Any] | None]:
-    """Of each run the counts of its newest validation; of many labels only those that are taken for others most."""
+    """Return, for each run, the counts of its newest validation; of many labels, only those confused most often."""
     found: list[dict[str, Any] | None] = []
     for entry in entries:
         run = Run(entry.path)
@@ -73,7 +76,7 @@ def confusions(entries: Sequence[Entry]) -> list[dict[str, Any] | None]:
 
 
 def attention(entries: Sequence[Entry]) -> list[dict[str, str] | None]:
-    """Of each run the picture that it drew of its attention, or why it is left out; None where it drew none."""
+    """Return, for each run, its picture of attention, or the reason why it is left out; None if it drew none."""
     left, found = MAX_PICTURES_BYTES, []
     for entry in entries:
         path = entry.path / "plots" / "attention.png"
@@ -97,7 +100,7 @@ def attention(entries: Sequence[Entry]) -> list[dict[str, str] | None]:
 
 
 def _chosen_steps(steps: set[int], runs: int) -> set[int]:
-    """Some of the steps, evenly spread up to the last: as many as the page has room for in so many runs."""
+    """Return some of the steps, evenly spread up to the last: as many as the page has room for with `runs` runs."""
     room = MAX_SAMPLE_CHARACTERS // (LONGEST_SAMPLE * max(runs, 1))
     most = min(MAX_STEPS, max(room, 1))
     ordered = sorted(steps, reverse=True)
@@ -169,7 +172,7 @@ def _counts(confusion: Confusion) -> dict[str, Any]:
 
 
 def _stamp(run: Path, step: int) -> tuple[int, ...]:
-    """What changes whenever the files of a step do: their times in nanoseconds and sizes in bytes."""
+    """Return a mark that changes whenever the files of a step do: their times in nanoseconds and sizes in bytes."""
     found: list[int] = []
     for name in (f"step-{step:08d}.txt", f"step-{step:08d}.json"):
         try:

@@ -1,4 +1,4 @@
-"""How curves look and what axes are called: on the page, which takes it from here, and in figures of notebooks."""
+"""Colours and lines of curves and titles of axes: for the page, which imports them, and for figures in notebooks."""
 
 from __future__ import annotations
 
