@@ -151,7 +151,7 @@ def measure_examples(
             terms, _ = task.evaluate(model, batch, None)
             now = _ended(recorder.readings, lengths, width, k2)
             ends = now[-1].begin + now[-1].count - 1
-            # What has no answer has no loss, and its zeros would pull the mean down.
+            # An example without an answer has no loss, and its zeros would lower the mean.
             answered = present(batch.targets).reshape(len(lengths), -1).any(1).numpy()
             _add(measured, terms, task, now, ends, answered, origin)
             if not measured.losses:
@@ -177,7 +177,7 @@ def _in_training(task: Task) -> Task:
 def _steps(plan: StreamPlan, farthest: int, samples: int) -> dict[int, list[int]]:
     """Return the measured positions of each chosen chunk, evenly spread and including the last position."""
     k1 = plan.tbptt.k1
-    # As many chunks lie before them as the distances reach, so that the cut itself is seen, and not the beginning.
+    # Enough chunks lie before them to cover all distances: the cut shows, and not the start of the text.
     first = min(-(-farthest // k1), plan.steps - 1)
     num_chunks = min(max(1, samples // 8), plan.steps - first)
     places = min(max(1, samples // num_chunks), k1)
@@ -253,7 +253,7 @@ def _add(
         real: True for lanes that have a loss.
         origin: Start of each lane's context.
     """
-    # Of several parts of a loss that which stands at positions; of a stranger's names the first.
+    # A loss of several parts: the part at positions, or, in a third-party task, the first.
     name = LOSS if LOSS in terms else task.differentiated[0]
     names = list(dict.fromkeys(key for each in readings for key in each.reading))
     tensors = []
@@ -272,7 +272,7 @@ def _add(
             pairs[lanes, index] = True
         for key, tensor in each.reading.items():
             gradient = next(gradients)
-            # No gradient at all means that there is no path: exactly 0, which autograd says and nobody masks.
+            # A gradient of None means that there is no path: autograd itself reports an exact 0, without any mask.
             lanes, time, index = _pairs(each, tensor.shape[1], measured.distances, losses, origin)
             pairs[lanes, index] = True
             if gradient is not None:

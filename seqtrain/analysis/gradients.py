@@ -227,7 +227,7 @@ def flat_numbers(records: Mapping[str, Mapping[str, Any]], cut: int | None) -> d
             for at, norm in zip(record["distance"], record["norm"][0], strict=True):
                 if at >= cut and norm is not None:
                     beyond.append(norm)
-            # What was not measured is not called 0.
+            # Distances without a measurement do not count as 0.
             if beyond:
                 numbers[f"{name}_largest_beyond_k2"] = max(beyond)
     return numbers

@@ -82,7 +82,7 @@ class Memory:
         """Return the conclusions, one sentence each."""
         if not self.uses_context:
             words = f"no use of context is shown: {self._of_no_use()}"
-            # What a state gives says nothing of a model that uses none of what it reads; why there is none is said.
+            # The gain of a state has no meaning for a model that uses no context; a missing state is still reported.
             return [words] if self.lanes is not None else [words, self._of_state()]
         return [self._of_context(), self._of_k2(), self._of_state()]
 
@@ -141,7 +141,7 @@ class Memory:
                 f"whether k2={k2} is long enough is not shown: the model may look back farther than the "
                 f"{self.contexts.lengths[-1]} tokens that were measured{self._remedy()}"
             )
-        # What gradients never reached was never learned: a short context beside a short k2 excuses nothing.
+        # A model cannot learn what gradients never reach: a short context does not show that a short k2 suffices.
         if effective.high < k2 / 2:
             return f"k2={k2} is long enough for this model: gradients reach at least twice as far as it looks back"
         return (

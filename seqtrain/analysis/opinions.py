@@ -32,7 +32,7 @@ class Review(NamedTuple):
 class Reviews(NamedTuple):
     """The four sets of reviews. No text is in two of them."""
 
-    unlabelled: list[Review]  # whose labels nobody reads
+    unlabelled: list[Review]  # their labels are not used
     unlabelled_validation: list[Review]
     labelled: list[Review]
     test: list[Review]

@@ -225,7 +225,7 @@ def fits_of(seconds: dict[Size, dict[str, float]], grid: Grid, flops: dict[str, 
             sizes = grid.along(axis)
             values = [(getattr(size, "length" if axis == "T" else "dim"), seconds[size]) for size in sizes]
             shares = [_share(each, kind) for _, each in values]
-            # Where it takes a trifle of the pass, what is timed is the call and not the work.
+            # If it takes a very small share of the pass, the time is that of the call and not of the work.
             fitted = values
             if kind not in WHOLE:
                 fitted = [pair for pair, share in zip(values, shares, strict=True) if share >= DOMINANT]

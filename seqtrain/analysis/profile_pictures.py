@@ -31,7 +31,7 @@ def draw(profiles: Sequence[Profile], memory: Sequence[MemoryProfile], grid: Gri
     _draw_times(profiles, grid, folder / TIMES)
     _draw_memory(memory, grid, folder / MEMORY)
     if not pairs(profiles):
-        # That of an earlier call would be taken for one of these models.
+        # The picture of an earlier call would seem to show these models.
         (folder / CROSSOVER).unlink(missing_ok=True)
         return TIMES, MEMORY
     _draw_costs(profiles, grid, folder / CROSSOVER)

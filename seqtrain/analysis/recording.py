@@ -58,7 +58,7 @@ def _layer_of(core: nn.RNNBase, number: int) -> nn.RNNBase:
 
 def prepared(module: Any) -> Any:
     """Return a copy to measure: float64, no dropout, fused recurrences split into layers. The module is unchanged."""
-    # What autocast or a kernel rounds away would be read as a gradient that has ended.
+    # A gradient that autocast or a kernel rounds to 0 would look like one that has ended.
     own = copy.deepcopy(module).double().eval()
     for parent in list(own.modules()):
         for name, child in list(parent.named_children()):
@@ -91,7 +91,7 @@ class Recorder:
         reading = self.readings[-1]
         if x.shape[:2] != reading[INPUT].shape[:2]:
             return
-        # Of one position no order is seen.
+        # A single position shows no order.
         if name not in self._checked and x.shape[1] > 1:
             self._checked.add(name)
             if not _in_order(x, reading[INPUT]):

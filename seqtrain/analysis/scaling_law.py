@@ -112,7 +112,7 @@ def fit(flops: Sequence[float], losses: Sequence[float], *, seed: int = 0, resam
     if len(np.unique(np.round(np.log(compute), 2))) < MIN_RUNGS:
         raise ValueError(f"{len(compute)} trainings of fewer than {MIN_RUNGS} budgets: three numbers cannot be fitted")
     law, plain = _fit(compute, measured, free=True), _fit(compute, measured, free=False)
-    # What the law says of each training that it was fitted to.
+    # Loss that the law predicts for each training it was fitted to.
     expected = np.array([law.at(each) for each in compute])
     residuals = np.log(measured / expected)
     # Three numbers have taken up some of the scatter.

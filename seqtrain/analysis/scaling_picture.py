@@ -29,7 +29,7 @@ def draw(laws: dict[str, Fitted], rungs: Sequence[tuple[str, float, float]], lar
         # Budgets are met to a percent.
         fitted_ones = [point for point in own if point[0] <= 1.05 * largest]
         held_back = [point for point in own if point[0] > 1.05 * largest]
-        # To the held-back rung, so that the law is seen where it is asked.
+        # Up to the held-back rung, where the law makes its prediction.
         span = np.geomspace(min(own)[0], max(own)[0], POINTS)
         predictions = [fitted.predict(float(flops)) for flops in span]
         axes.plot(span, [each.loss for each in predictions], "--", color=color, label=f"{model}: fitted law")

@@ -90,7 +90,7 @@ def paired(first: Sequence[float], second: Sequence[float], comparisons: int = 1
     """
     if len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} seeds: a pair for each seed is needed")
-    # Of each seed by itself: what makes a seed hard for both models falls out of the difference.
+    # Per seed: the difference cancels what makes a seed hard for both models.
     differences = [left - right for left, right in zip(first, second, strict=True)]
     if not all(map(math.isfinite, differences)):
         return Difference(math.nan, None, None, len(differences), "a number is not finite, no verdict")

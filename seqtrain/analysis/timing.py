@@ -59,7 +59,7 @@ class Clock(TorchFunctionMode):
 
 
 def read(model: SequenceModel, batch: int, length: int) -> torch.Tensor:
-    """Return hidden states (B, T, D) for blanks. A model with a source reads a target as long as its source."""
+    """Return hidden states for blanks. A model with a source reads a target as long as its source."""
     tokens = blank_input(model, batch, length)
     if Capability.UNCONDITIONAL in model.capabilities:
         return model(tokens)[0]
@@ -89,7 +89,7 @@ def seconds_by_kind(model: SequenceModel, batch: int, length: int, num_heads: in
         start = time.perf_counter()
         read(model, batch, length)
         whole = time.perf_counter() - start
-    # What no clock stood around: activations, norms, masks, Python itself.
+    # Time outside the timed functions: activations, norms, masks, Python itself.
     seconds = dict(clock.seconds)
     seconds[REST] = whole - sum(seconds.values())
     if num_heads:
@@ -99,7 +99,7 @@ def seconds_by_kind(model: SequenceModel, batch: int, length: int, num_heads: in
     start = time.perf_counter()
     read(model, batch, length).sum().backward()
     seconds[TRAINING] = time.perf_counter() - start
-    # Else the next backward pass would add to them, and take longer than the first.
+    # Otherwise the next backward pass would add to the gradients, and take longer than the first.
     model.zero_grad(set_to_none=True)
     return seconds
 

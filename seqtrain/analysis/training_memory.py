@@ -67,7 +67,7 @@ def training_memory(
         with kept_storages(model) as storages:
             loss = read(model, batch, length).sum()
         kept = bytes_of(storages)
-        # What is held here would not be freed on the way back.
+        # Storages held here would not be freed in the backward pass.
         storages.clear()
         loss.backward()
         peak = seen.peak if on_card is None else torch.cuda.max_memory_allocated(device) - on_card
@@ -84,7 +84,7 @@ def training_memory(
             weights += weight.nbytes
             gradients += 0 if weight.grad is None else weight.grad.nbytes
             states += sum(held.nbytes for held in tree_leaves(optimizer.state.get(weight)) if torch.is_tensor(held))
-    # Else the next pass would find them, and make none.
+    # Otherwise the next pass would find gradients and allocate none.
     model.zero_grad(set_to_none=True)
     # The recorder hears of every attention, the kernels tell how many of them made no products.
     with torch.no_grad(), recording() as maps:
@@ -168,7 +168,7 @@ class Allocations(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         name = str(func)
         self.fused += FUSED in name and "backward" not in name
-        # What goes in is looked at, too: automatic differentiation makes some tensors by itself.
+        # Inputs are counted as well: autograd makes some tensors by itself.
         for tensor in tree_leaves((args, kwargs, out)):
             if isinstance(tensor, Tensor):
                 self._add(tensor.untyped_storage())

@@ -47,7 +47,7 @@ def check_sweep(sweep: Sweep) -> None:
 
 
 def _check(key: str, address: Any, where: Path, remedy: str = "") -> None:
-    # What the environment names is the user's own word, and the same address in a config adds nothing to it.
+    # The environment is set by the user, so the same address in a config is safe.
     if address not in (None, "null", os.environ.get(VARIABLE)):
         raise UserError(
             f"{where}: {key}={address}: its records would go there, and nobody but its config says so; "

@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,  # descriptions and examples have lines of their own
             allow_abbrev=False,  # a new option must not change what an old script means
         )
-        # Else `--flops -1,2` is told to have no argument; no option begins with a digit, so such a word is a value.
+        # Otherwise argparse finds no argument in `--flops -1,2`. No option begins with a digit, so this is a value.
         self._negative_number_matcher = re.compile(r"-\.?\d")
         self.add_argument("--json", action="store_true", help="print results as JSON, one object a line")
         self.add_argument(
@@ -65,7 +65,7 @@ class Parser(argparse.ArgumentParser):
 
 def say(line: str) -> None:
     """Print a line on standard error, once for all processes of a run."""
-    # To standard error: who pipes results, reads nothing else on standard output.
+    # To standard error: standard output holds only results, which may be piped.
     if rank_info().first:
         tell(line)
 

@@ -53,7 +53,7 @@ def record_ending(experiment: Experiment) -> Iterator[None]:
     except (Exception, SystemExit) as error:  # the latter of code of others: a training has nothing to leave for
         reason, line = verdict(run, error)
         checkpoint, session = experiment.attempt.checkpoint, experiment.session
-        # What no check of a checkpoint has foreseen shows when the trainer loads it, before the first step.
+        # A fault that no check of the checkpoint has found shows when the trainer loads it, before the first step.
         if line is None and checkpoint is not None and session is not None and not session.learner.started:
             line = UserError(f"checkpoint {checkpoint}: this run cannot go on from it: {reason}")
         _conclude(experiment, status="failed", reason=reason)

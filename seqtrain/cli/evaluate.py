@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     )
     options = parser.parse_args(argv)
     names = _test_sets(options.run) if options.split == "test" else []
-    for name in names:  # each by its own: their mean would be of no text that anybody has
+    for name in names:  # separately: the mean over test sets would have no meaning
         result = evaluate(
             options.run,
             options.split,
@@ -89,7 +89,7 @@ def _tell(result: dict[str, Any], options: Namespace, name: str) -> None:
         from seqtrain.cli import report
         from seqtrain.runs.directory import Run
 
-        # How many lanes a stream is cut into changes what each token sees before it, so the number needs them.
+        # The number of lanes changes the context of each token, so the metrics are printed with it.
         lanes, examples = result["eval_lanes"], result["examples"]
         size = f" on {lanes} lanes" if lanes else f", {examples:,} examples"
         where = f"step {result['step']:,}, {result['tokens']:,} tokens{size}"
@@ -145,7 +145,7 @@ def open_with_data(
     opened = open_run(path, checkpoint)
     config = opened.config
     if test_set is not None:
-        # As if it were the only one: what follows knows a single test split.
+        # The code below knows only one test split.
         config.data.test_path, config.data.test_paths = config.data.test_paths[test_set], None
     source = make_source(config)
     recorded = opened.run.summary.data

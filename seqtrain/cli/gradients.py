@@ -148,7 +148,7 @@ def _lines(records: dict[str, dict[str, Any]], found: dict[str, Any], cut: int |
     lines.append(f"j: {one.unit}s back from {one.origin} (0){behind}")
     lines.append(f"{'j':>8}" + "".join(f"{name:>14}" for name in records))
     first = next(iter(records.values()))
-    # Where time is cut the two may differ much: of pairs 16 apart a chunk of 20 holds one in five.
+    # With a cut the two may differ much: a chunk of 20 holds one in five of the pairs at distance 16.
     shares = None if cut is None else first["share_with_path"]
     if shares is not None:
         lines[-1] += f"{'with a path':>14}"

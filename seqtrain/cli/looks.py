@@ -43,7 +43,7 @@ def kept_in_run(result: dict[str, Any], batch_size: int | None) -> tuple[dict[st
         baselines=result.get("baselines", {}),
         test_set=result.get("test_set"),
     )
-    # What was measured is told whatever happens to the file: it cost time, and the look has happened.
+    # The result is printed even if the file cannot be written: the test split has been evaluated.
     before, reason = Kept(), ""
     try:
         before = kept(run)

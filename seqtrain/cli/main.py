@@ -43,7 +43,7 @@ COMMANDS = {
 }
 COMPOSING = ("train", "prepare", "verify-resume")  # whose words become part of what they write
 HIDDEN = ("trial",)  # launchers call it
-# What to do about errors of the system that any look at any path may raise.
+# Remedies for system errors that any access to a path may raise.
 REMEDIES = {
     errno.ENAMETOOLONG: "the path is too long for this system; give a shorter one",
     errno.EROFS: "the file system can only be read; name a place that can be written",
@@ -84,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
     with terminal.guarded(), trusting(()):
         try:
             code = _run(argv)
-            sys.stdout.flush()  # here, where it can still be told that nobody takes it
+            sys.stdout.flush()  # here, where a closed output can still be reported
             return code
         except SystemExit as leaving:
             sys.stdout.flush()
@@ -180,7 +180,7 @@ def _tell(error: Exception) -> int:
             for line in lines:
                 terminal.tell(f"error: {line}")
         return 2
-    if isinstance(error, terminal.ReaderGone):  # which is no fault of anybody's
+    if isinstance(error, terminal.ReaderGone):  # not an error
         return 0
     if isinstance(error, terminal.OutputLost):
         terminal.tell(f"error: standard output {error}, so the result could not be told")

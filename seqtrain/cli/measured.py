@@ -56,5 +56,5 @@ def written(
     text = json.dumps(record, indent=1)
     write_text(folder / f"{name}.json", f"{text}\n")
     files = [folder / file for file in (f"{name}.json", *pictures)]
-    # As it was written: lists for tuples, so that Python's caller has what a reader of the file has.
+    # The record as written, with lists for tuples: Python callers and readers of the file get the same.
     return Measured(json.loads(text), lines, files, options.json)

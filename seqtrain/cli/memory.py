@@ -63,7 +63,7 @@ def measured(argv: list[str]) -> Measured:
 
     from seqtrain.analysis.memory import measure
 
-    # What can be told from the config alone is told before data are read.
+    # Faults that the config alone shows are raised before data are read.
     _check_task(options.run)
     options.out.mkdir(parents=True, exist_ok=True)  # a place that cannot be written is told before a minute's work
     notes: list[str] = []  # said when nothing can be refused any more

@@ -59,7 +59,7 @@ def main(options: argparse.Namespace) -> int:
         path: Path = getattr(options, name)
         if path.suffix.lower() != ".png":
             raise UserError(f"--{name} {path}: expected a name that ends in .png")
-    # Of two flags the first speaks for both.
+    # If both flags are given, messages name the first.
     first, drawing = names[0], DRAWINGS[names[0]]
     if len(options.texts) != 1 or options.input is not None:
         raise UserError(f"--{first}: takes one TEXT, and no --input; it shows {drawing.shows} in it")

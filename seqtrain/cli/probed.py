@@ -32,7 +32,7 @@ def measure(options: argparse.Namespace) -> int:
     from seqtrain.inference import probes
     from seqtrain.inference.embedding import check_pool
 
-    probing.check_installed()  # before the model: whoever must install it should not wait for that
+    probing.check_installed()  # before the model is loaded, which takes seconds
     trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
     if trained.opened.preprocessor.series is not None:
         raise UserError(f"run {options.run} reads values in time; it has no vector of a text")

@@ -123,7 +123,7 @@ def _combinations(words: Sequence[str]) -> list[tuple[str, ...]]:
 
 def _name(words: Sequence[str], among: Sequence[tuple[str, ...]]) -> str:
     """Return the name of a combination: the words that not all combinations share."""
-    # What all have in common tells none from another.
+    # Words that all combinations share do not distinguish them.
     own = [word for word in words if not all(word in each for each in among)]
     name = " ".join(own or words) or "the default model"
     return name.removeprefix("model=")
@@ -144,7 +144,7 @@ def _profile(asked: dict[str, tuple[Composed, Request]], options: Namespace) -> 
         # The models that are timed are made apart: other widths, and a small table of vectors.
         makes[name] = _maker(composed.config, name)
         _try_sizes(name, makes[name], grid)
-    # What is to be said waits until all data is read, which may be refused, too.
+    # Notes are printed after all data is read, since reading may still fail.
     notes: list[str] = []
     costs = {name: _cost(composed, notes.append) for name, (composed, _) in asked.items()}
     options.out.mkdir(parents=True, exist_ok=True)
@@ -307,7 +307,7 @@ def _lines(profile: Profile, cost: Cost, grid: Grid) -> list[str]:
 
 def _fit_lines(profile: Profile) -> list[str]:
     """Return a table of how times grow."""
-    # What takes too little of the pass has no exponent.
+    # Work with too small a share of the pass has no exponent.
     laws = ["not fitted" if fitted.law is None else fitted.law.words(fitted.axis) for fitted in profile.fits]
     width = max(map(len, laws), default=0)
     lines = [f"{'time of':22}  {'grows as':{width}}  theory  share of the forward pass"]

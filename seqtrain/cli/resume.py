@@ -22,7 +22,7 @@ from seqtrain.terminal import pasted
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-# Where records go changes nothing of what is trained.
+# The destination of records does not affect the training.
 SAFE_GROUPS = ("logger.",)
 
 

@@ -42,7 +42,7 @@ def read_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Path |
     data = ranks.run_on_all(lambda: make_data(config, ("train", "validation"), say, known, summary.data))
     hashes = {split: rows.hash for split, rows in data.rows.items()} | data.preprocessor.hashes
     _check_same_on_all(config, hashes)
-    # Another text or vocabulary would go on with weights that mean something else, and nobody would see it.
+    # Weights would be continued on another text or vocabulary, with another meaning, and without a sign of it.
     for name, value in recorded.items():
         if name in data.preprocessor.hashes and hashes[name] != value:
             raise UserError(

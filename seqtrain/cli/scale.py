@@ -122,7 +122,7 @@ def _scale(models: Sequence[str], others: Sequence[str], options: Namespace) -> 
         rungs += own
         fitted = scaling_law.fit([rung.flops for rung in own], [rung.loss for rung in own])
         prediction = fitted.predict(options.hold_back)
-        # Before it is trained: nobody can say that the law was made to fit.
+        # Printed before the training, which shows that the law was not adapted to its result.
         say(f"{model}: predicted at {options.hold_back:g} FLOPs: {_words(prediction)}")
         held_back = _train_rungs(train, model, others, [last], options.seeds)
         rungs += held_back

@@ -150,7 +150,7 @@ def _solve(reader: _Reader, flops: float, tokens_per_parameter: float) -> Planne
     config.budget = words
     try:
         reached = budget.solve(config, reader.data, _silent, tolerance=NEAREST)
-        # What is farther than a run's own budget may be is asked for by its true number.
+        # A size outside the tolerance of a run's budget is requested by its exact number.
         if abs(reached["params"] / parameters - 1) > budget.TOLERANCE:
             words[0] = f"params:{reached['params']:.0f}"
         if abs(reached["flops"] / flops - 1) > budget.TOLERANCE:

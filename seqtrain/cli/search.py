@@ -97,7 +97,7 @@ def _stored_pool(options: argparse.Namespace, trained: Trained) -> Any:
     """Return the pooling of a parquet file's vectors; raise UserError if they are not of this run and step."""
     from pyarrow import parquet
 
-    # What the file says of itself, before a vector is read.
+    # Check the file's metadata before a vector is read.
     with _readable_parquet(options.corpus):
         schema = parquet.read_schema(options.corpus)
     metadata = schema.metadata or {}

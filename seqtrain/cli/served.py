@@ -31,7 +31,7 @@ WAITING = b"""<!doctype html><html lang="en"><meta charset="utf-8"><meta http-eq
 REST_FACTOR = 3.0
 HTML, JSON = "text/html; charset=utf-8", "application/json"
 CHANGES = "changes"  # the last word of an address that gives what has changed since `?since=MARK`
-# What of a run the report shows: files, and folders in which a validation puts some.
+# Parts of a run that the report shows: files, and folders that validations write files into.
 SHOWN = (CONFIG, METRICS, SUMMARY, EVALUATIONS, "samples", "plots")
 
 

@@ -81,7 +81,7 @@ def run_new(request: Request) -> Sweep:
         _run_trials(sweep, sweeper, runner, words.trial, settings, retry_failed=False)
         _refuse_if_none_began(sweep)
     except BaseException as error:
-        # Of what began there is something to keep, and of what was interrupted, something to go on with.
+        # A sweep that began has results to keep; an interrupted one can be resumed.
         if isinstance(error, UserError) and not _has_runs(sweep):
             remove(sweep.path)
         sweep.close()
@@ -106,7 +106,7 @@ def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: boo
 
     Args:
         path: The sweep's directory.
-        words: Overrides of hydra/launcher and hydra.launcher.
+        words: Overrides of Hydra's options, such as hydra.launcher.*
         retry_failed: Run failed and refused trials again.
         as_json: Print results as JSON.
     """

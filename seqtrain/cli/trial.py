@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     sweep = Sweep.open(options.sweep).where_it_began(lambda _: None)  # the sweep's own process has said it
     trial = sweep.trial(options.number)
-    ranks.die_with_parent()  # nobody is left behind where the sweep's own process is killed
+    ranks.die_with_parent()  # no process is left if the sweep's own process is killed
     _redirect(trial.log)
     with ranks.process_group() as here:
         # The first decides: the others may look later, when the run has begun.

@@ -20,10 +20,10 @@ from seqtrain.distributed.fork_server import ForkServer
 from seqtrain.errors import UserError
 from seqtrain.terminal import pasted
 
-# What makes the training short, its kills frequent and its records complete, where nothing else is asked for.
+# Defaults that make the training short, its kills frequent and its records complete.
 SHORT = ("trainer.max_steps=40", "trainer.validate_every=15", "trainer.checkpoint_every=5", "trainer.log_every=1")
 
-# What the fork server imports once for all trainings, beside our own modules.
+# Packages that the fork server imports once for all trainings, beside our own modules.
 HEAVY = ("torch", "pytorch_lightning", "hydra", "datasets", "tokenizers")
 
 

@@ -43,7 +43,7 @@ def resolved(node: Any) -> Any:
 def _resolved_at(parent: Any, key: Any) -> Any:
     if OmegaConf.is_interpolation(parent, key):
         raw = parent._get_node(key)._value()
-        # What stands in the environment may be a password, and a run's directory is given away.
+        # A value from the environment may be a password, and run directories are shared.
         if "oc.env" in str(raw):
             return raw
     return resolved(parent[key])

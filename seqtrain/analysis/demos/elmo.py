@@ -41,7 +41,7 @@ TUNED = (
     "task=sentiment",
     "data=labelled",
     "data.batch_tokens=1024",
-    # Of all positions, for every word of opinion says the same.
+    # The mean over all positions, since every word of opinion carries the same label.
     "task.pool=mean",
     "callbacks=none",
     "trainer.max_steps=150",
@@ -188,7 +188,7 @@ def findings(measured: Measured) -> Findings:
         sentences.append(f"{words}: {judged[name].words()}{_told(judged[name])}")
     holds = _holds([judged["elmo_gain"], judged["bert_gain"]])
     sentences.append(_layers(measured))
-    # What learned nothing of the text has nothing to bring to the labels, however it is read.
+    # A model that learned nothing from the text has nothing to transfer.
     failed = [name for name, values in measured.pretrained.items() if max(values) >= 0]
     if failed:
         sentences.append(f"But {' and '.join(failed)} did not get below a bigram of the text, in some seed")

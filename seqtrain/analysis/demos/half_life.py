@@ -98,7 +98,7 @@ def _findings(rows: list[dict[str, str | float]]) -> Findings:
         for name, value in row.items():
             if isinstance(value, float) and math.isnan(value):
                 row[name] = "none"
-    # Of several seeds the least favourable ones.
+    # The least favourable seeds.
     shorter, longer = max(reach["rnn", "trained"]), min(reach["lstm", "trained"])
     # Untrained gradients stand beside them, since open gates hold before anything is learnt.
     verdict = (

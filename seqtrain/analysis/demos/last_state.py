@@ -146,7 +146,7 @@ def findings(curves: dict[str, list[Curve]], sizes: dict[str, int]) -> Findings:
         f"attention: {judged.words()}. Parameters: {sizes['none']:,} and {sizes['additive']:,}"
     )
     holds = None if judged.sign is None else judged.sign > 0
-    # What was never learned is not lost with length either, so that the other's loss would always be the larger one.
+    # A model that never learned the task cannot lose accuracy with length, so the other one would always lose more.
     if holds and numbers["additive_short"] < 2 * CHANCE:
         verdict += "; but the model with attention has not learned the task, which says nothing"
         holds = None

@@ -109,7 +109,7 @@ def _findings(bench: Bench, rows: list[Row]) -> Findings:
     numbers: dict[str, float] = {"chance": CHANCE}
     for reader in READERS:
         own = [row for row in rows if row["model"] == reader.name]
-        # Of several seeds: for a change the largest one, as within a seed; of accuracies the mean.
+        # Over several seeds: the largest change, as within a seed, and the mean accuracy.
         for name in ("untrained_change", "trained_change", "trained_last", "probability_change"):
             numbers[f"{reader.slug}_{name}"] = max(float(row[name]) for row in own)
         numbers[f"{reader.slug}_accuracy"] = sum(float(row["accuracy"]) for row in own) / len(own)
@@ -146,7 +146,7 @@ def judge(rows: list[Row]) -> tuple[str, bool | None]:
         words.append(f"against theory: {wrong}")
     if lucky:
         words.append(f"off chance although blind: {lucky}")
-    # What contradicts theory weighs more than what was not learnt.
+    # A contradiction to theory outweighs a task that was not learnt.
     holds = False if wrong or lucky else None if unlearned else True
     # Each is a sentence; the first goes on from whatever stands before it.
     sentences = words[:1]
@@ -201,7 +201,7 @@ def _draw(bench: Bench, rows: list[Row]) -> None:
     accuracies.set(xlim=(0.4, 1.03), xlabel="accuracy on test", title="A label that only order tells")
     for axes in (changes, accuracies):
         axes.grid(alpha=0.3)
-        # Where no mark stands: blind models are at the left above, the others at the right.
+        # Legends are placed where there are no marks: blind models are at the upper left, the others at the right.
         axes.legend(loc="lower left" if axes is changes else "center", fontsize=8)
     pictures.save(figure, bench.out / "order.png")
 

@@ -154,7 +154,7 @@ def text_curves(path: Path, say: Callable[[str], None]) -> Curves:
             written.append(task.logits(model, hidden[:, -1:]).argmax(-1))
             hidden, state = model(written[-1], state)
         free = torch.cat(written, 1)
-    # Of this very text, so that the guess is as good as a constant one can be.
+    # The most frequent byte of this text makes the best constant guess.
     commonest = tokens.mode().values
     right = free == true
     return {
