@@ -50,7 +50,7 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def open_lines(path: Path) -> BinaryIO:
-    """Open a file as `open_file` does; raise UserError if it is empty or not text. Pipes are not checked."""
+    """The same, and UserError for a file (a pipe tells too late) that is empty or no text."""
     file = open_file(path)
     if not path.is_file():
         return file
