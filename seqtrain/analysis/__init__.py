@@ -1,1 +1,1 @@
-"""What models cost, remember and see: measured, beside what theory says of them."""
+"""Measurements of the cost, the memory and the order sensitivity of models, compared with theory."""

@@ -1,8 +1,8 @@
-"""What a model makes of the tokens before a token: its loss with exactly so many of them, and since its state began.
+"""Loss of a token as a function of its context: the number of tokens before it, and the tokens since the state began.
 
-Two readings of one text. `losses_by_context` predicts the same tokens again and again, each time from a longer piece of
-the text before them, so that only the context changes (Khandelwal et al. 2018, arXiv 1805.04623). `read_lanes` reads as
-evaluation does, chunk by chunk, with the state carried on or thrown away.
+One text is read in two ways. `losses_by_context` predicts the same tokens repeatedly, each time from a longer piece
+of the text before them, so that only the context changes (Khandelwal et al. 2018, arXiv 1805.04623). `read_lanes`
+reads chunk by chunk, as evaluation does, with the state carried over or discarded.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ class Contexts:
 
     @property
     def means(self) -> Float[np.ndarray, " C"]:
-        """The mean loss with each length."""
+        """Mean loss at each length, in nats."""
         return self.losses.mean(1)
 
     def best_length(self, tolerance: float) -> int:
-        """The longest length whose mean loss is within `tolerance` nats of the lowest: what is longer does harm."""
+        """Return the longest length whose mean loss is within `tolerance` nats of the lowest. Longer ones do harm."""
         means = self.means
         return self.lengths[int(np.flatnonzero(means <= means.min() + tolerance)[-1])]
 
     def up_to(self, length: int) -> Contexts:
-        """Those no longer than a length that was measured."""
+        """Return the contexts up to a length that was measured."""
         count = self.lengths.index(length) + 1
         return Contexts(self.lengths[:count], self.losses[:count])
 
 
 @dataclass(frozen=True)
 class Lanes:
-    """The loss of each token of some lanes; NaN where a lane has nothing left."""
+    """The loss of each token of some lanes; NaN after the end of a lane."""
 
     carried: Float[np.ndarray, "B T"]  # with the state that earlier chunks left
     fresh: Float[np.ndarray, "B T"]  # with each chunk begun from nothing
@@ -70,7 +70,7 @@ class Lanes:
     in_chunk: Int[np.ndarray, " T"]  # tokens read before it in its chunk, from 1 on
 
     def by_reset(self) -> list[dict[str, float]]:
-        """Mean losses by tokens since the reset, in powers of two."""
+        """Return mean losses by tokens since the reset, in powers of two."""
         rows: list[dict[str, float]] = []
         low, most = 1, int(self.since_reset.max())
         while low <= most:
@@ -81,7 +81,7 @@ class Lanes:
         return rows
 
     def by_place(self) -> list[dict[str, float]]:
-        """Mean losses by position in the chunk, of chunks that something was read before."""
+        """Return mean losses by position in the chunk, for chunks that follow earlier tokens."""
         later = self.since_reset > self.in_chunk
         rows: list[dict[str, float]] = []
         for place in range(1, int(self.in_chunk.max()) + 1):
@@ -89,7 +89,7 @@ class Lanes:
         return rows
 
     def _means(self, chosen: Bool[np.ndarray, "B T"]) -> dict[str, float]:
-        """The mean losses of some tokens, and how many there are."""
+        """Return the mean losses of the chosen tokens, and their number."""
         carried = self.carried[chosen]
         real = np.isfinite(carried)
         count = int(real.sum())
@@ -100,18 +100,18 @@ class Lanes:
 
 
 def powers_up_to(most: int) -> list[int]:
-    """1, 2, 4 and so on up to `most`."""
+    """Return the powers of two up to `most`: 1, 2, 4, ..."""
     return [2**power for power in range(most.bit_length())]
 
 
 def targets(documents: Int[np.ndarray, " D"], context: int, count: int, *, within: bool) -> Int[np.ndarray, " N"]:
-    """Positions that have `context` tokens before them, evenly spread.
+    """Return evenly spread positions that have `context` tokens before them.
 
     Args:
-        documents: where each document of the text begins, and the end of the last.
-        context: tokens before each.
-        count: at most so many positions.
-        within: whether those tokens must be of the same document, as where its state begins anew.
+        documents: Start of each document of the text, and the end of the last.
+        context: Tokens before each position.
+        count: Maximum number of positions.
+        within: Require these tokens to be of the same document, as when the state resets at its start.
     """
     edges = documents
     if not within:
@@ -128,7 +128,15 @@ def targets(documents: Int[np.ndarray, " D"], context: int, count: int, *, withi
 def losses_by_context(
     model: SequenceModel, task: Task, stream: Stream, positions: Int[np.ndarray, " N"], lengths: Sequence[int]
 ) -> Contexts:
-    """The loss of the tokens at `positions`, each read from nothing with exactly so many tokens before it."""
+    """Return the loss of the tokens at `positions` for each context length, read from an empty state.
+
+    Args:
+        model: A causal model.
+        task: A task with a loss for each token.
+        stream: The text.
+        positions: Positions of the predicted tokens.
+        lengths: Numbers of tokens read before each of them.
+    """
     rows = []
     for length in lengths:
         at_a_time = max(TOKENS_AT_A_TIME // length, 1)
@@ -148,18 +156,18 @@ def _tokens(stream: Stream, index: Int[np.ndarray, "n t"]) -> Int[Tensor, "n t"]
 
 @torch.no_grad()
 def read_lanes(model: SequenceModel, task: Task, stream: Stream, tbptt: TBPTT, *, lanes: int, tokens: int) -> Lanes:
-    """Reads a text on lanes, each from another place of it, twice: with carried state and without.
+    """Read a text on lanes that start at different positions, with carried state and without.
 
     Args:
-        model: is CAUSAL and STATEFUL.
-        task: has a loss of each token.
-        stream: the text.
-        tbptt: the run's; chunks of its k2 tokens are read, and its resets kept.
-        lanes: at most so many.
-        tokens: of each lane; rounded up to whole chunks.
+        model: A CAUSAL and STATEFUL model.
+        task: A task with a loss for each token.
+        stream: The text.
+        tbptt: The run's truncation; chunks of its k2 tokens are read, with its resets.
+        lanes: Maximum number of lanes.
+        tokens: Tokens of each lane, rounded up to whole chunks.
 
     Raises:
-        UserError: where the text is too short for MIN_LANES lanes of two chunks each.
+        UserError: If the text is too short for MIN_LANES lanes of two chunks each.
     """
     cut = replace(tbptt, k1=tbptt.k2, carry=True, jitter="none")
     # A lane that reads less than two chunks has no state to carry.
@@ -197,7 +205,7 @@ def read_lanes(model: SequenceModel, task: Task, stream: Stream, tbptt: TBPTT, *
 def _losses(
     model: SequenceModel, task: Task, hidden: Float[Tensor, "B T D"], wanted: Int[Tensor, "B T"]
 ) -> Float[np.ndarray, "B T"]:
-    """The loss of each target; NaN at padding."""
+    """Return the loss of each target; NaN at padding."""
     padding = wanted == IGNORED
     losses = task.token_losses(model, hidden, wanted.masked_fill(padding, 0))
     return losses.double().masked_fill(padding, torch.nan).numpy()
@@ -207,9 +215,14 @@ def _losses(
 
 
 def effective_length(lengths: Sequence[int], means: Float[np.ndarray, " C"], tolerance: float) -> float:
-    """The context from which on the loss stays within `tolerance` of that with the longest one.
+    """Return the context from which on the loss stays within `tolerance` of that with the longest one.
 
-    Between two measured lengths the loss is taken to be a straight line over the logarithm of the length.
+    Between two measured lengths the loss is interpolated linearly over the logarithm of the length.
+
+    Args:
+        lengths: Measured context lengths in tokens, in ascending order.
+        means: Mean loss at each length, in nats.
+        tolerance: Accepted difference in nats.
     """
     excess = means - means[-1]
     above = np.flatnonzero(excess > tolerance)
@@ -222,7 +235,7 @@ def effective_length(lengths: Sequence[int], means: Float[np.ndarray, " C"], tol
 
 
 def effective_context(contexts: Contexts, tolerance: float, *, seed: int = 0) -> Interval:
-    """`effective_length` with its interval: the tokens are drawn anew, the same ones for all lengths."""
+    """Return `effective_length` with its interval, from resampled tokens; each resample is shared by all lengths."""
     count = contexts.losses.shape[1]
     drawn = []
     for means in resample(lambda times_drawn: contexts.losses @ times_drawn / count, count, seed=seed):
@@ -231,16 +244,16 @@ def effective_context(contexts: Contexts, tolerance: float, *, seed: int = 0) ->
 
 
 def gain_of_context(contexts: Contexts, *, seed: int = 0) -> Interval:
-    """How much lower the loss is with the longest context than with a single token."""
+    """Return by how much the longest context lowers the loss, compared with a single token."""
     gain = contexts.losses[0] - contexts.losses[-1]
     drawn = resample(lambda times_drawn: float(gain @ times_drawn) / len(gain), len(gain), seed=seed)
     return _interval(float(gain.mean()), drawn)
 
 
 def gain_of_state(lanes: Lanes, *, seed: int = 0) -> Interval:
-    """How much lower the loss is with carried state, over tokens before whose chunk something was read.
+    """Return by how much carried state lowers the loss, over tokens whose chunk follows earlier tokens.
 
-    The lanes are drawn anew: their tokens are not independent, and the lanes nearly are.
+    Lanes are resampled instead of tokens: the tokens of a lane are not independent, and lanes nearly are.
     """
     difference = np.where(lanes.since_reset > lanes.in_chunk, lanes.fresh - lanes.carried, np.nan)
     sums, counts = np.nansum(difference, 1), np.isfinite(difference).sum(1)

@@ -1,4 +1,4 @@
-"""What a demonstration is: a claim in words, an experiment that could contradict it, and what came of it."""
+"""A demonstration: a claim in words, an experiment that could contradict it, and its findings."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from seqtrain.analysis import demos
 
 
 class Train(Protocol):
-    """Trains a run, or takes the finished one of an earlier call."""
+    """A function that trains a run, or takes the finished run of an earlier call."""
 
     def __call__(self, name: str, *overrides: str) -> Path:
-        """The run's directory, which is called `name`; overrides as for `seqtrain train`."""
+        """Return the directory of the run `name`; overrides as for `seqtrain train`."""
         ...
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What a demonstration is given to work with."""
+    """The resources of a demonstration."""
 
     out: Path  # a folder that exists: pictures go here
     train: Train
@@ -32,7 +32,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Findings:
-    """What came of a demonstration: numbers, and what they say of the claim."""
+    """The result of a demonstration: numbers, and their verdict on the claim."""
 
     rows: list[dict[str, str | float]]  # a table: the same columns in each row
     verdict: str  # one or two sentences, made from the numbers
@@ -41,13 +41,13 @@ class Findings:
     numbers: dict[str, float] = field(default_factory=dict)  # what else a page may quote, by name
 
     def record(self) -> dict[str, object]:
-        """For `--json` and the file beside the pictures."""
+        """Return the result for `--json` and the file beside the pictures."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Demo:
-    """A demonstration, as its module gives it under the name DEMO."""
+    """A demonstration. Its module defines it under the name DEMO."""
 
     claim: str  # in words, one sentence
     seconds: int  # about, of one core of a small machine
@@ -55,11 +55,11 @@ class Demo:
 
 
 def names() -> list[str]:
-    """What `seqtrain demo` can show."""
+    """Return the names of all demonstrations."""
     return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(demos.__path__))
 
 
 def load(name: str) -> Demo:
-    """The demonstration of this name, which is one of `names()`."""
+    """Load the demonstration of this name, which is one of `names()`."""
     module = importlib.import_module(f"{demos.__name__}.{name.replace('-', '_')}")
     return module.DEMO

@@ -1,8 +1,8 @@
-"""What theory says that a model costs, from its layers alone: to be held against what torch counts.
+"""Theoretical cost of a model, computed from its layers alone, for comparison with torch's counts.
 
-A matrix that is applied to a position costs two operations a weight, whether it stands in a linear map, a recurrence or
-a convolution; the products of attention cost 4 d operations for each pair of query and key (Vaswani et al. 2017). Which
-layers a model has is asked of the model itself: it reads one short input, and its layers tell what they were given.
+A matrix applied to a position costs two operations a weight, in a linear map, a recurrence or a convolution. The
+products of attention cost 4 d operations for each pair of query and key (Vaswani et al. 2017). The layers are found by
+running the model: it reads one short input, and each layer records what it was given.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Formula:
 
 
 def formula_of(model: SequenceModel, length: int) -> Formula:
-    """What theory says of a model that reads `length` tokens, from nothing, at once.
+    """Return the theoretical cost of a model that reads `length` tokens at once, from an empty state.
 
     Args:
-        model: on the CPU, in evaluation mode; it reads one lane of blanks.
-        length: T.
+        model: A model on the CPU in evaluation mode; it reads one lane of blanks.
+        length: T, tokens read at once.
     """
     positions: Counter[nn.Module] = Counter()
 
@@ -93,14 +93,14 @@ def formula_of(model: SequenceModel, length: int) -> Formula:
 
 
 def core_of(model: SequenceModel) -> list[nn.Module]:
-    """All modules of a model but its front ends."""
+    """Return all modules of a model except its front ends."""
     fronts = {model.embed, getattr(model, "target_embed", model.embed)}
     left_out = {module for front in fronts for module in front.modules()}
     return [module for module in model.modules() if module not in left_out]
 
 
 def _read(model: SequenceModel, length: int) -> int:
-    """Lets the model read blanks; gives how many tokens it has read, those of a source among them."""
+    """Run the model on blanks; return the number of tokens read, including those of a source."""
     tokens = blank_input(model, 1, length)
     if Capability.UNCONDITIONAL in model.capabilities:
         model(tokens)
@@ -118,7 +118,7 @@ def _kind_of(module: nn.Module) -> str | None:
 
 
 def _positions(module: nn.Module, given: Tensor) -> int:
-    """To how many positions a layer was applied."""
+    """Return the number of positions that a layer was applied to."""
     if _kind_of(module) == CONVOLUTION:
         assert isinstance(module, nn.Conv1d)
         # It takes (B, D, T), and gives fewer outputs than it has inputs.
@@ -128,7 +128,7 @@ def _positions(module: nn.Module, given: Tensor) -> int:
 
 
 def _bare(core: list[nn.Module]) -> list[Tensor]:
-    """The weights that stand in no layer of a known kind: norms, vectors, filters; tables cost no operation."""
+    """Return the weights outside layers of a known kind: norms, vectors, filters. Tables cost no operation."""
     weights: list[Tensor] = []
     for module in core:
         if _kind_of(module) is None and not isinstance(module, nn.Embedding):

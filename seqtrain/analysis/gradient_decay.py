@@ -1,4 +1,4 @@
-"""Numbers of how a gradient fades with distance: its rate, its half-life, and the spectral radius."""
+"""Decay of a gradient with distance: its rate, its half-life, and the spectral radius."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESAMPLES = 200
 
 @dataclass(frozen=True)
 class Decay:
-    """How the mean norm falls over the distance, where a path exists; None where the distances do not tell."""
+    """The decay of the mean norm with distance, over pairs with a path; None if the distances do not suffice."""
 
     start: int  # the distance that all is held against: 0, or 1 where the token at the target itself is not seen
     at_start: float  # the mean norm there
@@ -35,14 +35,14 @@ class Decay:
     measured_to: int  # the farthest distance to which any path exists
 
     def record(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the decay as JSON values."""
         return asdict(self)
 
 
 def mean_norms(measured: Measured) -> tuple[Float[np.ndarray, "L J"], Float[np.ndarray, "L J"], np.ndarray]:
-    """The mean norm over all pairs that count, over those with a path alone, and the share of those.
+    """Return the mean norm over all counted pairs (L, J), over pairs with a path (L, J), and the share of these (J).
 
-    nan: at a distance at which no pair was measured, or none has a path.
+    Entries are nan at a distance without measured pairs, or without a path.
     """
     norms = np.stack(measured.norms).sum(0)
     pairs, reached = np.stack(measured.pairs).sum(0), np.stack(measured.reached).sum(0)
@@ -51,9 +51,9 @@ def mean_norms(measured: Measured) -> tuple[Float[np.ndarray, "L J"], Float[np.n
 
 
 def decay_of(measured: Measured) -> Decay:
-    """The decay of the embedded input's gradient, by distances 0 and above.
+    """Return the decay of the embedded input's gradient, over distances 0 and above.
 
-    The fit is of least squares of log norms over the distances from 1 to the last before the norm is below FLOOR.
+    Log norms are fitted by least squares, from distance 1 to the last distance before the norm falls below FLOOR.
     """
     past = measured.distances >= 0
     norms = np.stack(measured.norms)[:, 0, past]  # (units, J)
@@ -91,7 +91,7 @@ def decay_of(measured: Measured) -> Decay:
 
 
 def mirrored(measured: Measured) -> Measured:
-    """The same, with the inputs behind a loss at the distances above 0."""
+    """Return the same measurement mirrored: inputs after a loss get distances above 0."""
     turned = Measured(-measured.distances[::-1], measured.layers, losses=measured.losses)
     for norms in measured.norms:
         turned.norms.append(norms[:, ::-1])
@@ -101,7 +101,7 @@ def mirrored(measured: Measured) -> Measured:
 
 
 def _line(means: Float[np.ndarray, " J"], end: int) -> tuple[float, float] | None:
-    """Rate and r2 of the fit over distances 1 to `end`; None where a norm is 0 or not known."""
+    """Return rate and r2 of the fit over distances 1 to `end`; None if a norm is 0 or unknown."""
     distances = np.arange(1, end + 1)
     chosen = means[1 : end + 1]
     if not (chosen > 0).all():
@@ -114,7 +114,13 @@ def _line(means: Float[np.ndarray, " J"], end: int) -> tuple[float, float] | Non
 
 
 def _spread(norms: Float[np.ndarray, "N J"], reached: Float[np.ndarray, "N J"], end: int) -> float | None:
-    """The standard error of the rate; None where a single unit was measured."""
+    """Return the standard error of the rate, or None if only one unit was measured.
+
+    Args:
+        norms: Sum of norms for each unit and distance.
+        reached: Number of pairs with a path for each unit and distance.
+        end: Last distance of the fit.
+    """
     # Not that of the line's residuals: neighbouring distances share their paths, and are far from independent.
     if len(norms) < 2:
         return None
@@ -131,17 +137,17 @@ def _spread(norms: Float[np.ndarray, "N J"], reached: Float[np.ndarray, "N J"], 
 
 
 def _below(means: Float[np.ndarray, " J"], limit: float) -> int | None:
-    """The first distance from which on all norms are below the limit; None where the last one is not."""
+    """Return the first distance from which on all norms are below the limit, or None if the last one is not."""
     above = np.flatnonzero(~(means < limit))
     first = int(above[-1]) + 1 if len(above) else 0
     return first if first < len(means) else None
 
 
 def _half_life(means: Float[np.ndarray, " J"]) -> float | None:
-    """Where the norm falls below half of the first one for good, between two tokens by their logarithms.
+    """Return the distance from which on the norm stays below half of the first, interpolated by logarithms.
 
-    Counted from the first one, and from the norms, not the fit: a gradient that comes back, as at the lag of a copied
-    symbol, has not faded.
+    The distance is counted from the first norm and uses the norms, not the fit. A gradient that returns, as at the lag
+    of a copied symbol, has not faded.
     """
     half = means[0] / 2
     first = _below(means, half)
@@ -152,7 +158,7 @@ def _half_life(means: Float[np.ndarray, " J"]) -> float | None:
 
 
 def spectral_radii(model: SequenceModel) -> dict[str, float]:
-    """The largest absolute eigenvalue of each recurrent matrix of torch's recurrences, gate by gate, by its name."""
+    """Return the largest absolute eigenvalue of each recurrent matrix of torch's recurrences, by gate, by name."""
     gates = {"RNN_TANH": ("",), "RNN_RELU": ("",), "GRU": ("reset", "update", "new")}
     gates |= {"LSTM": ("input", "forget", "cell", "output")}
     found = {}

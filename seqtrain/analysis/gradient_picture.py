@@ -1,4 +1,4 @@
-"""Pictures of gradients over distance: a curve, and a heat map of layers, trained beside untrained."""
+"""Pictures of gradients by distance: a curve, and a heat map of layers, trained and untrained."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ZERO_COLOR = "#dddddd"
 
 
 def draw(path: Path, measured: dict[str, tuple[Measured, Decay]], cut: int | None, title: str) -> None:
-    """Writes the picture.
+    """Draw the picture.
 
     Args:
         path: A PNG file.
-        measured: What was measured of each model, by what it is called.
-        cut: The distance from which on training cuts the gradient; None where nothing is cut.
-        title: What was measured.
+        measured: Measurement of each model, by its label.
+        cut: Distance from which on training cuts the gradient; None if nothing is cut.
+        title: Description of the measurement.
     """
     from matplotlib.colors import ListedColormap, LogNorm
 
@@ -64,7 +64,7 @@ def draw(path: Path, measured: dict[str, tuple[Measured, Decay]], cut: int | Non
 
 
 def _limits(all_measured: list[Measured]) -> tuple[float, float]:
-    """The range of norms that is drawn: twelve powers of ten at most."""
+    """Return the range of norms to draw, at most twelve powers of ten."""
     values = np.concatenate([mean_norms(each)[0].ravel() for each in all_measured])
     values = values[np.isfinite(values) & (values > 0)]
     if not len(values):
@@ -74,7 +74,7 @@ def _limits(all_measured: list[Measured]) -> tuple[float, float]:
 
 
 def _curve(axes: Any, measured: Measured, decay: Decay, color: str) -> None:
-    """The mean norm as training has it and where a path exists, with the fitted line."""
+    """Draw the mean norm over all pairs and over pairs with a path, and the fitted line."""
     every, with_path, share = mean_norms(measured)
     axes.plot(measured.distances, np.where(every[0] > 0, every[0], np.nan), color=color, label="mean over all pairs")
     if (share[np.isfinite(share)] < 1).any():

@@ -1,7 +1,7 @@
-"""How far back the gradient of a loss reaches: the norm of d loss_t / d x_(t-j) over the distance j.
+"""Reach of the gradient of a loss: the norm of d loss_t / d x_(t-j) by the distance j.
 
-The loss at one position is that of the task with all other targets taken out, so that any task whose targets stand at
-positions, or at the end of an example, is measured; a stream is read by the function that training reads it by.
+The loss at one position is the task's loss with all other targets removed. This works for any task whose targets are
+at positions, or at the end of an example. A stream is read by the same function as in training.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Placed(NamedTuple):
 
 @dataclass
 class Measured:
-    """Norms by distance, as sums for each unit: a lane of one chunk, or an example; units are nearly independent."""
+    """Norms by distance, as sums for each unit: a lane of one chunk, or an example. Units are nearly independent."""
 
     distances: Int[np.ndarray, " J"]  # of an input before its loss; below 0: behind it
     layers: list[str] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Measured:
     left_out: list[str] = field(default_factory=list)  # layers that read in another order, so that theirs are none
 
     def add(self, norms: dict[str, Float[np.ndarray, " J"]], pairs: np.ndarray, reached: np.ndarray) -> None:
-        """Adds one loss as a unit of its own."""
+        """Add one loss as a separate unit."""
         if not self.layers:
             self.layers = list(norms)
         self.norms.append(np.stack([norms[name] for name in self.layers]))
@@ -64,22 +64,23 @@ class Measured:
 def measure_stream(
     model: SequenceModel, task: Task, stream: Stream, plan: StreamPlan, *, farthest: int, samples: int
 ) -> Measured:
-    """Norms of a stream that is cut as the plan says, through the reading of training.
+    """Measure the norms of a stream that is cut as in the plan, and read as in training.
 
     Args:
         model: Measured as a copy in float64, without dropout.
-        task: Says what the loss is.
-        stream: What is read.
-        plan: Of one stage: lanes, cut, resets.
-        farthest: Distances 0 to this one are measured.
-        samples: Positions of the loss in each lane, at most.
+        task: Defines the loss.
+        stream: The text or series to read.
+        plan: Plan of one stage: lanes, cut, resets.
+        farthest: Largest distance; distances from 0 to this one are measured.
+        samples: Maximum number of loss positions in each lane.
 
     Returns:
-        Sums for each lane of each chunk. A pair of a loss and an input counts where both are real and nothing was
-        reset between them: no lane or, where it resets, document began. What the cut leaves out counts, as exactly 0.
+        Sums for each lane of each chunk. A pair of a loss and an input counts if both are real and there is no reset
+        between them: no start of a lane, and no start of a document where documents reset. Pairs separated by the cut
+        count, as exactly 0.
 
     Raises:
-        UserError: where the stream is too short for one loss.
+        UserError: If the stream is too short for one loss.
     """
     model, task = prepared(model), _in_training(task)
     measured = Measured(np.arange(farthest + 1), origin="the newest input before the target")
@@ -122,15 +123,19 @@ def measure_stream(
 def measure_examples(
     model: SequenceModel, task: Task, batch: ExampleBatch, *, k2: int, farthest: int, samples: int, both_ways: bool
 ) -> Measured:
-    """Norms of examples that are read each by itself; the arguments of `measure_stream`, and:
+    """Measure the norms of examples that are read separately.
 
     Args:
-        batch: Examples whose targets stand at positions, or for each one at its end.
-        k2: Tokens at the end of an example that gradients reach, where the task cuts it.
-        both_ways: Whether inputs behind a target that stands at a position are measured too, at distances below 0.
+        model: Measured as a copy in float64, without dropout.
+        task: Defines the loss.
+        batch: Examples whose targets are at positions, or one for each example at its end.
+        k2: Tokens at the end of an example that gradients reach, if the task cuts it.
+        farthest: Largest distance to measure.
+        samples: Maximum number of losses in each example.
+        both_ways: Also measure inputs after a target at a position, at distances below 0.
 
     Raises:
-        UserError: where the model does not read the positions of the batch.
+        UserError: If the model does not read the positions of the batch.
     """
     model, task = prepared(model), _in_training(task)
     lengths = batch.lengths.numpy()
@@ -146,7 +151,7 @@ def measure_examples(
             terms, _ = task.evaluate(model, batch, None)
             now = _ended(recorder.readings, lengths, width, k2)
             ends = now[-1].begin + now[-1].count - 1
-            # What has no answer has no loss, and its zeros would pull the mean down.
+            # An example without an answer has no loss, and its zeros would lower the mean.
             answered = present(batch.targets).reshape(len(lengths), -1).any(1).numpy()
             _add(measured, terms, task, now, ends, answered, origin)
             if not measured.losses:
@@ -163,16 +168,16 @@ def measure_examples(
 
 
 def _in_training(task: Task) -> Task:
-    """A copy of the task whose loss is that of training, without its dropout."""
+    """Return a copy of the task with the loss of training, but without its dropout."""
     task = prepared(task)
     task.training = True
     return task
 
 
 def _steps(plan: StreamPlan, farthest: int, samples: int) -> dict[int, list[int]]:
-    """The chunks, and the places in each, whose losses are measured: spread evenly, the last place among them."""
+    """Return the measured positions of each chosen chunk, evenly spread and including the last position."""
     k1 = plan.tbptt.k1
-    # As many chunks lie before them as the distances reach, so that the cut itself is seen, and not the beginning.
+    # Enough chunks lie before them to cover all distances: the cut shows, and not the start of the text.
     first = min(-(-farthest // k1), plan.steps - 1)
     num_chunks = min(max(1, samples // 8), plan.steps - first)
     places = min(max(1, samples // num_chunks), k1)
@@ -188,14 +193,14 @@ def _steps(plan: StreamPlan, farthest: int, samples: int) -> dict[int, list[int]
 
 
 def _origins(plan: StreamPlan, stream: Stream, losses: np.ndarray, first: np.ndarray) -> Int[np.ndarray, " B"]:
-    """Where what each lane knows began: at its first token, or at that of the document, where documents reset."""
+    """Return the start of each lane's context: its first token, or that of the document if documents reset."""
     if plan.tbptt.reset != "document":
         return first
     return stream.documents[np.searchsorted(stream.documents, losses, side="right") - 1]
 
 
 def _placed(readings: Sequence[Reading], chunk: Chunk) -> list[Placed]:
-    """The readings of a chunk and its warm-up, with their positions."""
+    """Return the readings of a chunk and its warm-up, with their positions."""
     chunks = (*chunk.warmup_chunks, chunk)
     if len(readings) != len(chunks):
         raise UserError(
@@ -205,7 +210,14 @@ def _placed(readings: Sequence[Reading], chunk: Chunk) -> list[Placed]:
 
 
 def _ended(readings: Sequence[Reading], lengths: np.ndarray, width: int, k2: int) -> list[Placed]:
-    """The reading of an example that gradients may reach, which ends where the example does."""
+    """Return the reading of an example that gradients can reach; it ends with the example.
+
+    Args:
+        readings: Readings of the model.
+        lengths: Real inputs of each example.
+        width: Length of the batch, including padding.
+        k2: Tokens at the end of an example that gradients reach.
+    """
     live = [reading for reading in readings if reading[INPUT].requires_grad]
     if len(live) != 1:
         raise UserError(
@@ -230,8 +242,18 @@ def _add(
     real: Bool[np.ndarray, " B"],
     origin: Int[np.ndarray, " B"],
 ) -> None:
-    """Adds the gradients of one loss of each lane."""
-    # Of several parts of a loss that which stands at positions; of a stranger's names the first.
+    """Add the gradients of one loss in each lane.
+
+    Args:
+        measured: Gets one unit for each lane with a real loss.
+        terms: Loss terms of the batch.
+        task: Names the term to differentiate.
+        readings: Readings with their positions.
+        losses: Position of the loss in each lane.
+        real: True for lanes that have a loss.
+        origin: Start of each lane's context.
+    """
+    # A loss of several parts: the part at positions, or, in a third-party task, the first.
     name = LOSS if LOSS in terms else task.differentiated[0]
     names = list(dict.fromkeys(key for each in readings for key in each.reading))
     tensors = []
@@ -250,7 +272,7 @@ def _add(
             pairs[lanes, index] = True
         for key, tensor in each.reading.items():
             gradient = next(gradients)
-            # No gradient at all means that there is no path: exactly 0, which autograd says and nobody masks.
+            # A gradient of None means that there is no path: autograd itself reports an exact 0, without any mask.
             lanes, time, index = _pairs(each, tensor.shape[1], measured.distances, losses, origin)
             pairs[lanes, index] = True
             if gradient is not None:
@@ -262,7 +284,7 @@ def _add(
 
 
 def _norm(gradient: Float[Tensor, "B T D"]) -> Float[Tensor, "B T"]:
-    """The norm at each position, also where the squares are too small for a number: 0 says that there is no path."""
+    """Return the norm at each position, scaled to avoid underflow of small squares: 0 means that there is no path."""
     largest = gradient.abs().amax(-1, keepdim=True)
     scaled = torch.where(largest > 0, gradient / largest, 0.0)
     return largest.squeeze(-1) * scaled.norm(dim=-1)
@@ -271,7 +293,7 @@ def _norm(gradient: Float[Tensor, "B T D"]) -> Float[Tensor, "B T"]:
 def _pairs(
     placed: Placed, width: int, distances: np.ndarray, losses: np.ndarray, origin: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lane and time of each input that counts, and the place of its distance."""
+    """Return lane and time of each input that counts, and the index of its distance."""
     time = np.arange(width)
     position = placed.begin[:, None] + time  # (B, T)
     distance = losses[:, None] - position

@@ -1,4 +1,4 @@
-"""The targets of a batch, one at a time: which there are, and the batch with one of them alone."""
+"""Targets of a batch, one at a time: their positions, and the batch with a single target."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from seqtrain.data.batching.stream import IGNORED
 
 
 def unit(batch: Any) -> str:
-    """What one step of the distance is: as the model reads them."""
+    """Return the unit of distance in words, as the model reads its input."""
     # A patch of several rows is one, since the model reads it as one.
     return "time step" if batch.tokens.is_floating_point() else "token"
 
 
 def present(targets: Tensor) -> Bool[Tensor, "B T"]:
-    """Where there is a target."""
+    """Return True at positions that have a target."""
     found = ~targets.isnan() if targets.is_floating_point() else targets != IGNORED
     return found.flatten(2).any(2) if found.dim() > 2 else found
 
@@ -30,7 +30,7 @@ def at(batch: Any, place: int) -> Int[Tensor, " B"]:
 
 
 def with_one_target(batch: Any, places: Int[Tensor, " B"]) -> Any:
-    """The batch with the target of one place of each lane, and no other."""
+    """Return the batch with only one target in each lane, the one at its given position."""
     targets = batch.targets
     blank = torch.full_like(targets, torch.nan if targets.is_floating_point() else IGNORED)
     lanes = torch.arange(len(targets))
@@ -41,7 +41,7 @@ def with_one_target(batch: Any, places: Int[Tensor, " B"]) -> Any:
 
 
 def chosen(present: Bool[np.ndarray, "B T"], share: float) -> tuple[Int[np.ndarray, " B"], Bool[np.ndarray, " B"]]:
-    """Of each example the target at this share of all its targets, and whether it has any."""
+    """Return for each example the target at this share of its targets, and whether it has any."""
     count = present.sum(1)
     wanted = np.minimum((count * share).astype(int), np.maximum(count - 1, 0))
     ordered = np.argsort(~present, axis=1, kind="stable")  # positions with a target come first, in order

@@ -1,4 +1,4 @@
-"""How far gradients reach in a model on the data of its run: measured, fitted, put into words."""
+"""Reach of gradients in a model on the data of its run: measured, fitted, and described in words."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GEOMETRIC = 0.98  # of the variance of log norms
 
 @dataclass(frozen=True)
 class Options:
-    """What is measured."""
+    """Options of the measurement."""
 
     distance: int | None  # the farthest one; None: past the cut, as far as costs little
     samples: int  # losses in each lane or example
@@ -45,7 +45,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Subject:
-    """Where the gradient of one configuration is measured: its data and its cut."""
+    """The data and the cut for which the gradient of one configuration is measured."""
 
     data: Data
     tbptt: TBPTT  # of what is read here
@@ -54,11 +54,11 @@ class Subject:
 
     @property
     def can_be_whole(self) -> bool:
-        """Whether the model can be measured without the cut: examples are cut by their task."""
+        """True if the model can be measured without the cut. Examples cannot: their task cuts them."""
         return isinstance(self.data, StreamData)
 
     def measure(self, model: SequenceModel, task: Task, samples: int) -> Measured:
-        """The norms of one model, trained or not."""
+        """Measure the norms of one model, trained or not."""
         if isinstance(self.data, StreamData):
             stream = self.data.batcher("validation")
             documents = self.data.documents("validation")
@@ -73,7 +73,7 @@ class Subject:
 
 
 def refuse_unplaced(task: Task) -> None:
-    """UserError where a loss of the task stands at no one distance from what is read."""
+    """Raise UserError if a loss of the task has no single distance to its inputs."""
     reason = task.no_distance()
     if reason is not None:
         raise UserError(
@@ -83,10 +83,10 @@ def refuse_unplaced(task: Task) -> None:
 
 
 def check_task(config: DictConfig) -> None:
-    """The same of the task of a config, before data is read.
+    """Check the task of a config in the same way, before data is read.
 
     Raises:
-        UserError: as `refuse_unplaced` says.
+        UserError: See `refuse_unplaced`.
     """
     # On the meta device nothing is computed, and no memory taken.
     with on_meta():
@@ -94,10 +94,16 @@ def check_task(config: DictConfig) -> None:
 
 
 def subject_of(data: Data, task: Task, model: SequenceModel, options: Options) -> Subject:
-    """What is to be measured of this data.
+    """Return what to measure on this data.
+
+    Args:
+        data: Data of a run.
+        task: Its task.
+        model: Its model.
+        options: Options of the measurement.
 
     Raises:
-        UserError: where a loss has no distance to what is read, or nothing can be cut.
+        UserError: If a loss has no distance to its inputs, or the cut cannot be removed as asked.
     """
     refuse_unplaced(task)
     # A task of others may not have said so.
@@ -130,10 +136,15 @@ def subject_of(data: Data, task: Task, model: SequenceModel, options: Options) -
 
 
 def open_subject(path: Path | str, checkpoint: str, say: Say) -> tuple[DictConfig, Data, dict[str, Pair]]:
-    """The config, the validation data and the models of a run: as it was trained, and drawn anew from its seed.
+    """Return the config, the validation data and the models of a run: trained, and untrained from its seed.
+
+    Args:
+        path: The run's directory.
+        checkpoint: "best" or "last".
+        say: Called with each line about the data.
 
     Raises:
-        UserError: where it is no run that can be opened, its losses have no distance, or its data has changed.
+        UserError: If the run cannot be opened, its losses have no distance, or its data has changed.
     """
     Run.open(path)  # an export does not know its data
     opened = open_run(path, checkpoint)
@@ -147,7 +158,7 @@ def open_subject(path: Path | str, checkpoint: str, say: Say) -> tuple[DictConfi
 
 
 def record_of(measured: Measured, decay: Decay, model: SequenceModel) -> dict[str, Any]:
-    """All numbers of one model, for JSON; None where there is none."""
+    """Return all numbers of one model for JSON; None for missing ones."""
     every, with_path, share = mean_norms(measured)
     behind = decay_behind(measured)
     return {
@@ -167,7 +178,7 @@ def record_of(measured: Measured, decay: Decay, model: SequenceModel) -> dict[st
 
 
 def decay_behind(measured: Measured) -> Decay | None:
-    """The decay over the inputs behind a loss, at distances below 0; None where none of them was measured."""
+    """Return the decay over the inputs after a loss, at distances below 0, or None if none was measured."""
     if measured.distances[0] == 0:
         return None
     return decay_of(mirrored(measured))
@@ -178,7 +189,12 @@ def _plain(row: np.ndarray) -> list[float | None]:
 
 
 def decay_words(decay: Decay, unit: str = "token") -> str:
-    """The numbers of a decay in one line; `unit`: what one step of the distance is."""
+    """Format the numbers of a decay in one line.
+
+    Args:
+        decay: The decay.
+        unit: Name of one step of the distance.
+    """
     if decay.rate is None or decay.fitted is None:
         return "too few distances with a gradient for a fit"
     first, last = decay.fitted
@@ -196,7 +212,7 @@ def decay_words(decay: Decay, unit: str = "token") -> str:
 
 
 def flat_numbers(records: Mapping[str, Mapping[str, Any]], cut: int | None) -> dict[str, float]:
-    """What a page may quote, by name: those of each model behind its name."""
+    """Return the numbers that a page may quote, by name. Those of a model begin with its name."""
     numbers: dict[str, float] = {} if cut is None else {"k2": float(cut)}
     for name, record in records.items():
         for place, decay in ((name, record["decay"]), (f"{name}_behind", record["decay_behind"])):
@@ -211,14 +227,14 @@ def flat_numbers(records: Mapping[str, Mapping[str, Any]], cut: int | None) -> d
             for at, norm in zip(record["distance"], record["norm"][0], strict=True):
                 if at >= cut and norm is not None:
                     beyond.append(norm)
-            # What was not measured is not called 0.
+            # Distances without a measurement do not count as 0.
             if beyond:
                 numbers[f"{name}_largest_beyond_k2"] = max(beyond)
     return numbers
 
 
 def measure_all(subject: Subject, made: Mapping[str, Pair], samples: int) -> dict[str, tuple[Measured, Decay]]:
-    """What was measured of each model, by its name."""
+    """Measure each model; return the measurement and the decay by its name."""
     found = {}
     for name, (model, task) in made.items():
         measured = subject.measure(model, task, samples)

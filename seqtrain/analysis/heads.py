@@ -1,4 +1,4 @@
-"""Which attention head looks from a pronoun to its noun: a score of each, and the best one on other sentences."""
+"""Attention heads that look from a pronoun to its noun: a score for each, the best one tested on other sentences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seqtrain.models.layers.recorder import recording
 
 @dataclass(frozen=True)
 class Sentence:
-    """Words, one of which is hidden, and the places of nouns among them, one of which tells the hidden word."""
+    """A sentence with one hidden word, and the positions of its nouns, one of which determines the hidden word."""
 
     words: tuple[str, ...]
     hidden: int
@@ -30,7 +30,7 @@ class Sentence:
 
     @property
     def text(self) -> str:
-        """With [MASK] in place of the hidden word."""
+        """The sentence with [MASK] in place of the hidden word."""
         shown = list(self.words)
         shown[self.hidden] = HIDDEN
         return " ".join(shown)
@@ -38,7 +38,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Scores:
-    """Of N sentences, in each of L layers and H heads, what the hidden word's position looks at."""
+    """Scores (L, H, N) of L layers and H heads on N sentences: the attention from the hidden word's position."""
 
     margin: Float[np.ndarray, "L H N"]  # attention on the noun's phrase less the mean of that on the others'
     found: Bool[np.ndarray, "L H N"]  # whether of all phrases the right one has the most
@@ -46,7 +46,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Best:
-    """The head of the largest mean margin on one half of the sentences, measured on the other half."""
+    """The head with the largest mean margin on one half of the sentences, measured on the other half."""
 
     layer: int  # from 0, as the head
     head: int
@@ -56,7 +56,15 @@ class Best:
 
 
 def sentence(text: str, label: str, *, asked: str, noun: str, other: str) -> Sentence:
-    """A sentence whose label has a word for each of its words: which is asked for, its noun, and the other nouns."""
+    """Return a sentence whose label marks each word: the hidden word, its noun, and the other nouns.
+
+    Args:
+        text: The words, separated by spaces.
+        label: A mark for each word.
+        asked: Mark of the word to hide.
+        noun: Mark of its noun.
+        other: Mark of the other nouns.
+    """
     kinds = label.split()
     others = []
     for place, kind in enumerate(kinds):
@@ -67,11 +75,11 @@ def sentence(text: str, label: str, *, asked: str, noun: str, other: str) -> Sen
 
 @torch.no_grad()
 def score(opened: Opened, sentences: Sequence[Sentence]) -> Scores:
-    """Scores each layer and head of an encoder whose tokens are words, by what falls on a noun and its article.
+    """Score each layer and head of an encoder of words by its attention on a noun and its article.
 
     Args:
-        opened: a run of task=masked_lm.
-        sentences: at least one of them, all with as many nouns: chance would not be the same for them.
+        opened: A run of task=masked_lm.
+        sentences: At least one sentence. All have the same number of nouns, and therefore the same chance.
     """
     reader = opened.predictor("fill")
     before, _ = opened.task.edges(opened.tokenizer)
@@ -97,15 +105,17 @@ def score(opened: Opened, sentences: Sequence[Sentence]) -> Scores:
 
 
 def halves(count: int, in_set: int) -> tuple[slice, slice]:
-    """The first and the second half of rows that come in sets, none of which stands in both."""
+    """Return the first and the second half of rows that come in sets. No set is split between them."""
     middle = count // in_set // 2 * in_set
     return slice(middle), slice(middle, count)
 
 
 def best(scores: Scores, in_set: int) -> Best:
-    """Chooses the head on the first half and measures it on the second, so that the choice does not flatter it.
+    """Choose the head on the first half and measure it on the second, which avoids selection bias.
 
-    `in_set`: as many sentences that follow one another are alike, so that they count as one for the error.
+    Args:
+        scores: Scores of all heads.
+        in_set: Number of consecutive sentences that are alike. Each set counts once for the standard error.
     """
     choosing, measuring = halves(scores.margin.shape[-1], in_set)
     means = scores.margin[..., choosing].mean(-1)  # (L, H)
@@ -122,7 +132,7 @@ def best(scores: Scores, in_set: int) -> Best:
 
 
 def filled_right(opened: Opened, sentences: Sequence[Sentence]) -> float:
-    """The share of sentences whose hidden word is the likeliest one."""
+    """Return the share of sentences whose hidden word is the most likely one."""
     answers = opened.predictor("fill").predict([each.text for each in sentences], top_k=1)
     right = 0
     for each, answer in zip(sentences, answers, strict=True):
@@ -132,7 +142,14 @@ def filled_right(opened: Opened, sentences: Sequence[Sentence]) -> float:
 
 @torch.no_grad()
 def attention_map(opened: Opened, one: Sentence, layer: int, head: int) -> Float[np.ndarray, "T T"]:
-    """Where each word of a sentence looks, in one head, without what stands before and after a text."""
+    """Return the attention of one head between the words of a sentence, without the tokens around the text.
+
+    Args:
+        opened: A run of task=masked_lm.
+        one: The sentence.
+        layer: Layer, from 0.
+        head: Head, from 0.
+    """
     reader = opened.predictor("fill")
     before, after = opened.task.edges(opened.tokenizer)
     (_, tokens, lengths), *_ = reader.batches([one.text])

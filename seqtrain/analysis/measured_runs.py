@@ -1,4 +1,4 @@
-"""Finished runs as an analysis reads them: last weights, validation data, and what their training recorded."""
+"""Finished runs as an analysis reads them: last weights, validation data, and the records of their training."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SPLIT = "validation"
 
 
 def open_measured(path: Path, say: Callable[[str], None]) -> tuple[Opened, Data]:
-    """A run with its last weights, and its validation data, read as in its training.
+    """Open a run with its last weights, and its validation data, read as in its training.
 
-    Not its best weights: those were chosen on this very data, and would look better on it than they are.
+    The best weights are not used. They were chosen on this data, and would look better on it than they are.
 
     Raises:
-        UserError: where the run cannot be opened, or its data has changed since.
+        UserError: If the run cannot be opened, or its data has changed since.
     """
     from seqtrain.inference.opened import open_run
     from seqtrain.training.data import make_data
@@ -37,10 +37,10 @@ def open_measured(path: Path, say: Callable[[str], None]) -> tuple[Opened, Data]
 
 
 def metric(path: Path, name: str) -> float:
-    """A metric of validation with the last weights, as the run's summary has it.
+    """Return a validation metric of the last weights, from the run's summary.
 
     Raises:
-        RunFailed: where the training has left no such number.
+        RunFailed: If the training has left no such number.
     """
     metrics = Run.open(path).summary.metrics.get(SPLIT, {})
     value = metrics.get(name)
@@ -50,10 +50,10 @@ def metric(path: Path, name: str) -> float:
 
 
 def parameters(path: Path) -> int:
-    """All trainable numbers of a run's model and task."""
+    """Return the number of trainable parameters of a run's model and task."""
     return int(Run.open(path).summary.parameters["total"])
 
 
 def steps(path: Path) -> int:
-    """Optimiser steps that a run was trained for."""
+    """Return the number of optimiser steps that a run was trained for."""
     return int(Run.open(path).summary.steps or 0)

@@ -1,4 +1,4 @@
-"""The memory of a run: whether its state helps, how much context it uses, and what that says of k2."""
+"""The memory of a run: the benefit of its state, the context it uses, and the consequences for k2."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHARE = 0.9  # of what context gives
 
 @dataclass(frozen=True)
 class Memory:
-    """What was measured of a run."""
+    """The measured memory of a run."""
 
     tbptt: TBPTT
     tolerance: float  # nats
@@ -51,38 +51,38 @@ class Memory:
 
     @property
     def is_falling(self) -> bool:
-        """Whether the loss still falls at the longest context measured, so that the effective one may be longer."""
+        """True if the loss still falls at the longest measured context. The effective context may then be longer."""
         means = self.contexts.means
         return len(means) > 1 and bool(means[-2] - means[-1] > self.tolerance) and not self.is_rising
 
     @property
     def is_open(self) -> bool:
-        """Whether the upper end of the effective context was not seen: in some draws the loss still falls there."""
+        """True if the upper end of the effective context is unknown: in some resamples the loss still falls there."""
         if self.is_rising or len(self.contexts.lengths) < 2:
             return False
         return self.is_falling or self.effective.high > self.contexts.lengths[-2]
 
     @property
     def is_rising(self) -> bool:
-        """Whether the longest contexts do harm: a model may not know what to make of more than it was trained with."""
+        """True if the longest contexts do harm. A model may not cope with more context than in its training."""
         return self.best_length < self.contexts.lengths[-1]
 
     @property
     def uses_context(self) -> bool:
-        """Whether more than one token of context is shown to help."""
+        """True if more than one token of context is shown to help."""
         return self.gain_of_context.low > 0 and self.gain_of_context.value > self.tolerance
 
     @property
     def most_of_gain(self) -> float:
-        """The context with which SHARE of all that context gives is there, in tokens."""
+        """The context in tokens that gives SHARE of the whole gain of context."""
         helpful = self.contexts.up_to(self.best_length)
         return effective_length(helpful.lengths, helpful.means, (1 - SHARE) * max(self.gain_of_context.value, 0.0))
 
     def verdict(self) -> list[str]:
-        """What the numbers say, a sentence each."""
+        """Return the conclusions, one sentence each."""
         if not self.uses_context:
             words = f"no use of context is shown: {self._of_no_use()}"
-            # What a state gives says nothing of a model that uses none of what it reads; why there is none is said.
+            # The gain of a state has no meaning for a model that uses no context; a missing state is still reported.
             return [words] if self.lanes is not None else [words, self._of_state()]
         return [self._of_context(), self._of_k2(), self._of_state()]
 
@@ -108,7 +108,7 @@ class Memory:
         return words
 
     def _of_longer(self) -> str:
-        """What contexts longer than the effective one do, as far as they were measured."""
+        """Return the effect of contexts longer than the effective one, as far as measured."""
         longest, best = self.contexts.lengths[-1], self.best_length
         if self.is_falling:
             return f", a lower bound: the loss still falls at {longest}, the longest that was measured{self._remedy()}"
@@ -118,14 +118,14 @@ class Memory:
         return f"; longer ones{until} change the loss by less than {self.tolerance:g} nats"
 
     def _remedy(self) -> str:
-        """How a longer context would be measured, after a lower bound."""
+        """Return how to measure a longer context, for a lower bound."""
         # Lengths are powers of two.
         if self.max_length is not None and 2 * self.contexts.lengths[-1] > self.max_length:
             return f" (the model reads at most model.max_length={self.max_length})"
         return "; try a longer --context"
 
     def _of_harm(self) -> str:
-        """What contexts beyond the best one do, and why they may."""
+        """Return the effect of contexts beyond the best one, and its possible cause."""
         longest, harm = self.contexts.lengths[-1], self.contexts.means[-1] - self.contexts.means.min()
         words = f"Beyond {_tokens(self.best_length)} context does harm: at {longest} the loss is {harm:.3f} nats higher"
         if not self.tbptt.carry and self.best_length < 2 * self.tbptt.k2:
@@ -141,7 +141,7 @@ class Memory:
                 f"whether k2={k2} is long enough is not shown: the model may look back farther than the "
                 f"{self.contexts.lengths[-1]} tokens that were measured{self._remedy()}"
             )
-        # What gradients never reached was never learned: a short context beside a short k2 excuses nothing.
+        # A model cannot learn what gradients never reach: a short context does not show that a short k2 suffices.
         if effective.high < k2 / 2:
             return f"k2={k2} is long enough for this model: gradients reach at least twice as far as it looks back"
         return (
@@ -173,7 +173,7 @@ class Memory:
         return words
 
     def curves(self) -> dict[str, list[dict[str, float]]]:
-        """Mean losses: by context, by tokens since reset (in powers of two), and by position in the chunk."""
+        """Return mean losses: by context, by tokens since reset (in powers of two), and by position in the chunk."""
         by_context: list[dict[str, float]] = []
         for length, loss in zip(self.contexts.lengths, self.contexts.means, strict=True):
             by_context.append({"context": length, "loss": float(loss)})
@@ -182,7 +182,7 @@ class Memory:
         return {"by_context": by_context, "since_reset": self.lanes.by_reset(), "in_chunk": self.lanes.by_place()}
 
     def record(self) -> dict[str, Any]:
-        """For `--json` and the file beside the pictures."""
+        """Return the record for `--json` and the file beside the pictures."""
         return {
             "tbptt": asdict(self.tbptt),
             "tolerance": self.tolerance,
@@ -195,7 +195,7 @@ class Memory:
         }
 
     def _numbers(self) -> dict[str, float]:
-        """Those that a page quotes by name."""
+        """Return the numbers that a page quotes by name."""
         numbers = {
             "effective_context": self.effective.value,
             "effective_context_low": self.effective.low,
@@ -221,19 +221,19 @@ def measure(
     num_targets: int,
     tolerance: float,
 ) -> Memory:
-    """Measures the memory of a model in evaluation mode.
+    """Measure the memory of a model in evaluation mode.
 
     Args:
-        model: Causal; of one without a state that goes on, only what context gives is measured.
-        task: Has a loss of each token.
+        model: A causal model. Without a state to carry, only the gain of context is measured.
+        task: A task with a loss for each token.
         stream: The text.
-        tbptt: The cut of time that the model was trained with.
-        context: The longest context, rounded down to a power of two; None: 4 times k2, within bounds.
+        tbptt: The truncation that the model was trained with.
+        context: The longest context in tokens, rounded down to a power of two; None for 4 times k2, within bounds.
         num_targets: Tokens that are predicted with each context.
-        tolerance: Nats within which two losses count as one.
+        tolerance: Difference in nats within which two losses count as equal.
 
     Raises:
-        UserError: where the model cannot be asked, or the text is too short.
+        UserError: If the model is not causal, or the text is too short.
     """
     if Capability.CAUSAL not in model.capabilities:
         raise UserError(f"model={model.name()}: sees later tokens, so its context is not what stands before")
@@ -268,7 +268,7 @@ def measure(
 
 
 def _why_no_state(model: SequenceModel, tbptt: TBPTT) -> str:
-    """Why there is no state to carry from chunk to chunk; nothing where there is one."""
+    """Return why there is no state to carry from chunk to chunk; empty if there is one."""
     if Capability.STATEFUL not in model.capabilities:
         return f"model={model.name()} has no state that goes on from chunk to chunk"
     if model.max_length is not None and model.max_length < 2 * tbptt.k2:
@@ -279,7 +279,7 @@ def _why_no_state(model: SequenceModel, tbptt: TBPTT) -> str:
 
 
 def _longest(context: int | None, k2: int, max_length: int | None) -> int:
-    """The longest context that is measured."""
+    """Return the longest context to measure, in tokens."""
     if context is None:
         context = min(max(4 * k2, SHORTEST), LONGEST)
         if max_length is not None:

@@ -1,4 +1,4 @@
-"""The memory of a run as pictures: loss by context, and loss by tokens since the state began."""
+"""Pictures of the memory of a run: loss by context, and loss by tokens since the state began."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONTEXT, RESET = "context.png", "since_reset.png"
 
 
 def draw(memory: Memory, folder: Path, unit: str) -> tuple[str, ...]:
-    """Writes the pictures into a folder; gives their names."""
+    """Write the pictures into a folder; return their names."""
     _draw_context(memory, folder / CONTEXT, unit)
     if memory.lanes is None:
         return (CONTEXT,)
@@ -21,7 +21,7 @@ def draw(memory: Memory, folder: Path, unit: str) -> tuple[str, ...]:
 
 
 def _draw_context(memory: Memory, path: Path, unit: str) -> None:
-    """Loss against the length of the context, with the effective one and k2 marked."""
+    """Draw the loss by context length, with the effective context and k2 marked."""
     figure = new_figure(6.4, 3.8)
     axes = figure.subplots()
     contexts = memory.contexts
@@ -39,7 +39,7 @@ def _draw_context(memory: Memory, path: Path, unit: str) -> None:
 
 
 def _mark_effective(axes: Any, memory: Memory) -> None:
-    """A line at the effective context, and a band for its interval, which goes on to the edge where no end was seen."""
+    """Draw a line at the effective context and a band for its interval. The band is open if its end is unknown."""
     effective, label = memory.effective, f"effective context: {memory.effective.value:.0f} tokens"
     style, high = "-", effective.high
     if memory.is_falling:
@@ -52,7 +52,7 @@ def _mark_effective(axes: Any, memory: Memory) -> None:
 
 
 def _draw_reset(memory: Memory, path: Path, unit: str) -> None:
-    """Loss since the state began, and by position in the chunk, with the state carried and thrown away."""
+    """Draw the loss since the state began, and by position in the chunk, with the state carried and discarded."""
     figure = new_figure(9.6, 3.6)
     # One axis of losses, so that the two can be held against each other.
     left, right = figure.subplots(1, 2, sharey=True)

@@ -1,8 +1,8 @@
-"""Made-up reviews in words that nobody knows: many without a label, few with one.
+"""Synthetic reviews in an invented vocabulary: many without a label, few with one.
 
-A review is good or bad, and names several words of opinion: "the meal was venulu , not latogi , bizega". Which words
-are good is told by nothing but the company that they keep, and "not" turns a word round. So text without labels holds
-the two camps, and a few labels only have to say which of them is called good.
+A review is good or bad, and contains several words of opinion: "the meal was venulu , not latogi , bizega". Only
+co-occurrence shows which words are good, and "not" reverses a word. Text without labels therefore separates the two
+groups of words, and a few labels are enough to name them.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ LABELS = ("bad", "good")
 
 
 class Review(NamedTuple):
-    """A text, and what it says."""
+    """A text and its label."""
 
     text: str
     label: str
 
 
 class Reviews(NamedTuple):
-    """No text stands in two of these."""
+    """The four sets of reviews. No text is in two of them."""
 
-    unlabelled: list[Review]  # whose labels nobody reads
+    unlabelled: list[Review]  # their labels are not used
     unlabelled_validation: list[Review]
     labelled: list[Review]
     test: list[Review]
 
 
 def reviews(seed: int, unlabelled: int, labelled: int, test: int) -> Reviews:
-    """Reviews of one language, made of other words for each seed.
+    """Make reviews in one invented language, with other words for each seed.
 
     Args:
-        seed: Decides words and reviews.
-        unlabelled: How many to pretrain on; a twentieth as many more to measure that.
-        labelled: How many to learn the labels from, of both as many.
-        test: How many to measure on.
+        seed: Determines words and reviews.
+        unlabelled: Number of reviews for pretraining; a twentieth as many more are made for its validation.
+        labelled: Number of reviews with labels for training, half of each label.
+        test: Number of reviews for the test.
     """
     generator = random.Random(seed)
     camps = _camps(generator)
@@ -68,7 +68,7 @@ def reviews(seed: int, unlabelled: int, labelled: int, test: int) -> Reviews:
 
 
 def _camps(generator: random.Random) -> tuple[list[str], list[str]]:
-    """Bad words and good ones, of syllables drawn at random."""
+    """Return bad words and good words, made of random syllables."""
     syllables = []
     for consonant in "bdfgklmnprstvz":
         for vowel in "aeiou":
@@ -93,7 +93,7 @@ def _text(generator: random.Random, camps: tuple[list[str], list[str]], label: i
 
 
 def write(path: Path, rows: list[Review], with_labels: bool) -> None:
-    """A file of jsonl; of text to pretrain on the labels are not even written."""
+    """Write reviews as jsonl. Files for pretraining do not contain labels."""
     lines = []
     for row in rows:
         lines.append(json.dumps(row._asdict() if with_labels else {"text": row.text}))

@@ -1,4 +1,4 @@
-"""How much a model's output changes when the words of a text are put in another order."""
+"""Change of a model's output when the words of a text are permuted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUNDING = 1e-9  # in float64 rounding gives 1e-15, order as the weakest reader 
 
 @dataclass(frozen=True)
 class Change:
-    """The largest changes that a new order of the words made."""
+    """The largest changes caused by a new word order."""
 
     pooled: float  # of the vector that the label is read from, as a share of its length
     last: float  # of the last hidden state, as a share of its length
@@ -29,12 +29,18 @@ class Change:
 
     @property
     def blind(self) -> bool:
-        """Whether there was no change but by rounding."""
+        """True if there was no change beyond rounding."""
         return max(self.pooled, self.last, self.probability) < ROUNDING
 
 
 def permuted(texts: Sequence[str], copies: int, seed: int) -> list[list[str]]:
-    """Of each text first itself, then so many copies with its words in a random order."""
+    """Return for each text a group: the text itself, then `copies` copies with the words in random order.
+
+    Args:
+        texts: The texts.
+        copies: Number of permuted copies of each.
+        seed: Seed of the permutations.
+    """
     generator = torch.Generator().manual_seed(seed)
     groups = []
     for text in texts:
@@ -49,11 +55,11 @@ def permuted(texts: Sequence[str], copies: int, seed: int) -> list[list[str]]:
 
 @torch.no_grad()
 def change(opened: Opened, groups: Sequence[Sequence[str]]) -> Change:
-    """The largest change between the first text of a group and any other of it.
+    """Return the largest change between the first text of a group and any other in it.
 
     Args:
-        opened: a run that gives one label to a text; it is made float64, so that rounding is told from reading.
-        groups: texts of the same words, each tokenised to as many tokens.
+        opened: A run that gives one label to a text. It is converted to float64, which separates rounding from order.
+        groups: Texts of the same words; all texts of a group have the same number of tokens.
     """
     # Wide numbers: in float32 a sum in another order differs by as much as a poor reader of order does.
     opened.model.double()
@@ -72,7 +78,7 @@ def change(opened: Opened, groups: Sequence[Sequence[str]]) -> Change:
 
 
 def _read(opened: Opened, texts: Sequence[str]) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B D"], Tensor]:
-    """The pooled vector, the last hidden state and the labels' probabilities of texts of one length."""
+    """Return pooled vectors (B, D), last hidden states (B, D) and label probabilities for texts of one length."""
     task: Any = opened.task
     model: SequenceModel = opened.model
     loaded: Loaded = opened.loaded
@@ -88,7 +94,7 @@ def _read(opened: Opened, texts: Sequence[str]) -> tuple[Float[Tensor, "B D"], F
 
 
 def accuracy(opened: Opened, rows: Sequence[Row]) -> float:
-    """The share of rows whose label is the likeliest one."""
+    """Return the share of rows whose label is the most likely one."""
     answers = opened.predictor("classify").predict([row["text"] for row in rows])
     right = 0
     for row, answer in zip(rows, answers, strict=True):

@@ -1,4 +1,4 @@
-"""One look for the pictures of all analyses: figures are made and saved here."""
+"""Common style for the pictures of all analyses: figures are made and saved here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#00
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of a size in inches, whose parts make room for each other."""
+    """Return an empty figure of a size in inches, whose parts do not overlap."""
     from matplotlib.figure import Figure
 
     # Not by pyplot, which keeps each figure in memory and asks for a display.
@@ -25,7 +25,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes a figure as PNG, whole or not at all; OSError where the file cannot be written."""
+    """Write a figure as PNG, completely or not at all; raise OSError if the file cannot be written."""
     with warnings.catch_warnings(), atomic(path) as file:
         warnings.simplefilter("ignore")  # of letters that the font does not have
         figure.savefig(file, format="png")

@@ -1,4 +1,4 @@
-"""Powers fitted to measurements: time = a n^b is a straight line over the logarithms, and b its slope."""
+"""Power laws fitted to measurements: y = a n^b is a straight line over the logarithms, with slope b."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLEAR_ERROR = 0.25  # of an exponent: with a larger one, two errors either way h
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """y = factor n^exponent, by least squares of the logarithms."""
+    """y = factor n^exponent, fitted by least squares of the logarithms."""
 
     exponent: float
     error: float  # the exponent's standard error, from how far the points lie off the line
@@ -24,25 +24,25 @@ class PowerLaw:
 
     @property
     def is_clear(self) -> bool:
-        """Whether the points lie near enough to one line for its slope to be told."""
+        """True if the points lie near enough to one line to determine its slope."""
         return self.error <= CLEAR_ERROR
 
     def at(self, n: float) -> float:
-        """y at n."""
+        """Return y at n."""
         return self.factor * n**self.exponent
 
     def words(self, axis: str) -> str:
-        """The exponent with its error; where that is too large, first that nothing is found."""
+        """Format the exponent with its error; if the error is too large, say first that there is no clear exponent."""
         slope = f"{axis}^{self.exponent:.2f} +- {self.error:.2f}"
         return slope if self.is_clear else f"no clear exponent ({slope})"
 
     def record(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the law as JSON values."""
         return {**asdict(self), "clear": self.is_clear}
 
 
 def fit(sizes: Sequence[float], values: Sequence[float]) -> PowerLaw | None:
-    """The law of these measurements; None where fewer than MIN_POINTS are above 0."""
+    """Fit a power law to measurements; return None if fewer than MIN_POINTS values are above 0."""
     pairs = [(size, value) for size, value in zip(sizes, values, strict=True) if value > 0]
     if len(pairs) < MIN_POINTS:
         return None

@@ -1,4 +1,4 @@
-"""What a model costs: counted, by formula, and measured over a grid of lengths and widths."""
+"""The cost of a model: counted, by formula, and measured over a grid of lengths and widths."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Make = Callable[[int, int], SequenceModel]
 
 
 class Size(NamedTuple):
-    """What is read, and how wide the model is."""
+    """The length of the input in tokens, and the width of the model."""
 
     length: int
     dim: int
@@ -32,7 +32,7 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class Grid:
-    """The sizes that are measured: all lengths with one width, and all widths with one length."""
+    """The measured sizes: all lengths with one width, and all widths with one length."""
 
     lengths: tuple[int, ...]
     dims: tuple[int, ...]
@@ -42,23 +42,23 @@ class Grid:
     dims_batch: int  # and of all widths: more, since few rows do not fill a product of wide matrices
 
     def along(self, axis: str) -> list[Size]:
-        """The sizes along T or along d."""
+        """Return the sizes along T or along d."""
         if axis == "T":
             return [Size(length, self.at_dim) for length in self.lengths]
         return [Size(self.at_length, dim) for dim in self.dims]
 
     def batch_of(self, size: Size) -> int:
-        """Sequences that are read at a time at this size."""
+        """Return the number of sequences in a batch at this size."""
         return self.batch if size in self.along("T") else self.dims_batch
 
     def sizes(self) -> list[Size]:
-        """Each size once."""
+        """Return each size once."""
         return list(dict.fromkeys([*self.along("T"), *self.along("d")]))
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """How the time of one kind of work grows, beside what theory says."""
+    """The growth of the time of one kind of work, with its theoretical exponent."""
 
     kind: str
     axis: str  # "T" or "d"
@@ -67,14 +67,14 @@ class Fitted:
     share: float  # of the forward pass, at the largest size
 
     def record(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fit as JSON values."""
         law = None if self.law is None else self.law.record()
         return {"kind": self.kind, "axis": self.axis, "law": law, "theory": self.theory, "share": self.share}
 
 
 @dataclass
 class Profile:
-    """All that was found of one model."""
+    """All results for one model."""
 
     name: str
     counted: list[dict[str, Any]] = field(default_factory=list)  # a row a length
@@ -84,7 +84,7 @@ class Profile:
     tokens_per_second: float = 0.0  # of training, in the cell of the shortest length
 
     def numbers(self) -> dict[str, float]:
-        """What a page may quote: exponents by kind and axis."""
+        """Return the numbers that a page may quote: exponents by kind and axis."""
         found = {f"{self.name}_peak_share": self.peak_share, f"{self.name}_tokens_per_second": self.tokens_per_second}
         for fitted in self.fits:
             if fitted.law is not None:
@@ -94,7 +94,7 @@ class Profile:
         return found
 
     def record(self) -> dict[str, Any]:
-        """For `--json` and the file beside the pictures."""
+        """Return the record for `--json` and the file beside the pictures."""
         cells = []
         for size, seconds in self.seconds.items():
             cells.append({**size._asdict(), "seconds": seconds})
@@ -109,7 +109,13 @@ class Profile:
 
 
 def count_by_length(make: Make, lengths: Sequence[int], dim: int) -> list[dict[str, Any]]:
-    """For each length what the formula and torch's counter say of a model of this width."""
+    """Return for each length the cost of a model of this width, by formula and by torch's counter.
+
+    Args:
+        make: Makes the model for a width and a length.
+        lengths: Numbers of tokens read at once.
+        dim: Width of the model.
+    """
     rows = []
     for length in lengths:
         model = make(dim, length).eval()
@@ -134,7 +140,7 @@ def count_by_length(make: Make, lengths: Sequence[int], dim: int) -> list[dict[s
 
 
 def _parameters_of(model: SequenceModel, names: Set[str]) -> int:
-    """Weights below modules of these names: the maps to queries, keys, values and back, and what scores are made by."""
+    """Count the weights below modules of these names: maps to queries, keys, values and back, and score weights."""
     total = 0
     for name, weight in model.named_parameters():
         # By name: a model of others may call its attention otherwise, and then has none here.
@@ -144,16 +150,16 @@ def _parameters_of(model: SequenceModel, names: Set[str]) -> int:
 
 
 def measure(models: dict[str, Make], grid: Grid, *, repeats: int) -> tuple[list[Profile], float]:
-    """Measures all models at all sizes, turn by turn.
+    """Measure all models at all sizes, interleaved.
 
     Args:
-        models: by name.
-        grid: the sizes.
-        repeats: how often each cell is measured; the least counts.
+        models: Makers of the models, by name.
+        grid: The sizes.
+        repeats: Measurements of each cell; the smallest time counts.
 
     Returns:
-        A profile of each model, and the most operations a second that were seen: of products of matrices, measured
-        among the cells, and of the cells themselves.
+        A profile of each model, and the highest rate seen, in operations per second. It is the rate of matrix
+        products, measured between the cells, or of the cells themselves.
     """
     # All are made before the first is timed: making one takes longer than reading.
     made: dict[tuple[str, Size], SequenceModel] = {}
@@ -193,7 +199,7 @@ def measure(models: dict[str, Make], grid: Grid, *, repeats: int) -> tuple[list[
 
 
 def _best_rate(profile: Profile, made: dict[tuple[str, Size], SequenceModel], grid: Grid) -> float:
-    """Operations a second of a training pass, where there are most."""
+    """Return the highest rate of a training pass over all sizes, in operations per second."""
     best = 0.0
     for size, seconds in profile.seconds.items():
         model = made[profile.name, size]
@@ -205,12 +211,12 @@ def _best_rate(profile: Profile, made: dict[tuple[str, Size], SequenceModel], gr
 
 
 def fits_of(seconds: dict[Size, dict[str, float]], grid: Grid, flops: dict[str, float]) -> list[Fitted]:
-    """The exponent of each kind of work, along the lengths and along the widths.
+    """Fit the exponent of each kind of work, along the lengths and along the widths.
 
     Args:
-        seconds: of each size by kind.
-        grid: the sizes.
-        flops: which kinds theory knows of this model.
+        seconds: Seconds for each size, by kind.
+        grid: The sizes.
+        flops: Operations by kind. Only these kinds of work have a theoretical exponent.
     """
     found = []
     kinds = [kind for kind in seconds[grid.sizes()[0]] if kind not in (REST, TRAINING)]
@@ -219,7 +225,7 @@ def fits_of(seconds: dict[Size, dict[str, float]], grid: Grid, flops: dict[str, 
             sizes = grid.along(axis)
             values = [(getattr(size, "length" if axis == "T" else "dim"), seconds[size]) for size in sizes]
             shares = [_share(each, kind) for _, each in values]
-            # Where it takes a trifle of the pass, what is timed is the call and not the work.
+            # If it takes a very small share of the pass, the time is that of the call and not of the work.
             fitted = values
             if kind not in WHOLE:
                 fitted = [pair for pair, share in zip(values, shares, strict=True) if share >= DOMINANT]
@@ -233,7 +239,7 @@ def fits_of(seconds: dict[Size, dict[str, float]], grid: Grid, flops: dict[str, 
 
 
 def _ruling_kind(seconds: Sequence[dict[str, float]], kinds: Sequence[str]) -> str | None:
-    """The kind of work that takes nearly all of the forward pass at each of these sizes, if there is one."""
+    """Return the kind of work that takes nearly all of the forward pass at each of these sizes, or None."""
     for kind in kinds:
         if kind not in WHOLE and all(_share(each, kind) >= RULING for each in seconds):
             return kind
@@ -241,7 +247,7 @@ def _ruling_kind(seconds: Sequence[dict[str, float]], kinds: Sequence[str]) -> s
 
 
 def _share(seconds: dict[str, float], kind: str) -> float:
-    """Of the forward pass; what is timed by itself is all of it."""
+    """Return a kind's share of the forward pass; 1 for work that is timed separately."""
     if kind in WHOLE:
         return 1.0
     return seconds.get(kind, 0.0) / sum(value for name, value in seconds.items() if name not in WHOLE)
@@ -257,12 +263,12 @@ class Crossover:
     measured: float  # where their fitted times are equal
 
     def record(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the crossover as JSON values."""
         return asdict(self)
 
 
 def pairs(profiles: Sequence[Profile]) -> list[tuple[Profile, Profile]]:
-    """Each model with a recurrence beside each other one that attends: between these there may be a crossover."""
+    """Return each pair of a recurrent model and another model that attends. Only such a pair can have a crossover."""
     found = []
     for recurrent, attending in itertools.permutations(profiles, 2):
         recurs = any(fitted.kind == RECURRENCE for fitted in recurrent.fits)
@@ -272,7 +278,7 @@ def pairs(profiles: Sequence[Profile]) -> list[tuple[Profile, Profile]]:
 
 
 def crossovers(profiles: Sequence[Profile], dim: int) -> list[Crossover]:
-    """That of each pair of a recurrent and an attending model, at the width at which all lengths were measured."""
+    """Return the crossover of each recurrent and attending pair, at the width `dim` of all lengths."""
     found = []
     for recurrent, attending in pairs(profiles):
         one, other = _law(recurrent, RECURRENCE), _law(attending, ALONE)
@@ -287,7 +293,7 @@ def crossovers(profiles: Sequence[Profile], dim: int) -> list[Crossover]:
 
 
 def _law(profile: Profile, kind: str) -> PowerLaw | None:
-    """How the time of a kind of work grows with the length; None where that is not clear."""
+    """Return the fitted growth of a kind of work with the length, or None if it is not clear."""
     for fitted in profile.fits:
         if fitted.kind == kind and fitted.axis == "T" and fitted.law is not None and fitted.law.is_clear:
             return fitted.law

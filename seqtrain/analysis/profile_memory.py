@@ -1,4 +1,4 @@
-"""How the memory of a training pass grows with length and width: measured over a grid, beside theory."""
+"""Growth of the memory of a training pass with length and width: measured over a grid, compared with theory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BYTES = 4  # of a number of float32
 
 @dataclass(frozen=True)
 class MemoryFit:
-    """How the bytes of one kind grow, beside what theory says."""
+    """The growth of the bytes of one kind, with its theoretical exponent."""
 
     kind: str
     axis: str  # "T" or "d"
@@ -41,7 +41,7 @@ class MemoryFit:
     theory: float | None  # None: two terms of theory are in it, and neither rules
 
     def record(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fit as JSON values."""
         return {"kind": self.kind, "axis": self.axis, "law": self.law.record(), "theory": self.theory}
 
 
@@ -58,7 +58,7 @@ class MemoryProfile:
     fits: list[MemoryFit]
 
     def numbers(self) -> dict[str, float]:
-        """What a page may quote."""
+        """Return the numbers that a page may quote."""
         found: dict[str, float] = {}
         for fitted in self.fits:
             key = f"{self.name}_memory_{fitted.kind.replace(' ', '_')}_{fitted.axis}"
@@ -75,7 +75,7 @@ class MemoryProfile:
         return found
 
     def record(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the profile as JSON values."""
         cells = []
         for size, found in self.cells.items():
             cells.append({**size._asdict(), "bytes": found})
@@ -89,7 +89,7 @@ class MemoryProfile:
         }
 
     def lines(self) -> list[str]:
-        """For a person."""
+        """Return the lines to print."""
         words = {(fitted.kind, fitted.axis): fitted.law.words(fitted.axis) for fitted in self.fits}
         theories = {}
         for fitted in self.fits:
@@ -131,14 +131,14 @@ def measure_memory(
     make_optimizer: OptimizerMaker,
     device: torch.device,
 ) -> MemoryProfile:
-    """Measures the memory of one model at all sizes of a grid.
+    """Measure the memory of one model at all sizes of a grid.
 
     Args:
-        name: of the model.
-        make: makes it for a width and a length.
-        grid: the sizes.
-        make_optimizer: makes the optimizer whose states are measured.
-        device: where the passes run.
+        name: Name of the model.
+        make: Makes it for a width and a length.
+        grid: The sizes.
+        make_optimizer: Makes the optimizer whose states are measured.
+        device: Device of the passes.
     """
     cells: dict[Size, dict[str, int]] = {}
     core_parameters: dict[int, int] = {}
@@ -171,13 +171,13 @@ def measure_memory(
 def memory_fits(
     cells: dict[Size, dict[str, int]], grid: Grid, *, linear: bool, filters: bool = False
 ) -> list[MemoryFit]:
-    """The exponent of each kind of memory, along the lengths and along the widths.
+    """Fit the exponent of each kind of memory, along the lengths and along the widths.
 
     Args:
-        cells: bytes of each kind at each size.
-        grid: the sizes.
-        linear: whether theory knows all that the model does, and none of it keeps T^2 numbers.
-        filters: whether it has filters, d numbers each where matrices have d^2, which read one window, however long T.
+        cells: Bytes of each kind at each size.
+        grid: The sizes.
+        linear: True if theory covers all work of the model, and none of it keeps T^2 numbers.
+        filters: True if the model has filters: d numbers each where matrices have d^2, over one window for any T.
     """
     theories: dict[tuple[str, str], float | None] = {
         (WEIGHTS, "T"): 0,
@@ -210,7 +210,7 @@ def memory_fits(
 
 
 def _seen(device: str) -> str:
-    """What a peak holds."""
+    """Return what a measured peak includes, in words."""
     if device == "cpu":
         return "of tensors on the CPU; what one call of torch, such as a whole LSTM, takes meanwhile is not seen"
     return f"all that was allocated on {device}"

@@ -1,4 +1,4 @@
-"""Pictures of what models cost: time against length and width, and where attention becomes dearer than a recurrence."""
+"""Pictures of the cost of models: time by length and width, and the crossover of attention and recurrence."""
 
 from __future__ import annotations
 
@@ -20,11 +20,18 @@ AXES = {"T": "sequence length T (tokens)", "d": "width d"}
 
 
 def draw(profiles: Sequence[Profile], memory: Sequence[MemoryProfile], grid: Grid, folder: Path) -> tuple[str, ...]:
-    """Writes the pictures into a folder; gives their names. What crosses is drawn where two models may cross."""
+    """Write the pictures into a folder; return their names. The crossover is drawn only if two models may cross.
+
+    Args:
+        profiles: Times of the models.
+        memory: Memory of the models.
+        grid: The sizes.
+        folder: Folder of the pictures.
+    """
     _draw_times(profiles, grid, folder / TIMES)
     _draw_memory(memory, grid, folder / MEMORY)
     if not pairs(profiles):
-        # That of an earlier call would be taken for one of these models.
+        # The picture of an earlier call would seem to show these models.
         (folder / CROSSOVER).unlink(missing_ok=True)
         return TIMES, MEMORY
     _draw_costs(profiles, grid, folder / CROSSOVER)
@@ -36,7 +43,7 @@ def _exponent(law: PowerLaw, axis: str) -> str:
 
 
 def _draw_times(profiles: Sequence[Profile], grid: Grid, path: Path) -> None:
-    """A row a model, a column an axis: the time of each kind of work, its fit, and theory's slope dashed."""
+    """Draw the time by kind of work, its fit, and theory (dashed): a row for each model, a column for each axis."""
     figure = new_figure(9.6, 2.9 * len(profiles))
     for row, profile in enumerate(profiles):
         for column, axis in enumerate(("T", "d")):
@@ -70,7 +77,7 @@ def _draw_times(profiles: Sequence[Profile], grid: Grid, path: Path) -> None:
 
 
 def _draw_costs(profiles: Sequence[Profile], grid: Grid, path: Path) -> None:
-    """Left counted operations of a token, right the times of what crosses: recurrences, and products of attention."""
+    """Draw counted operations a token (left), and the times of recurrences and of attention's products (right)."""
     figure = new_figure(9.6, 3.6)
     left, right = figure.subplots(1, 2)
     for color, profile in zip(COLORS, profiles, strict=False):
@@ -101,7 +108,7 @@ def _draw_costs(profiles: Sequence[Profile], grid: Grid, path: Path) -> None:
 
 
 def _draw_memory(profiles: Sequence[MemoryProfile], grid: Grid, path: Path) -> None:
-    """A row a model, a column an axis: the bytes of each kind, their fit, and theory's slope dashed."""
+    """Draw the bytes of each kind, their fit, and theory (dashed): a row for each model, a column for each axis."""
     figure = new_figure(9.6, 2.9 * len(profiles))
     for row, profile in enumerate(profiles):
         for column, axis in enumerate(("T", "d")):

@@ -1,4 +1,4 @@
-"""What a model computes on the way to a loss: its embedded inputs, and the inputs of its layers, kept by hooks."""
+"""Intermediate values of a model before a loss: embedded inputs and inputs of layers, recorded by hooks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Reading = dict[str, Float[Tensor, "B T E"]]
 
 
 class OneByOne(nn.Module):
-    """The layers of one of torch's fused recurrences, run one by one, so that a hook sees what each is given."""
+    """The layers of a fused torch recurrence, run one by one, which lets a hook see the input of each."""
 
     def __init__(self, core: nn.RNNBase) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class OneByOne(nn.Module):
             self.layers.append(_layer_of(core, number))
 
     def forward(self, x: Float[Tensor, "B T D"], state: Any) -> tuple[Float[Tensor, "B T U"], Any]:
-        """As torch's own module, without its dropout between layers, which measuring has none of."""
+        """Run the layers as torch's own module does, but without dropout between layers."""
         before = unpack_state(state)
         after = []
         for number, layer in enumerate(self.layers):
@@ -42,7 +42,7 @@ class OneByOne(nn.Module):
 
 
 def _layer_of(core: nn.RNNBase, number: int) -> nn.RNNBase:
-    """One layer as a module of its own, with the weights that it has in the stack."""
+    """Return one layer as a separate module, with its weights of the stack."""
     options: dict[str, Any] = {"bias": core.bias, "batch_first": True}
     if core.mode.startswith("RNN"):
         options["nonlinearity"] = core.mode.removeprefix("RNN_").lower()
@@ -57,8 +57,8 @@ def _layer_of(core: nn.RNNBase, number: int) -> nn.RNNBase:
 
 
 def prepared(module: Any) -> Any:
-    """A copy to measure: in float64, without dropout, layers of fused recurrences apart; the module stays as it is."""
-    # What autocast or a kernel rounds away would be read as a gradient that has ended.
+    """Return a copy to measure: float64, no dropout, fused recurrences split into layers. The module is unchanged."""
+    # A gradient that autocast or a kernel rounds to 0 would look like one that has ended.
     own = copy.deepcopy(module).double().eval()
     for parent in list(own.modules()):
         for name, child in list(parent.named_children()):
@@ -70,7 +70,7 @@ def prepared(module: Any) -> Any:
 
 
 class Recorder:
-    """The readings of a model since it was last emptied."""
+    """The readings of a model since the recorder was last emptied."""
 
     def __init__(self) -> None:
         self.readings: list[Reading] = []
@@ -78,20 +78,20 @@ class Recorder:
         self._checked: set[str] = set()
 
     def keep_input(self, module: nn.Module, args: Any, out: Tensor) -> Tensor:
-        """Begins a reading with what the front end gave."""
+        """Begin a reading with the output of the front end."""
         if torch.is_grad_enabled() and not out.requires_grad:
             out = out.requires_grad_()  # of a front end that is frozen, or has no weights
         self.readings.append({INPUT: out})
         return out
 
     def keep_layer(self, name: str, x: Any) -> None:
-        """Keeps what a layer is given, where it speaks of the same positions."""
+        """Record the input of a layer, if its positions are those of the reading."""
         if not self.readings or not isinstance(x, Tensor) or x.dim() != 3 or not x.requires_grad:
             return
         reading = self.readings[-1]
         if x.shape[:2] != reading[INPUT].shape[:2]:
             return
-        # Of one position no order is seen.
+        # A single position shows no order.
         if name not in self._checked and x.shape[1] > 1:
             self._checked.add(name)
             if not _in_order(x, reading[INPUT]):
@@ -101,9 +101,9 @@ class Recorder:
 
 
 def _in_order(x: Float[Tensor, "B T D"], read: Float[Tensor, "B T E"]) -> bool:
-    """Whether what a layer is given first is made of what the model read first.
+    """Return True if the first position of a layer's input depends on the first position of the model's input.
 
-    The layers of a stack that reads backwards are given the last position first.
+    The layers of a stack that reads backwards get the last position first.
     """
     # Unequal weights: what a norm gives adds up to the same number whatever was read, and that has no gradient.
     weights = torch.linspace(1.0, 2.0, x.shape[-1], dtype=x.dtype, device=x.device)
@@ -116,9 +116,9 @@ def _in_order(x: Float[Tensor, "B T D"], read: Float[Tensor, "B T E"]) -> bool:
 
 @contextmanager
 def recording(model: SequenceModel) -> Iterator[Recorder]:
-    """Keeps what the model reads from here on; layers are the items of its lists of modules, but for the first.
+    """Record what the model reads inside the block. Layers are the items of its module lists, except the first.
 
-    The first one is given the embedded input itself.
+    The first layer's input is the embedded input itself.
     """
     recorder = Recorder()
     handles = [
@@ -145,6 +145,6 @@ def _layer_hook(recorder: Recorder, name: str) -> Any:
 
 
 def _in_double(module: nn.Module, args: Any) -> Any:
-    """Values in the precision of the weights; ids stay ids."""
+    """Convert values to the precision of the weights; keep ids."""
     first, *rest = args
     return (first.double() if first.is_floating_point() else first, *rest)

@@ -1,8 +1,8 @@
-"""A law of loss against compute, fitted to small trainings and asked about a larger one.
+"""A law of loss by compute, fitted to small trainings and used to predict a larger one.
 
-L(C) = a C^-b + c, with c the loss that no compute takes away (Hoffmann et al. 2022, arXiv 2203.15556). It is fitted to
-the logarithm of the loss with a robust loss function. Intervals come from drawing the residuals anew and fitting again;
-and, since no law need hold beyond what it was fitted to, from how well it would have predicted the ladder's own rungs,
+L(C) = a C^-b + c, where c is the loss that no compute removes (Hoffmann et al. 2022, arXiv 2203.15556). It is fitted
+to the logarithm of the loss with a robust loss function. Intervals come from resampled residuals and repeated fits.
+A law need not hold beyond its data. The intervals therefore also include how well it predicts the ladder's own rungs,
 each from those below it.
 """
 
@@ -35,13 +35,13 @@ class Law:
     unit: float  # the least budget that was fitted, in FLOPs
 
     def at(self, flops: float) -> float:
-        """The loss at this compute."""
+        """Return the loss at this compute, in nats."""
         return self.a * (flops / self.unit) ** -self.b + self.c
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a law says of a compute at which nothing was trained yet."""
+    """The prediction of a law for an amount of compute without a training."""
 
     flops: float
     loss: float
@@ -51,7 +51,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A law with what its data allow to be said of it."""
+    """A fitted law with the uncertainty that its data leave."""
 
     law: Law
     plain: Law  # the same with c = 0
@@ -66,7 +66,7 @@ class Fitted:
     residuals: list[float] = field(default_factory=list, repr=False)
 
     def predict(self, flops: float, *, seed: int = 0) -> Prediction:
-        """The loss of one training of this compute, with its interval."""
+        """Predict the loss of one training with this compute in FLOPs, with its interval."""
         rng = np.random.default_rng(seed)
         # A single run lies off the law as those that were fitted do, and the law off the truth the more, the farther.
         doublings = max(np.log2(flops / self.largest), 0.0)
@@ -79,12 +79,12 @@ class Fitted:
         return Prediction(flops, self.law.at(flops), float(low), float(high))
 
     def record(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the law and its uncertainty as JSON values."""
         names = ("b_low", "b_high", "c_low", "c_high", "residual", "miss")
         return {"law": asdict(self.law), "plain": asdict(self.plain)} | {name: getattr(self, name) for name in names}
 
     def remarks(self) -> list[str]:
-        """What of the law these budgets do not determine."""
+        """Return a remark on each part of the law that these budgets do not determine."""
         said = []
         if self.c_low <= NOTHING * self.law.a:  # the search ends next to 0, not at it
             said.append("c is not told apart from 0: a plain power law fits as well")
@@ -94,25 +94,25 @@ class Fitted:
 
 
 def fit(flops: Sequence[float], losses: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES) -> Fitted:
-    """Fits the law to trainings.
+    """Fit the law to trainings.
 
     Args:
-        flops: that each has spent.
-        losses: in nats, one of each.
-        seed: of the resamples.
-        resamples: how often residuals are drawn anew.
+        flops: Compute of each training, in FLOPs.
+        losses: Loss of each training, in nats.
+        seed: Seed of the resamples.
+        resamples: Number of resamples of the residuals.
 
     Returns:
         The law, with intervals of CONFIDENCE for b and c.
 
     Raises:
-        ValueError: where there are fewer than MIN_RUNGS budgets of different size.
+        ValueError: If there are fewer than MIN_RUNGS budgets of different size.
     """
     compute, measured = np.array(flops, dtype=float), np.array(losses, dtype=float)
     if len(np.unique(np.round(np.log(compute), 2))) < MIN_RUNGS:
         raise ValueError(f"{len(compute)} trainings of fewer than {MIN_RUNGS} budgets: three numbers cannot be fitted")
     law, plain = _fit(compute, measured, free=True), _fit(compute, measured, free=False)
-    # What the law says of each training that it was fitted to.
+    # Loss that the law predicts for each training it was fitted to.
     expected = np.array([law.at(each) for each in compute])
     residuals = np.log(measured / expected)
     # Three numbers have taken up some of the scatter.
@@ -143,7 +143,7 @@ def fit(flops: Sequence[float], losses: Sequence[float], *, seed: int = 0, resam
 
 
 def _miss(flops: Float[np.ndarray, " N"], losses: Float[np.ndarray, " N"]) -> float:
-    """How far the law misses each of the upper rungs where it is fitted to those below it, for each doubling."""
+    """Return the RMS error of log loss per doubling of compute, at each upper rung, of laws fitted to those below."""
     # Runs of one rung spend the same compute but for a percent.
     rungs = np.round(np.log2(flops), 1)
     misses = []
@@ -158,7 +158,14 @@ def _miss(flops: Float[np.ndarray, " N"], losses: Float[np.ndarray, " N"]) -> fl
 def _fit(
     flops: Float[np.ndarray, " N"], losses: Float[np.ndarray, " N"], *, free: bool, start: Law | None = None
 ) -> Law:
-    """The law of least robust error; `free`: whether c may be above 0. `start`: where the search begins, if known."""
+    """Fit the law of least robust error.
+
+    Args:
+        flops: Compute of each training, in FLOPs.
+        losses: Loss of each training, in nats.
+        free: Let c be above 0.
+        start: Start of the search, if known.
+    """
     # In units of the smallest budget, so that a is of the size of a loss.
     unit, least = flops.min(), losses.min()
     logs = np.log(flops / unit)

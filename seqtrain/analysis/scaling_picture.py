@@ -1,4 +1,4 @@
-"""A ladder of budgets as a picture: losses, the law with its interval, and the rung that was held back."""
+"""Picture of a ladder of budgets: losses, the law with its interval, and the rung that was held back."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ POINTS = 40  # of a curve
 
 
 def draw(laws: dict[str, Fitted], rungs: Sequence[tuple[str, float, float]], largest: float, path: Path) -> None:
-    """Draws the laws of several models.
+    """Draw the laws of several models.
 
     Args:
-        laws: by model.
-        rungs: model, FLOPs and loss of each training.
-        largest: FLOPs of the largest rung that was fitted; beyond, rungs were held back.
-        path: of the PNG.
+        laws: Fitted laws by model.
+        rungs: Model, FLOPs and loss of each training.
+        largest: FLOPs of the largest fitted rung; larger rungs were held back.
+        path: Path of the PNG.
     """
     figure = new_figure(7.2, 4.4)
     axes = figure.subplots()
@@ -29,7 +29,7 @@ def draw(laws: dict[str, Fitted], rungs: Sequence[tuple[str, float, float]], lar
         # Budgets are met to a percent.
         fitted_ones = [point for point in own if point[0] <= 1.05 * largest]
         held_back = [point for point in own if point[0] > 1.05 * largest]
-        # To the held-back rung, so that the law is seen where it is asked.
+        # Up to the held-back rung, where the law makes its prediction.
         span = np.geomspace(min(own)[0], max(own)[0], POINTS)
         predictions = [fitted.predict(float(flops)) for flops in span]
         axes.plot(span, [each.loss for each in predictions], "--", color=color, label=f"{model}: fitted law")

@@ -1,7 +1,7 @@
-"""What several seeds say together: means, spreads, and whether two models differ by more than chance.
+"""Statistics over seeds: means, deviations, and a test if two models differ by more than chance.
 
-Runs of the same seed read the same data in the same order, so that two models are compared seed by seed: what is
-judged is the mean of the differences, by Student's t interval. One seed has no spread, and gives no verdict.
+Runs of the same seed read the same data in the same order. Two models are therefore compared seed by seed: the verdict
+is on the mean of the differences, by Student's t interval. One seed has no deviation and gives no verdict.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ FEWEST = 2  # seeds that show a spread
 
 @dataclass(frozen=True)
 class Spread:
-    """A number of several seeds."""
+    """Mean and deviation of a number over seeds."""
 
     mean: float
     deviation: float | None  # between seeds; None: there is one
     count: int
 
     def words(self, digits: int = 3) -> str:
-        """`0.512 (0.004)`: the mean, and in brackets the deviation, where there is one."""
+        """Format the mean, and in brackets the deviation if there is one, as in `0.512 (0.004)`."""
         text = f"{self.mean:.{digits}f}"
         return text if self.deviation is None else f"{text} ({self.deviation:.{digits}f})"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean of differences between two models, seed by seed, and where chance leaves it."""
+    """The mean difference between two models, seed by seed, with its interval."""
 
     mean: float
     low: float | None  # ends of the interval; None: the seeds cannot give one
@@ -41,7 +41,7 @@ class Difference:
 
     @property
     def sign(self) -> int | None:
-        """1 or -1 where the interval says that the first model's numbers are above or below; None where it does not."""
+        """1 or -1 if the interval shows that the first model's numbers are above or below; None if it contains 0."""
         if self.low is None or self.high is None:
             return None
         if self.low > 0:
@@ -49,22 +49,22 @@ class Difference:
         return -1 if self.high < 0 else None
 
     def words(self, digits: int = 3) -> str:
-        """The difference with its interval, or why there is none."""
+        """Format the difference with its interval, or with the reason why there is none."""
         if self.low is None or self.high is None:
             return f"{self.mean:+.{digits}f} ({self.why})"
         return f"{self.mean:+.{digits}f} ({self.interval(f'{self.low:+.{digits}f}', f'{self.high:+.{digits}f}')})"
 
     def interval(self, low: str, high: str) -> str:
-        """The interval between two ends as they are to be read."""
+        """Format the interval between two ends that are already formatted."""
         together = "" if self.comparisons == 1 else f" of {self.comparisons} comparisons at once"
         return f"95 % interval{together} {low} to {high}, {self.count} seeds"
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Mean and deviation of a number over seeds.
+    """Return mean and deviation of a number over seeds.
 
     Args:
-        values: One of each seed, at least one.
+        values: One value for each seed, at least one.
     """
     mean = math.fsum(values) / len(values)
     if len(values) < FEWEST:
@@ -74,23 +74,23 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def paired(first: Sequence[float], second: Sequence[float], comparisons: int = 1) -> Difference:
-    """How far the numbers of two models lie apart, seed by seed, by Student's t interval (Student 1908).
+    """Compare the numbers of two models seed by seed, by Student's t interval (Student 1908).
 
     Args:
         first: A number of the first model for each seed.
         second: That of the second model, for the same seeds in the same order.
-        comparisons: How many differences are judged together: the more, the wider each interval (Bonferroni).
+        comparisons: Number of differences that are judged together: more make each interval wider (Bonferroni).
 
     Returns:
-        The mean of `first` minus `second`. It has no interval where there is one seed, where a number is not finite,
-        and where all differences are the same: then the seeds have not shown what chance does.
+        The mean of `first` minus `second`. It has no interval if there is one seed, if a number is not finite, or if
+        all differences are equal: then the seeds do not show the effect of chance.
 
     Raises:
-        ValueError: The two have not the same seeds.
+        ValueError: If the two do not have the same number of seeds.
     """
     if len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} seeds: a pair for each seed is needed")
-    # Of each seed by itself: what makes a seed hard for both models falls out of the difference.
+    # Per seed: the difference cancels what makes a seed hard for both models.
     differences = [left - right for left, right in zip(first, second, strict=True)]
     if not all(map(math.isfinite, differences)):
         return Difference(math.nan, None, None, len(differences), "a number is not finite, no verdict")

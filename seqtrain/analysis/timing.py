@@ -1,4 +1,4 @@
-"""How long a model takes, by the kind of work: the clock stands around each of torch's functions that it calls."""
+"""Times of a model by kind of work: each torch function that it calls is timed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Cell = TypeVar("Cell")
 
 
 class Clock(TorchFunctionMode):
-    """Adds up the seconds of each kind of work while it is open; on the CPU, where a call returns when it is done."""
+    """Sum of the seconds of each kind of work while open. For the CPU only, where a call returns when it is done."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Clock(TorchFunctionMode):
 
 
 def read(model: SequenceModel, batch: int, length: int) -> torch.Tensor:
-    """Hidden states of blanks; of a model with a source, of a target as long as its source."""
+    """Return hidden states for blanks. A model with a source reads a target as long as its source."""
     tokens = blank_input(model, batch, length)
     if Capability.UNCONDITIONAL in model.capabilities:
         return model(tokens)[0]
@@ -67,23 +67,29 @@ def read(model: SequenceModel, batch: int, length: int) -> torch.Tensor:
 
 
 def num_heads_of(model: SequenceModel) -> int:
-    """Heads of the first attention that the model calls; 0 where it calls none."""
+    """Return the number of heads of the first attention that the model calls, or 0 if it calls none."""
     with torch.no_grad(), recording() as maps:
         read(model, 1, 2)
     return maps[0].weights.shape[1] if maps else 0
 
 
 def seconds_by_kind(model: SequenceModel, batch: int, length: int, num_heads: int) -> dict[str, float]:
-    """Seconds of one forward pass by kind of work.
+    """Return the seconds of one forward pass by kind of work.
 
-    Under TRAINING stand those of a forward and a backward pass, and under ALONE, where there are heads, those of one
-    layer's products of attention by themselves, of every query with every key.
+    TRAINING is the time of a forward and a backward pass. ALONE, if there are heads, is the time of one layer's
+    products of attention by themselves, of every query with every key.
+
+    Args:
+        model: The model.
+        batch: Number of sequences.
+        length: T, tokens of each sequence.
+        num_heads: Heads of its attention; 0 if it has none.
     """
     with torch.no_grad(), Clock() as clock:
         start = time.perf_counter()
         read(model, batch, length)
         whole = time.perf_counter() - start
-    # What no clock stood around: activations, norms, masks, Python itself.
+    # Time outside the timed functions: activations, norms, masks, Python itself.
     seconds = dict(clock.seconds)
     seconds[REST] = whole - sum(seconds.values())
     if num_heads:
@@ -93,16 +99,16 @@ def seconds_by_kind(model: SequenceModel, batch: int, length: int, num_heads: in
     start = time.perf_counter()
     read(model, batch, length).sum().backward()
     seconds[TRAINING] = time.perf_counter() - start
-    # Else the next backward pass would add to them, and take longer than the first.
+    # Otherwise the next backward pass would add to the gradients, and take longer than the first.
     model.zero_grad(set_to_none=True)
     return seconds
 
 
 def matrix_flops_per_second() -> float:
-    """Operations a second of products of matrices in float32: what this machine can do at most, as far as is seen.
+    """Return the highest rate of float32 matrix products that was seen on this machine, in operations per second.
 
-    The better of two: a product of large matrices, and the products inside an LSTM of torch, for which torch calls
-    another library, on some processors a much faster one.
+    It is the better of two: a product of large matrices, and the products inside a torch LSTM, which call another
+    library. On some processors that library is much faster.
     """
     left, right = torch.ones(PEAK_SIZE, PEAK_SIZE), torch.ones(PEAK_SIZE, PEAK_SIZE)
     fused = nn.LSTM(PEAK_UNITS, PEAK_UNITS, batch_first=True)
@@ -126,10 +132,16 @@ def _seconds(work: Callable[[], object]) -> float:
 def interleaved(
     cells: Sequence[Cell], measure: Callable[[Cell], dict[str, float]], *, repeats: int, seed: int = 0
 ) -> list[dict[str, float]]:
-    """The least seconds of each cell by kind: all cells are measured once, in random order, then all again.
+    """Return the smallest time in seconds of each cell by kind. All cells are measured in random order, repeatedly.
 
-    So a machine that slows down for a while slows all cells. The least and not the mean: what else runs on a machine
-    only adds to a time. The first round, which pays for what is done once, does not count.
+    A machine that slows down for a while thus slows all cells. The smallest time is used because other load only
+    adds to a time. The first round includes one-time work and does not count.
+
+    Args:
+        cells: What to measure.
+        measure: Returns the seconds of a cell, by kind.
+        repeats: Rounds that count.
+        seed: Seed of the order.
     """
     order = list(range(len(cells)))
     draw = random.Random(seed)

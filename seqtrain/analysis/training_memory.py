@@ -1,7 +1,7 @@
-"""How many bytes one training pass of a model takes: weights, gradients, optimizer, what is kept, and the peak.
+"""Bytes of one training pass of a model: weights, gradients, optimizer, kept tensors, and the peak.
 
-On the CPU nothing is sampled: each storage that automatic differentiation keeps is counted once, and so is each one
-that a call of torch makes, from that call until it is freed. Bytes are the same whatever else runs on the machine.
+On the CPU nothing is sampled. Each storage that autograd keeps is counted once, and so is each storage that a torch
+call makes, from that call until it is freed. The bytes do not depend on other load on the machine.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ class TrainingMemory:
     materialised: bool  # whether some attention makes its products, T x T numbers a head
 
     def record(self) -> dict[str, int]:
-        """For JSON."""
+        """Return the bytes as JSON values."""
         return asdict(self)
 
 
 def training_memory(
     model: SequenceModel, groups: list[dict[str, Any]], make_optimizer: OptimizerMaker, *, batch: int, length: int
 ) -> TrainingMemory:
-    """Measures a training pass over blanks, and a step of the optimizer.
+    """Measure a training pass over blanks, and a step of the optimizer.
 
     Args:
-        model: in the mode and on the device to be measured; its weights are changed by the step.
-        groups: its weights, as the optimizer takes them.
-        make_optimizer: makes the optimizer.
-        batch: sequences at a time.
-        length: T; of a model with a source, of source and target each.
+        model: The model in the mode and on the device to be measured; the step changes its weights.
+        groups: Its weights, as parameter groups of the optimizer.
+        make_optimizer: Makes the optimizer.
+        batch: Number of sequences.
+        length: T; for a model with a source, the length of source and target each.
 
     Raises:
-        UserError: where the optimizer cannot make its first step.
+        UserError: If the optimizer cannot make its first step.
     """
     device = next(model.parameters()).device
     with Allocations((*model.parameters(), *model.buffers())) as seen:
@@ -67,7 +67,7 @@ def training_memory(
         with kept_storages(model) as storages:
             loss = read(model, batch, length).sum()
         kept = bytes_of(storages)
-        # What is held here would not be freed on the way back.
+        # Storages held here would not be freed in the backward pass.
         storages.clear()
         loss.backward()
         peak = seen.peak if on_card is None else torch.cuda.max_memory_allocated(device) - on_card
@@ -84,7 +84,7 @@ def training_memory(
             weights += weight.nbytes
             gradients += 0 if weight.grad is None else weight.grad.nbytes
             states += sum(held.nbytes for held in tree_leaves(optimizer.state.get(weight)) if torch.is_tensor(held))
-    # Else the next pass would find them, and make none.
+    # Otherwise the next pass would find gradients and allocate none.
     model.zero_grad(set_to_none=True)
     # The recorder hears of every attention, the kernels tell how many of them made no products.
     with torch.no_grad(), recording() as maps:
@@ -93,7 +93,7 @@ def training_memory(
 
 
 def _start_on_card(device: torch.device) -> int | None:
-    """Bytes that are taken on a card before a pass; None on the CPU. Untried: no card was at hand."""
+    """Return the bytes allocated on a GPU before a pass, or None on the CPU. Untested on a GPU."""
     if device.type != "cuda":
         return None
     torch.cuda.synchronize(device)
@@ -103,11 +103,11 @@ def _start_on_card(device: torch.device) -> int | None:
 
 
 def attention_kept(query: Tensor, *, fused: bool) -> int:
-    """Bytes that attention alone keeps for the backward pass, its queries, keys and values among them.
+    """Return the bytes that attention alone keeps for the backward pass, including its queries, keys and values.
 
     Args:
-        query: (B, H, T, K); keys and values are as large.
-        fused: by torch's kernel, or by products that are made, as in Vaswani et al. (2017).
+        query: (B, H, T, K); keys and values have the same shape.
+        fused: Use torch's kernel; otherwise the products are made, as in Vaswani et al. (2017).
     """
     key, value = query.clone(), query.clone()
     for tensor in (query, key, value):
@@ -123,9 +123,9 @@ def attention_kept(query: Tensor, *, fused: bool) -> int:
 
 @contextmanager
 def kept_storages(model: nn.Module) -> Iterator[dict[int, torch.UntypedStorage]]:
-    """Collects the storages that are kept for the backward pass inside; one that is kept twice, or as a view, is one.
+    """Collect the storages kept for the backward pass inside the block. Duplicates and views count once.
 
-    Weights and buffers of `model` are left out: they are there anyway.
+    Weights and buffers of `model` are left out, since they exist anyway.
     """
     own = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}
     kept: dict[int, torch.UntypedStorage] = {}
@@ -142,18 +142,22 @@ def kept_storages(model: nn.Module) -> Iterator[dict[int, torch.UntypedStorage]]
 
 
 def bytes_of(storages: dict[int, torch.UntypedStorage]) -> int:
-    """Their sizes, added up."""
+    """Return the sum of the storages' sizes, in bytes."""
     return sum(storage.nbytes() for storage in storages.values())
 
 
 class Allocations(TorchDispatchMode):
-    """Counts the bytes of all storages that calls of torch give while it is open, until each is freed.
+    """Counter of the bytes of all storages that torch calls return while it is open, until each is freed.
 
-    What a call takes and frees inside itself, such as the working space of a fused kernel, is not seen.
+    Memory that a call takes and frees internally, such as the workspace of a fused kernel, is not counted.
     """
 
     def __init__(self, before: Iterable[Tensor]) -> None:
-        """`before`: tensors that are there already, such as weights; theirs do not count."""
+        """Start the counter.
+
+        Args:
+            before: Tensors that exist already, such as weights; they are not counted.
+        """
         super().__init__()
         self.alive = 0
         self.peak = 0
@@ -164,7 +168,7 @@ class Allocations(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         name = str(func)
         self.fused += FUSED in name and "backward" not in name
-        # What goes in is looked at, too: automatic differentiation makes some tensors by itself.
+        # Inputs are counted as well: autograd makes some tensors by itself.
         for tensor in tree_leaves((args, kwargs, out)):
             if isinstance(tensor, Tensor):
                 self._add(tensor.untyped_storage())

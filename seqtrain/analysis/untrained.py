@@ -1,4 +1,4 @@
-"""A run as it was before its training: what an effect of training is measured against."""
+"""A run before its training: the reference for an effect of training."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from seqtrain.training.model_and_task import make_pair
 
 
 def untrained(opened: Opened) -> Opened:
-    """The model and the task of a run with the weights that its seed draws, at step 0."""
+    """Return the model and the task of a run with the initial weights of its seed, at step 0."""
     model, task = make_pair(opened.config, opened.preprocessor)
     return Opened(opened.run, opened.config, opened.preprocessor, model.eval(), task.eval(), 0)

@@ -1,1 +1,1 @@
-"""The command line: one file a command, and what is printed."""
+"""The command line: one file for each command, and their output."""

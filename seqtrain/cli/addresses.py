@@ -1,4 +1,4 @@
-"""Where records go is the user's word, typed or in the environment: what a stranger made may not name it alone."""
+"""Server addresses of loggers: they must be typed or set in the environment, not come from a run's config."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ KEY, VARIABLE = "tracking_uri", "MLFLOW_TRACKING_URI"
 
 
 def check_run(run: Run, typed: Collection[str] = ()) -> None:
-    """UserError for the address of a server that only the run itself names; `typed`: the overrides of this command."""
+    """Raise UserError for a server address that only the run's config names.
+
+    Args:
+        run: The run whose loggers are checked.
+        typed: Overrides of this command. An address that is typed here is accepted.
+    """
     loggers = run.config.get("logger")
     if not isinstance(loggers, dict):
         return
@@ -28,7 +33,7 @@ def check_run(run: Run, typed: Collection[str] = ()) -> None:
 
 
 def check_sweep(sweep: Sweep) -> None:
-    """The same for a sweep, and for its trials that have begun and are not at their end."""
+    """Check a sweep in the same way, and also its trials that have begun and not ended."""
     trials = sweep.trials()
     overrides = itertools.chain(sweep.asked.overrides, *(trial.overrides for trial in trials))
     for word in overrides:
@@ -42,7 +47,7 @@ def check_sweep(sweep: Sweep) -> None:
 
 
 def _check(key: str, address: Any, where: Path, remedy: str = "") -> None:
-    # What the environment names is the user's own word, and the same address in a config adds nothing to it.
+    # The environment is set by the user, so the same address in a config is safe.
     if address not in (None, "null", os.environ.get(VARIABLE)):
         raise UserError(
             f"{where}: {key}={address}: its records would go there, and nobody but its config says so; "

@@ -1,4 +1,4 @@
-"""Options of `seqtrain predict` that go to a predictor: those of our tasks have flags, those of others --option."""
+"""Options of `seqtrain predict` for predictors: built-in tasks have flags, other tasks use --option."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOT_TAKEN = {
 
 
 def add_answer_options(parser: Parser) -> None:
-    """The options of predictors: none has a default here, so that one which was not typed is told from one that was."""
+    """Add the options of predictors. None has a default, which shows whether an option was typed."""
     kinds = {name: bounded(allowed) for name, allowed in ANSWER_RANGES.items()}
     # 0 would be greedy, for which there is an option of its own.
     drawn = bounded(replace(ANSWER_RANGES["temperature"], others=()))
@@ -63,7 +63,7 @@ def add_answer_options(parser: Parser) -> None:
 
 
 def given(options: argparse.Namespace) -> list[str]:
-    """Names of those options of predictors that were given."""
+    """Return the names of the predictor options that were given."""
     names = []
     for name in NOT_TAKEN:
         value = getattr(options, name)
@@ -73,20 +73,20 @@ def given(options: argparse.Namespace) -> list[str]:
 
 
 def as_typed(name: str) -> str:
-    """An option as it is typed: by a flag of its own, or as one of a task of others."""
+    """Return an option as it is typed: as its own flag, or as --option NAME."""
     if name in NOT_TAKEN:
         return f"--{name.replace('_', '-')}"
     return f"--option {name}"
 
 
 def refuse_not_taken(names: Iterable[str], takes: Mapping[str, Any], words: str, *, scores: bool) -> None:
-    """UserError for flags that a predictor does not have.
+    """Raise UserError for flags that a predictor does not take.
 
     Args:
-        names: the options that were given by flags.
-        takes: those of the predictor, with their defaults.
-        words: the predictor, in words.
-        scores: whether the task can score, too.
+        names: Options that were given by flags.
+        takes: Options of the predictor, with their defaults.
+        words: Name of the predictor for the message.
+        scores: True if the task can also score.
     """
     known = _listed(takes)
     if scores:
@@ -97,16 +97,16 @@ def refuse_not_taken(names: Iterable[str], takes: Mapping[str, Any], words: str,
 
 
 def own_options(typed: Iterable[str], takes: Mapping[str, Any], words: str) -> dict[str, Any]:
-    """What --option set, by name.
+    """Return the options set by --option, by name.
 
     Args:
-        typed: each NAME=VALUE.
-        takes: the options of the predictor, with their defaults.
-        words: the predictor, in words.
+        typed: Each NAME=VALUE.
+        takes: Options of the predictor, with their defaults.
+        words: Name of the predictor for the message.
 
     Raises:
-        UserError: for each that the predictor does not take, that has another kind than its default, that has a flag
-            or is given twice.
+        UserError: For each option that the predictor does not take, that differs in type from its default, that has
+            its own flag, or that is given twice.
     """
     values: dict[str, Any] = {}
     lines = []
@@ -129,7 +129,7 @@ def own_options(typed: Iterable[str], takes: Mapping[str, Any], words: str) -> d
 
 
 def _fault(name: str, equals: str, takes: Mapping[str, Any], words: str) -> str | None:
-    """Why NAME=VALUE cannot be an option of the predictor, or None."""
+    """Return the reason why NAME=VALUE cannot be an option of the predictor, or None."""
     if not name or not equals:
         return "expected NAME=VALUE"
     if name not in takes:
@@ -147,7 +147,7 @@ def _listed(takes: Mapping[str, Any]) -> str:
 
 
 def _parsed(text: str, default: Any) -> Any:
-    """The value that a text spells, as JSON does; the text itself where it spells none, or where texts are taken."""
+    """Parse a value as JSON. Return the text itself if it is not JSON or if the default is a text."""
     if isinstance(default, str):
         return text
     try:

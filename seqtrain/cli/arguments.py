@@ -1,4 +1,4 @@
-"""What the commands share: one-line errors, common flags, and what is said at the end of a run."""
+"""Common parts of the commands: one-line errors, common flags, and the output at the end of a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose errors are UserErrors: one line, told where all others are."""
+    """An argparse parser that raises UserError: one line, printed with all other errors."""
 
     def __init__(self, command: str, description: str, example: str) -> None:
         super().__init__(
@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,  # descriptions and examples have lines of their own
             allow_abbrev=False,  # a new option must not change what an old script means
         )
-        # Else `--flops -1,2` is told to have no argument; no option begins with a digit, so such a word is a value.
+        # Otherwise argparse finds no argument in `--flops -1,2`. No option begins with a digit, so this is a value.
         self._negative_number_matcher = re.compile(r"-\.?\d")
         self.add_argument("--json", action="store_true", help="print results as JSON, one object a line")
         self.add_argument(
@@ -38,13 +38,13 @@ class Parser(argparse.ArgumentParser):
         )
 
     def add_config_dir(self) -> None:
-        """For commands that compose a config."""
+        """Add --config-dir, for commands that compose a config."""
         self.add_argument(
             "--config-dir", action="append", default=[], type=Path, help="a folder with configs of your own"
         )
 
     def add_out(self, default: str) -> None:
-        """For commands that write numbers and pictures into a folder."""
+        """Add --out, for commands that write numbers and pictures into a folder."""
         self.add_argument(
             "--out",
             type=Path,
@@ -54,7 +54,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parses; the command trusts, from here to its end, what it was told to trust."""
+        """Parse the arguments, and trust the packages of --trust until the command ends."""
         known, rest = super().parse_known_args(args, namespace)  # every other way to parse comes through here
         trust_from_here(known.trust)
         return known, rest
@@ -64,14 +64,14 @@ class Parser(argparse.ArgumentParser):
 
 
 def say(line: str) -> None:
-    """Tells a person what happens, once for all processes of a run."""
-    # To standard error: who pipes results, reads nothing else on standard output.
+    """Print a line on standard error, once for all processes of a run."""
+    # To standard error: standard output holds only results, which may be piped.
     if rank_info().first:
         tell(line)
 
 
 def bounded(allowed: Range) -> Callable[[str], float]:
-    """An argument type: a number of this range."""
+    """Return an argument type: a number in this range."""
 
     def parse(text: str) -> float:
         try:
@@ -86,7 +86,7 @@ def bounded(allowed: Range) -> Callable[[str], float]:
 
 
 def finish(run: Run, as_json: bool) -> int:
-    """Print what a run has come to, in words or as JSON; return the exit code."""
+    """Print the result of a run, in words or as JSON; return the exit code."""
     if not rank_info().first:  # all processes come here, and one of them is enough to tell it
         return 0
     if as_json:

@@ -1,4 +1,4 @@
-"""`seqtrain compare`: runs side by side, and what may be concluded of them."""
+"""`seqtrain compare`: a table of runs, and the conclusions that it supports."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ANY = Range(-1e300, 1e300)  # what a metric can be
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     parser = Parser(
         "compare",
         "Compare runs: a table, and a verdict over seeds, whose intervals hold for all pairs at once. Runs whose "
@@ -101,7 +101,7 @@ def _columns(text: str) -> list[str]:
 
 
 def _check(options: Namespace) -> None:
-    """UserError where two answers would go the same way, or nowhere."""
+    """Raise UserError if two outputs share one destination, or an output has none."""
     if options.html == STDOUT:  # a browser reads no pipe
         raise UserError("--html -: a page is opened from a file; name one, such as report.html")
     if options.csv == STDOUT and options.json:
@@ -123,7 +123,7 @@ def _check(options: Namespace) -> None:
 
 
 def _check_split(options: Namespace) -> None:
-    """UserError for what says nothing of test figures, or of those of validation."""
+    """Raise UserError for options that do not apply to the chosen split."""
     if options.split == "validation":
         if options.checkpoint is not None:
             raise UserError("--checkpoint: chooses among test figures; add --split test, or use --best")
@@ -143,7 +143,7 @@ def _check_split(options: Namespace) -> None:
 
 
 def _check_paper(options: Namespace) -> None:
-    """UserError where a table for a paper and another answer would go the same way, or the table nowhere."""
+    """Raise UserError if a table for a paper shares its destination with another output, or has none."""
     wanted = [name for name in ("latex", "markdown") if vars(options)[name]]
     if not wanted:
         if options.output is not None:
@@ -207,14 +207,14 @@ def _compare(
 
 
 def _write_paper(results: list[Conclusion], options: Namespace, checkpoint: Checkpoint) -> None:
-    """Writes the tables for a paper."""
+    """Write the tables for a paper."""
     draw = paper_table.latex if options.latex else paper_table.markdown
     text = draw(paper_table.tables(results, x=options.x, checkpoint=checkpoint, columns=options.columns))
     _write_text(options.output or STDOUT, text)
 
 
 def _write_page(results: list[Conclusion], missing: list[str], options: Namespace, checkpoint: Checkpoint) -> None:
-    """Writes the page on these groups."""
+    """Write the page on these groups."""
     from seqtrain.compare.page import report
 
     title = ", ".join(options.paths)
@@ -223,7 +223,7 @@ def _write_page(results: list[Conclusion], missing: list[str], options: Namespac
 
 
 def _paired(entries: list[Entry], options: Namespace) -> int:
-    """Two runs example by example, or chunk by chunk, at their best checkpoints."""
+    """Compare two runs at their best checkpoints, example by example or chunk by chunk."""
     if len(entries) != 2:
         raise UserError(f"--paired: needs two runs, not {len(entries)}; name two, or choose them by --where")
     # Runs that no table would hold against each other are not held against each other here either.
@@ -259,7 +259,7 @@ def _paired(entries: list[Entry], options: Namespace) -> int:
 
 
 def _join_sort(argv: list[str]) -> list[str]:
-    """`--sort -tokens` as one word: argparse would take -tokens for an option."""
+    """Join `--sort -tokens` into one word; argparse would take -tokens for an option."""
     if "--sort" in argv[:-1]:
         at = argv.index("--sort")
         return [*argv[:at], f"--sort={argv[at + 1]}", *argv[at + 2 :]]

@@ -1,4 +1,4 @@
-"""`seqtrain contract`: what a model or a task promises, held to law by law, with the first counterexample in words."""
+"""`seqtrain contract`: check the promises of a model or a task, law by law; print the first counterexample of each."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ COLUMN = len("does not hold") + 2
 
 @dataclass(frozen=True)
 class SmallModel:
-    """A model to be made small: its name, and the options that it is made with."""
+    """A model to be made at a small size: its name and its options."""
 
     name: str
     options: dict[str, Any]
     shrunk: dict[str, int]  # what was not asked for
 
     def make(self, seed: int, **changes: Any) -> SequenceModel:
-        """The model, with weights drawn from a seed; UserError where it cannot be made."""
+        """Return the model with weights drawn from a seed; raise UserError if it cannot be made."""
         from omegaconf import OmegaConf
 
         from seqtrain.models.contract import VOCAB_SIZE
@@ -53,7 +53,7 @@ class SmallModel:
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     parser = Parser(
         "contract",
         "Make a model small, in float64, and check all that it promises, law by law; with task=..., a task.\n"
@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
 
 
 def _judge_model(overrides: Sequence[str], config_dirs: Sequence[Path], as_json: bool) -> int:
-    """Tells what a model keeps; gives the exit code."""
+    """Check a model and print the verdicts; return the exit code."""
     from seqtrain.cli import task_contract
 
     task_contract.check_overrides(overrides, task_contract.FOR_MODELS)
@@ -87,7 +87,7 @@ def _judge_model(overrides: Sequence[str], config_dirs: Sequence[Path], as_json:
 
 
 def _judge_task(overrides: Sequence[str], config_dirs: Sequence[Path], as_json: bool) -> int:
-    """Tells what a task keeps; gives the exit code."""
+    """Check a task and print the verdicts; return the exit code."""
     from seqtrain.cli import task_contract
 
     task_contract.check_overrides(overrides, task_contract.FOR_TASKS)
@@ -100,7 +100,7 @@ def _judge_task(overrides: Sequence[str], config_dirs: Sequence[Path], as_json: 
 
 
 def _tell(heading: str, judged: Iterator[Verdict], promised: Capability, as_json: bool) -> int:
-    """Prints the verdicts, each as it comes, since one may take seconds; gives the exit code."""
+    """Print each verdict as soon as it is known, since one may take seconds; return the exit code."""
     if not as_json:
         print(heading)
     verdicts: list[Verdict] = []
@@ -123,8 +123,11 @@ def _heading(small: SmallModel, promised: Capability) -> str:
 
 
 def compose(overrides: Sequence[str], config_dirs: Sequence[Path]) -> SmallModel:
-    """The model that the overrides ask for, small where they do not say how large; UserError for what is wrong in
-    them."""
+    """Return the model that the overrides ask for, with small sizes where they give none.
+
+    Raises:
+        UserError: If the overrides are wrong.
+    """
     from omegaconf import OmegaConf
 
     from seqtrain.config import check
@@ -148,7 +151,7 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path]) -> SmallModel
 
 
 def _subject(small: SmallModel) -> tuple[Subject, Capability]:
-    """The model as the laws ask it, and what it promises; UserError where it cannot be asked."""
+    """Return the model as the laws test it, and its promises; raise UserError if it cannot be tested."""
     from seqtrain.models.base import Capability
     from seqtrain.models.contract import LEAST_LENGTH, Subject
 
@@ -171,7 +174,7 @@ def _subject(small: SmallModel) -> tuple[Subject, Capability]:
 
 
 def _prepared(small: SmallModel, **changes: Any) -> SequenceModel:
-    """The model of seed 0 as the laws ask it: each of them gets one of its own, always the same."""
+    """Return the model of seed 0 as the laws test it. Each law gets its own, always identical, copy."""
     from seqtrain.models.contract import prepare
 
     return prepare(small.make(seed=0, **changes))
@@ -182,7 +185,7 @@ def _names(promise: Capability) -> list[str]:
 
 
 def _record(verdict: Verdict) -> str:
-    """A verdict as JSON."""
+    """Return a verdict as JSON."""
     return json.dumps(
         {
             "law": verdict.law.name,
@@ -195,7 +198,7 @@ def _record(verdict: Verdict) -> str:
 
 
 def _lines(verdict: Verdict, promised: Capability) -> Iterator[str]:
-    """A verdict in words: one line, and one more for a counterexample."""
+    """Yield a verdict in words: one line, and a second line for a counterexample."""
     line = f"{verdict.status:{COLUMN}}{verdict.law.sentence}"
     lacking = _names(verdict.law.promise & ~promised)  # why a law is not asked
     if lacking:

@@ -1,4 +1,4 @@
-"""`seqtrain demo`: shows a claim of theory by an experiment, with its numbers, its picture and a verdict."""
+"""`seqtrain demo`: test a claim of theory by an experiment; print its numbers, a picture and a verdict."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PRECISION = "trainer.precision=32-true"  # a verdict must not depend on whether 
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     options = _options(argv)
     if options.name is None:
         return _list(options.json)
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
 
 
 def measured(argv: list[str]) -> Measured:
-    """What the demonstration that is named finds, as `main` tells it."""
+    """Run the named demonstration and return its result, which `main` prints."""
     return _show(_options(argv))
 
 
@@ -73,7 +73,7 @@ def _show(options: Namespace) -> Measured:
 
 
 def _table(findings: Findings) -> list[str]:
-    """The rows as text, each column as wide as its widest cell."""
+    """Format the rows as text, each column as wide as its widest cell."""
     # A demonstration may have a picture and a sentence alone.
     if not findings.rows:
         return []

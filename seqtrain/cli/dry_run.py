@@ -1,4 +1,4 @@
-"""A training that is not trained: what it costs, and how long it takes by the speed of its first steps."""
+"""Dry run of a training: its cost, and its duration estimated from the speed of the first steps."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def dry_run(composed: Composed, request: Request) -> Cost:
 
 
 def _speed(config: DictConfig, data: Data, steps: int) -> float:
-    """Return the tokens a second of the first steps of a training."""
+    """Return the speed of the first steps of a training, in tokens per second."""
     from omegaconf import OmegaConf
     from rich.console import Console
 
@@ -65,7 +65,7 @@ def _speed(config: DictConfig, data: Data, steps: int) -> float:
 
 
 def print_cost(cost: Cost, as_json: bool) -> None:
-    """Print what a training will cost."""
+    """Print the cost of a training."""
     if as_json:
         print(json.dumps(cost.record()))
     else:

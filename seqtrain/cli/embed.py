@@ -1,4 +1,4 @@
-"""`seqtrain embed`: one vector of each text, into a parquet file."""
+"""`seqtrain embed`: write one vector for each text into a parquet file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POOL_HELP = (
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     parser = Parser(
         "embed",
         "One vector of each line of text, pooled from the hidden states that a run's model has of it.\n"
@@ -66,7 +66,17 @@ def main(argv: list[str]) -> int:
 
 
 def _write(trained: Trained, arriving: Iterable[list[Line]], path: Path, pool: Pool) -> tuple[int, int]:
-    """Writes the file, or none where it would hold no text; gives how many texts it holds, and how many were bad."""
+    """Write the file, unless no text can be embedded. Return the number of texts written and of bad texts.
+
+    Args:
+        trained: The run whose model embeds the texts.
+        arriving: Lines of text, in groups as they arrive.
+        path: The parquet file.
+        pool: The pooling of hidden states: "mean", "last" or "cls".
+
+    Raises:
+        UserError: If the input holds no line that can be embedded.
+    """
     import pyarrow
     from pyarrow import parquet
 
@@ -94,19 +104,19 @@ def _write(trained: Trained, arriving: Iterable[list[Line]], path: Path, pool: P
 
 
 def columns() -> dict[str, pyarrow.DataType]:
-    """What the file has of each text, by name."""
+    """Return the columns of the file, by name."""
     import pyarrow
 
     return {"text": pyarrow.string(), "embedding": pyarrow.list_(pyarrow.float32()), "line": pyarrow.int64()}
 
 
 def origin(trained: Trained, pool: str) -> dict[str, str]:
-    """What vectors depend on: those of two origins are not to be compared."""
+    """Return the run, step and pooling that vectors depend on. Vectors of different origins cannot be compared."""
     return {"run": str(trained.directory.resolve()), "step": str(trained.opened.step), "pool": pool}
 
 
 def groups(arriving: Iterable[list[Line]]) -> Iterator[list[Line]]:
-    """GROUP lines at a time, and at the end the rest."""
+    """Yield lines in groups of GROUP; the last group may be smaller."""
     waiting: list[Line] = []
     for lines in arriving:
         waiting += lines
@@ -118,7 +128,7 @@ def groups(arriving: Iterable[list[Line]]) -> Iterator[list[Line]]:
 
 
 def readable(trained: Trained, lines: list[Line]) -> list[Line]:
-    """Those that can be embedded; the others are reported."""
+    """Return the lines that can be embedded; report the others."""
     good = []
     for line in lines:
         reason = line.reason or trained.opened.text_reader.reason(line.text)

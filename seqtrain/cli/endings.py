@@ -1,4 +1,4 @@
-"""How a training ends otherwise than done: what the summary says of it, and one line for a person with what to do."""
+"""Endings of a training other than success: the summary's entry, and one line that says what to do."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KINDS: dict[int, type[UserError]] = {2: UserError, UNAVAILABLE: Unavailable}
 
 @contextlib.contextmanager
 def record_ending(experiment: Experiment) -> Iterator[None]:
-    """Has summary.json and the loggers say how the attempt ended, whatever ends it, and lets the run go."""
+    """Record in summary.json and the loggers how the attempt ended, for any exception. Close the run."""
     run = experiment.run
     try:
         yield
@@ -53,7 +53,7 @@ def record_ending(experiment: Experiment) -> Iterator[None]:
     except (Exception, SystemExit) as error:  # the latter of code of others: a training has nothing to leave for
         reason, line = verdict(run, error)
         checkpoint, session = experiment.attempt.checkpoint, experiment.session
-        # What no check of a checkpoint has foreseen shows when the trainer loads it, before the first step.
+        # A fault that no check of the checkpoint has found shows when the trainer loads it, before the first step.
         if line is None and checkpoint is not None and session is not None and not session.learner.started:
             line = UserError(f"checkpoint {checkpoint}: this run cannot go on from it: {reason}")
         _conclude(experiment, status="failed", reason=reason)
@@ -65,9 +65,9 @@ def record_ending(experiment: Experiment) -> Iterator[None]:
 
 
 def _conclude(experiment: Experiment, **ending: str) -> None:
-    """Writes how the attempt ended, unless that is just what cannot be written any more, and tells the loggers.
+    """Write how the attempt ended, if it can still be written, and end the loggers.
 
-    Where it ended before it had begun, the run stands as it stood.
+    An attempt that ended before it began changes nothing in the run.
     """
     if not experiment.announced:
         return
@@ -78,9 +78,9 @@ def _conclude(experiment: Experiment, **ending: str) -> None:
 
 
 def conclude_group(run: Run, outcome: Outcome) -> None:
-    """Writes how a group of processes ended, where they could not, and raises what one of them would have raised alone.
+    """Record how a group of processes ended, if they could not, and raise the error that one process would raise.
 
-    Lets the run go, whose lock is held for all of them.
+    Closes the run, which holds the lock for all of them.
     """
     reason = "; ".join(outcome.lines) or "a process ended without a word"
     if outcome.code > 128 and run.summary.status == "running":  # the one that writes it could not any more
@@ -101,18 +101,18 @@ def conclude_group(run: Run, outcome: Outcome) -> None:
 
 
 def exit_code_of(fault: UserError) -> int:
-    """What a process of a group ends with, so that `conclude_group` raises a fault of the same kind."""
+    """Return the exit code by which `conclude_group` raises a fault of the same kind."""
     return UNAVAILABLE if isinstance(fault, Unavailable) else 2
 
 
 def _write_ending(run: Run, summary: Summary, **ending: str) -> None:
-    """The one place that writes into summary.json that a run has ended otherwise than done."""
+    """Write into summary.json how a run ended. No other function writes an ending other than success."""
     summary.update(**ending)
     run.write_summary(summary)
 
 
 def verdict(run: Run, error: BaseException) -> tuple[str, Exception | None]:
-    """The reason for the summary, and what to raise in one line; None for what nobody foresaw."""
+    """Return the reason for the summary and the one-line error to raise, or None for an unexpected error."""
     if isinstance(error, NonFinite):
         return str(error), NonFinite(
             f"{error}; {_last_good(run)}; try a smaller optimizer.lr or trainer.grad_clip in a new run"
@@ -143,7 +143,7 @@ def verdict(run: Run, error: BaseException) -> tuple[str, Exception | None]:
 
 
 def _kept_traceback(run: Run, error: BaseException) -> str:
-    """Writes the traceback beside the record, where that can be done; says where it is."""
+    """Write the traceback into the run's directory, if possible; return a text that says where it is."""
     path = run.path / TRACEBACK
     with contextlib.suppress(OSError):
         write_text(path, "".join(traceback.format_exception(error)))
@@ -153,7 +153,12 @@ def _kept_traceback(run: Run, error: BaseException) -> str:
 
 @contextlib.contextmanager
 def writing(run: Run, then: str) -> Iterator[None]:
-    """Turns what keeps the run's files from being written into a UserError that says what to do, and what `then`."""
+    """Turn an error in writing the run's files into a UserError with a remedy.
+
+    Args:
+        run: The run whose files are written.
+        then: What to do after the remedy, for the message.
+    """
     try:
         yield
     except OSError as error:
@@ -164,7 +169,7 @@ def writing(run: Run, then: str) -> Iterator[None]:
 
 
 def _remedy(run: Run, error: OSError) -> str | None:
-    """What keeps the run's files from being written, and what to do; None where it is about something else."""
+    """Return why the run's files cannot be written and what to do, or None if the error has another cause."""
     # torch's workers write to shared memory without a file name, and "the disk is full" would send people elsewhere.
     if error.errno == errno.ENOSPC and error.filename is None and is_full(SHARED_MEMORY):
         return f"{SHARED_MEMORY} is full, which data.workers need; make room there"
@@ -178,12 +183,12 @@ def _remedy(run: Run, error: OSError) -> str | None:
 
 
 def say_interrupted(run: Run, number: int) -> None:
-    """Tells which signal interrupted the run, and how to go on."""
+    """Print which signal interrupted the run, and how to resume it."""
     say(f"interrupted by {signal.Signals(number).name}: {how_to_go_on(run)}")
 
 
 def how_to_go_on(run: Run) -> str:
-    """The command that resumes the run, and from where."""
+    """Return the command that resumes the run, and where it starts from."""
     if _saved(run):
         return f"`{_resume(run)}` goes on from the last checkpoint"
     return f"`{_resume(run)}` begins again: no checkpoint was saved yet"
@@ -199,7 +204,7 @@ def _last_good(run: Run) -> str:
 
 
 def _saved(run: Run) -> list[str]:
-    """The names of the checkpoints, oldest first."""
+    """Return the names of the checkpoints, oldest first."""
     # A folder that cannot be listed is another trouble, and must not hide the one that is told.
     with contextlib.suppress(UserError):
         return [path.name for path in listed(run.path / "checkpoints", "step-*.ckpt")]

@@ -1,4 +1,4 @@
-"""`seqtrain evaluate`: measures a run on a split, every token of it once."""
+"""`seqtrain evaluate`: measure a run on a split, each token once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     parser = Parser(
         "evaluate",
         "Measure a run on its validation split, or on its test split, which training never reads.",
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     )
     options = parser.parse_args(argv)
     names = _test_sets(options.run) if options.split == "test" else []
-    for name in names:  # each by its own: their mean would be of no text that anybody has
+    for name in names:  # separately: the mean over test sets would have no meaning
         result = evaluate(
             options.run,
             options.split,
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
 
 
 def _keep_and_tell(result: dict[str, Any], options: Namespace, name: str) -> None:
-    """Prints what was measured, and keeps what was measured of test in the run."""
+    """Print the metrics. Keep those of a test split in the run."""
     words = []
     if options.split == "test":  # the one split that may not be looked at as often as one likes
         from seqtrain.cli.looks import kept_in_run
@@ -74,7 +74,7 @@ def _keep_and_tell(result: dict[str, Any], options: Namespace, name: str) -> Non
 
 
 def _test_sets(path: str) -> list[str]:
-    """The names of a run's test sets, where it has several."""
+    """Return the names of a run's test sets; empty if it has only one."""
     from seqtrain.runs.directory import Run
 
     named = Run.open(path).config.get("data", {}).get("test_paths")
@@ -82,14 +82,14 @@ def _test_sets(path: str) -> list[str]:
 
 
 def _tell(result: dict[str, Any], options: Namespace, name: str) -> None:
-    """Prints what was measured of a split, or of a test set."""
+    """Print the metrics of a split or of a test set."""
     if options.json:
         print(json.dumps(result))
     else:
         from seqtrain.cli import report
         from seqtrain.runs.directory import Run
 
-        # How many lanes a stream is cut into changes what each token sees before it, so the number needs them.
+        # The number of lanes changes the context of each token, so the metrics are printed with it.
         lanes, examples = result["eval_lanes"], result["examples"]
         size = f" on {lanes} lanes" if lanes else f", {examples:,} examples"
         where = f"step {result['step']:,}, {result['tokens']:,} tokens{size}"
@@ -101,7 +101,7 @@ def _tell(result: dict[str, Any], options: Namespace, name: str) -> None:
 
 
 def _beside(result: dict[str, Any], summary: Summary) -> Iterator[str]:
-    """What helps to read the metrics: those of baselines, of a guess, and the numbers of parts of the split."""
+    """Yield lines that help to read the metrics: baselines, chance, and the numbers of parts of the split."""
     from seqtrain.cli import report
 
     known = result.get("baselines", {})
@@ -122,18 +122,18 @@ def open_with_data(
     with_train: bool = False,
     note: Say = say,
 ) -> tuple[Opened, Data]:
-    """A run opened for use, and a split of the data that it was trained on, read as it was for training.
+    """Open a run for use, and read a split of its data as it was read for training.
 
     Args:
-        path: Of the run; an export does not know its data.
+        path: The run's directory. An export does not know its data.
         split: "train", "validation" or "test".
         checkpoint: "best" or "last".
-        test_set: Which of several, by its name in `data.test_paths`.
-        with_train: Reads train, too.
-        note: Is given each line about what is read.
+        test_set: Name in `data.test_paths`, if there are several test sets.
+        with_train: Read train as well.
+        note: Called with each line about the data.
 
     Raises:
-        UserError: where there is no such run or split, or its text has changed.
+        UserError: If there is no such run or split, or its text has changed.
     """
     from seqtrain.data.sources.base import SPLITS
     from seqtrain.data.sources.series import SeriesSource
@@ -145,7 +145,7 @@ def open_with_data(
     opened = open_run(path, checkpoint)
     config = opened.config
     if test_set is not None:
-        # As if it were the only one: what follows knows a single test split.
+        # The code below knows only one test split.
         config.data.test_path, config.data.test_paths = config.data.test_paths[test_set], None
     source = make_source(config)
     recorded = opened.run.summary.data
@@ -180,10 +180,16 @@ def evaluate(
     test_set: str | None = None,
     with_baselines: bool = False,
 ) -> dict[str, Any]:
-    """Metrics of a split with what they depend on: checkpoint's step, lanes and text hash.
+    """Return the metrics of a split and what they depend on: step of the checkpoint, lanes, hash of the text.
 
-    `callbacks`: Lightning's, that look on. `test_set`: which of several, by its name in `data.test_paths`.
-    `with_baselines`: reads train, too, and adds what they measure.
+    Args:
+        path: The run's directory.
+        split: "train", "validation" or "test".
+        checkpoint: "best" or "last".
+        batch_size: Lanes or examples per batch; None for the run's own.
+        callbacks: Lightning callbacks that observe the evaluation.
+        test_set: Name in `data.test_paths`, if there are several test sets.
+        with_baselines: Read train as well, and add the metrics of baselines.
     """
     from seqtrain.cli.leak_check import leak_of
 
@@ -214,7 +220,7 @@ def evaluate(
 
 
 def _measured(opened: Opened, data: Data, split: Any, batch_size: int | None, callbacks: Sequence[Any]) -> Learner:
-    """The learner of a run after it has read a split once: it holds the metrics, and the sums behind them."""
+    """Return the learner of a run after one pass over a split, with the metrics and the sums behind them."""
     # Both import Lightning: what is wrong with the data is told before.
     from seqtrain.training.learner import Learner
     from seqtrain.training.trainer import make_trainer, trainer_options

@@ -1,4 +1,4 @@
-"""`seqtrain export`: a trained run as safetensors and JSON, for others to use."""
+"""`seqtrain export`: write a trained run as safetensors and JSON, for use elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from seqtrain.cli.arguments import Parser, say
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     parser = Parser(
         "export",
         "Write the weights of a run as model.safetensors, with config.json and its tokenizers: a folder that\n"

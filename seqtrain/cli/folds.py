@@ -1,4 +1,4 @@
-"""`data.folds=10` on the command line: a trial for each fold, each measured on the fold that it has not seen."""
+"""Cross-validation on the command line (`data.folds=10`): one trial for each fold, measured on the unseen fold."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ FOLDS, FOLD, TEST = "data.folds", "data.fold", "test"
 
 
 def asks_for_all(words: Sequence[str]) -> bool:
-    """Whether cross-validation is asked for, of all folds: such a command is a sweep, with -m or without."""
+    """Return True if cross-validation over all folds is asked for. Such a command is a sweep, with or without -m."""
     return _value(words, FOLDS) not in (None, "null") and _value(words, FOLD) is None
 
 
 def expanded(words: Sequence[str]) -> list[str]:
-    """The words of a sweep, with one that takes each fold in turn where all are asked for.
+    """Return the words of a sweep, with an override that lists all folds if all are asked for.
 
     Raises:
-        UserError: the number of folds is none, or several.
+        UserError: If the number of folds is not one whole number from 2 on.
     """
     if not asks_for_all(words):
         return list(words)
@@ -42,15 +42,15 @@ def expanded(words: Sequence[str]) -> list[str]:
 
 
 def is_swept(words: Sequence[str]) -> bool:
-    """Whether the trials of a sweep are folds."""
+    """Return True if the trials of a sweep are folds."""
     value = _value(words, FOLD)
     return value is not None and "," in value
 
 
 def measure(sweep: Sweep) -> list[Path]:
-    """Measures the finished trials of folds on their folds, those that have not been; gives their runs.
+    """Measure finished trials on their folds, unless already measured; return the runs of all finished trials.
 
-    Training does not read the fold: it chooses its checkpoint by validation rows of its own.
+    Training does not read the fold. It chooses its checkpoint by validation rows of its own.
     """
     measured = []
     for trial in sweep.trials():
@@ -76,7 +76,7 @@ def _is_fold(trial: Trial) -> bool:
 
 
 def _value(words: Sequence[str], key: str) -> str | None:
-    """The last value that a key is given; None where it is not named."""
+    """Return the last value given for a key, or None if the key is not named."""
     from seqtrain.config.check import key_of  # imports Hydra, which other commands do without
 
     found = None

@@ -1,4 +1,4 @@
-"""`seqtrain gradients`: how far back the gradient of a loss reaches, by layer, trained beside untrained."""
+"""`seqtrain gradients`: measure how far back the gradient of a loss reaches, by layer, trained and untrained."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ MAX_RADII = 4  # that a line names; of more, as of several layers, it gives the 
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     return measured(argv).tell()
 
 
 def measured(argv: list[str]) -> Measured:
-    """What the command finds, as `main` tells it."""
+    """Measure the gradients and return the result, which `main` prints."""
     parser = Parser(
         "gradients",
         "Measure the norm of d loss_t / d x_(t-j) over the distance j on validation data, through the reading of\n"
@@ -116,7 +116,7 @@ def _measure(options: Namespace, is_run: bool) -> Measured:
 def _of_overrides(
     overrides: Sequence[str], config_dirs: Sequence[Path], note: Say
 ) -> tuple[DictConfig, Data, dict[str, tuple[SequenceModel, Task]]]:
-    """The config that overrides compose, its data, and its model with the weights that training would begin with."""
+    """Compose a config from overrides; return it with its data and its untrained model."""
     from seqtrain.config import check
 
     check.refuse_several(overrides, "one model is measured at a time; give one value, and call once for each")
@@ -138,7 +138,7 @@ def _of_overrides(
 
 
 def _lines(records: dict[str, dict[str, Any]], found: dict[str, Any], cut: int | None) -> list[str]:
-    """What a person reads: a table of norms, and a line for each model."""
+    """Return the lines to print: a table of norms, and a line for each model."""
     from seqtrain.analysis.gradients import decay_behind, decay_words
 
     # The input alone: the picture has every layer.
@@ -148,7 +148,7 @@ def _lines(records: dict[str, dict[str, Any]], found: dict[str, Any], cut: int |
     lines.append(f"j: {one.unit}s back from {one.origin} (0){behind}")
     lines.append(f"{'j':>8}" + "".join(f"{name:>14}" for name in records))
     first = next(iter(records.values()))
-    # Where time is cut the two may differ much: of pairs 16 apart a chunk of 20 holds one in five.
+    # With a cut the two may differ much: a chunk of 20 holds one in five of the pairs at distance 16.
     shares = None if cut is None else first["share_with_path"]
     if shares is not None:
         lines[-1] += f"{'with a path':>14}"
@@ -187,13 +187,13 @@ def _lines(records: dict[str, dict[str, Any]], found: dict[str, Any], cut: int |
 
 
 def _is_shown(at: int, cut: int | None) -> bool:
-    """Distances by powers of two, and those around the cut."""
+    """Return True for distances that are powers of two, and for those around the cut."""
     size = abs(at)
     return size & (size - 1) == 0 or (cut is not None and cut - 1 <= size <= cut)
 
 
 def _cut_words(records: dict[str, dict[str, Any]], cut: int) -> str:
-    """Whether what was measured beyond the cut is exactly 0."""
+    """Return a sentence that says if every gradient beyond the cut is exactly 0."""
     largest, count = 0.0, 0
     for record in records.values():
         for row in record["norm"]:

@@ -1,4 +1,4 @@
-"""Runs of an experiment that trains several: each is trained once, and taken from its folder by a later call."""
+"""Runs of an experiment with several trainings. Each is trained once; later calls take it from its folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def trainer(folder: Path, *fixed: str) -> Train:
     """Return a function that trains runs below a folder, or takes or resumes those of an earlier call.
 
     Args:
-        folder: Holds one directory a run.
+        folder: Holds one directory for each run.
         fixed: Overrides of every run.
     """
 
@@ -61,7 +61,7 @@ def _resume(path: Path) -> None:
 
 
 def _read(file: Path) -> object:
-    """What a JSON file holds; None where there is no such file, or no JSON in it."""
+    """Return the content of a JSON file, or None if it is missing or not JSON."""
     try:
         return json.loads(file.read_text("utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Before a training: does validation stand in the text that the weights are trained on, by this run or before it?"""
+"""Leak check before a training: does validation occur in the text that this run, or its parent, is trained on?"""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from seqtrain.runs.summary import Summary
 
 
 def check_leaks(run: Run, init_from: str | Sequence[str] | None, rows: dict[Any, Rows], summary: Summary) -> None:
-    """Adds to the summary how much of validation was trained on, says it, and keeps a sketch of the training text.
+    """Add to the summary the share of validation found in the training text, print it, and save a sketch of that text.
 
     Args:
-        run: Its directory gets the sketch, so that runs which begin with this one can be asked the same.
-        init_from: The run whose weights it begins with, or two of them.
-        rows: Of train and validation.
-        summary: Of the attempt.
+        run: Its directory gets the sketch, which later runs that start from this one check against.
+        init_from: The run, or the two runs, whose weights it starts from.
+        rows: Rows of train and validation.
+        summary: Summary of the attempt.
     """
     if summary.leaks and exists(run.path / SKETCH):  # of an earlier attempt; the text is the same
         return
@@ -47,8 +47,10 @@ def check_leaks(run: Run, init_from: str | Sequence[str] | None, rows: dict[Any,
 
 
 def say_leaks_unknown(init_from: str | Sequence[str] | None, summary: Summary) -> None:
-    """Adds to the summary, and says, that nobody has looked for validation in train: of a token store the text would
-    have to be written again, all of it."""
+    """Record in the summary, and print, that validation was not looked for in train.
+
+    A token store holds no text, and to restore it all for the check would be too much work.
+    """
     found: dict[str, Any] = {"train": None}
     if init_from is not None:
         found["init_from"] = None
@@ -57,9 +59,9 @@ def say_leaks_unknown(init_from: str | Sequence[str] | None, summary: Summary) -
 
 
 def leak_of(run: Run, split: str, rows: Rows) -> dict[str, Any] | None:
-    """How much of a split stands in the text that a finished run was trained on, said where it is more than little.
+    """Return the share of a split found in the training text of a finished run; print it if it is not small.
 
-    None where the run keeps no sketch of that text, which is said, too.
+    Returns None, with a message, if the run keeps no sketch of that text.
     """
     if rows.series is not None:
         return None
@@ -82,7 +84,7 @@ def _tell(summary: Summary) -> None:
 
 
 def _parent_sketch(init_from: str | Sequence[str]) -> Sketch | None:
-    """What all of them read; None where one of them does not say it."""
+    """Return a sketch of the text that all parents were trained on, or None if one has no sketch."""
     whole: Sketch | None = None
     for path in origins(init_from):
         sketch = _load(Run.open(path, export="take").path)
@@ -98,7 +100,7 @@ def _load(folder: Path) -> Sketch | None:
 
 
 def _parent_leak(asked: list[Sketch], parent: Sketch | None) -> Leak | None:
-    """How much stands in what the parent was trained on: one side of a pair is enough, a language model has read it."""
+    """Return the leak from the parent's training text. One side of a pair counts: a language model has read it."""
     if parent is None:
         return None
     leak = leaks.find_leak(asked, parent, max)

@@ -1,4 +1,4 @@
-"""Texts from arguments, files and pipes, as they arrive, each with its place, so that a bad one can be named."""
+"""Texts from arguments, files and pipes, as they arrive. Each has its place for error messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHUNK = 1 << 16  # bytes asked for at a time; a pipe gives what it holds
 
 @dataclass(frozen=True)
 class Line:
-    """One text, or why it cannot be read."""
+    """A text, or the reason why it cannot be read."""
 
     place: dict[str, int]  # {"line": 17} of a file, {"argument": 1} of the command line
     where: str  # the same in words: FILE:17, TEXT 1
@@ -28,19 +28,19 @@ class Line:
     reason: str | None = None
 
     def report(self, reason: str) -> None:
-        """Says on standard error why there is no answer to this text."""
+        """Print on standard error why this text has no answer."""
         tell(f"error: {self.where}: {reason}")
 
 
 def from_arguments(texts: Iterable[str]) -> Iterator[Line]:
-    """The texts of a command line, in which bytes that are not UTF-8 have become lone surrogates."""
+    """Yield the texts of a command line. Bytes that are not UTF-8 appear in them as lone surrogates."""
     for number, text in enumerate(texts, 1):
         reason = None if is_unicode(text) else "not UTF-8"  # kept, so that the others are answered
         yield Line({"argument": number}, f"TEXT {number}", text, reason)
 
 
 def open_file(path: Path) -> BinaryIO:
-    """The file, or standard input for `-`; UserError where it cannot be opened."""
+    """Open a file, or standard input for `-`; raise UserError if it cannot be opened."""
     if str(path) == "-":
         return sys.stdin.buffer
     try:
@@ -68,7 +68,7 @@ def check_lines(path: Path) -> None:
 
 
 def check_apart(read: Path | None, written: Path | None) -> None:
-    """UserError where an output would overwrite the input before it is read."""
+    """Raise UserError if an output would overwrite the input before it is read."""
     if read is None or written is None or str(read) == "-":
         return
     if read.exists() and written.exists() and written.samefile(read):
@@ -76,7 +76,7 @@ def check_apart(read: Path | None, written: Path | None) -> None:
 
 
 def from_file(file: BinaryIO, path: Path) -> Iterator[list[Line]]:
-    """The lines of a file, as many at a time as have arrived; a line ends at LF or CR LF and nowhere else."""
+    """Yield the lines of a file, as many at a time as have arrived. A line ends only at LF or CR LF."""
     name = "standard input" if str(path) == "-" else str(path)
     number = 0
     for lines in _arriving(file, name):
@@ -85,7 +85,7 @@ def from_file(file: BinaryIO, path: Path) -> Iterator[list[Line]]:
 
 
 def batches(arriving: Iterable[list[Line]], size: int) -> Iterator[list[Line]]:
-    """At most `size` lines at a time, and never a wait for more than there are."""
+    """Yield at most `size` lines at a time, without waiting for more to arrive."""
     for lines in arriving:
         for begin in range(0, len(lines), size):
             yield lines[begin : begin + size]
@@ -110,7 +110,7 @@ def _arriving(file: BinaryIO, name: str) -> Iterator[list[bytes]]:
 
 
 def _read(file: BinaryIO, name: str) -> bytes:
-    """The bytes that have arrived, nothing at the end; Python's own buffer would wait until it is full."""
+    """Return the bytes that have arrived; empty at the end. Python's own buffer would wait until it is full."""
     try:
         return os.read(file.fileno(), CHUNK)
     except OSError as error:  # standard input may be a folder

@@ -1,4 +1,4 @@
-"""The looks at a run's test split: each is kept in the run, counted, and the count is said."""
+"""Evaluations on a run's test split: each is kept in the run and counted, and the count is printed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ SPENT = "a choice made after the first time is no longer measured by it"
 
 
 def kept_in_run(result: dict[str, Any], batch_size: int | None) -> tuple[dict[str, Any], list[str]]:
-    """Keeps what `evaluate` has found of the test split in the run's directory.
+    """Keep the result of `evaluate` on the test split in the run's directory.
 
     Args:
-        result: as `seqtrain.cli.evaluate.evaluate` gives it; `test_set`, where it has one, is the name of the set.
-        batch_size: the option of the command.
+        result: Result of `seqtrain.cli.evaluate.evaluate`; its optional `test_set` is the name of the set.
+        batch_size: Option of the command.
 
     Returns:
-        The result with `look`, which look at test it was, and `kept`, whether the run knows of it; and lines for a
-        person. A run that cannot be written loses nothing but the count.
+        The result with `look`, the number of this evaluation, and `kept`, True if the run recorded it; and lines to
+        print. If the run cannot be written, only the count is lost.
     """
     run = Path(result["run"])
     evaluation = Evaluation(
@@ -43,7 +43,7 @@ def kept_in_run(result: dict[str, Any], batch_size: int | None) -> tuple[dict[st
         baselines=result.get("baselines", {}),
         test_set=result.get("test_set"),
     )
-    # What was measured is told whatever happens to the file: it cost time, and the look has happened.
+    # The result is printed even if the file cannot be written: the test split has been evaluated.
     before, reason = Kept(), ""
     try:
         before = kept(run)

@@ -1,4 +1,4 @@
-"""The command line: `seqtrain COMMAND ...`; imports nothing heavy before it knows what is wanted."""
+"""The command line: `seqtrain COMMAND ...`. Imports nothing heavy before the command is known."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COMMANDS = {
 }
 COMPOSING = ("train", "prepare", "verify-resume")  # whose words become part of what they write
 HIDDEN = ("trial",)  # launchers call it
-# What to do about errors of the system that any look at any path may raise.
+# Remedies for system errors that any access to a path may raise.
 REMEDIES = {
     errno.ENAMETOOLONG: "the path is too long for this system; give a shorter one",
     errno.EROFS: "the file system can only be read; name a place that can be written",
@@ -68,7 +68,7 @@ USAGE = "\n".join(
 
 
 def command() -> NoReturn:
-    """The program `seqtrain`: runs the command that it was given, and leaves the process."""
+    """Run the program `seqtrain`: run the given command and exit the process."""
     quick_imports.install()
     try:
         code = main()
@@ -78,13 +78,13 @@ def command() -> NoReturn:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command; gives its exit code (0 done, 1 failed, 2 the user can mend it, 128 + signal interrupted)."""
+    """Run one command; return its exit code: 0 done, 1 failed, 2 error of the user, 128 + signal if interrupted."""
     distrust()
     argv = sys.argv[1:] if argv is None else argv
     with terminal.guarded(), trusting(()):
         try:
             code = _run(argv)
-            sys.stdout.flush()  # here, where it can still be told that nobody takes it
+            sys.stdout.flush()  # here, where a closed output can still be reported
             return code
         except SystemExit as leaving:
             sys.stdout.flush()
@@ -100,14 +100,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _is_answered(leaving: SystemExit) -> bool:
-    """Whether a parser has left, ours or Hydra's, which has answered --help."""
+    """Return True if a parser, ours or Hydra's, has exited after it answered --help."""
     # The innermost frame alone: Hydra also stands around each constructor of others that it calls.
     file = Path(traceback.extract_tb(leaving.__traceback__)[-1].filename)
     return file.name == "argparse.py" or "hydra" in file.parts
 
 
 def _tell_left(leaving: SystemExit) -> int:
-    """Says that code of others has left the process, which is a failure whatever it called it; gives the exit code."""
+    """Report that third-party code has exited the process, which counts as a failure; return the exit code."""
     frame = traceback.extract_tb(leaving.__traceback__)[-1]
     terminal.tell(
         f"error: {frame.filename}, line {frame.lineno}: `{frame.name}` has left the process (SystemExit: "
@@ -135,7 +135,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _check_surroundings(command: str, words: Sequence[str]) -> None:
-    """UserError for what no command can work with: a folder that is gone, a word that is no path though it looks so."""
+    """Raise UserError for what no command can work with: a missing working folder, or a malformed word."""
     try:
         os.getcwd()
     except OSError as error:
@@ -167,7 +167,7 @@ def _refuse_empty(command: str, what: str) -> NoReturn:
 
 
 def _tell(error: Exception) -> int:
-    """Says in one line what ended the command, or, of a bug of ours, all that is known; gives the exit code."""
+    """Print in one line why the command ended, or the traceback of an internal error; return the exit code."""
     if os.environ.get("SEQTRAIN_DEBUG"):
         _trace(error)
     lines: tuple[str, ...] = ()
@@ -180,7 +180,7 @@ def _tell(error: Exception) -> int:
             for line in lines:
                 terminal.tell(f"error: {line}")
         return 2
-    if isinstance(error, terminal.ReaderGone):  # which is no fault of anybody's
+    if isinstance(error, terminal.ReaderGone):  # not an error
         return 0
     if isinstance(error, terminal.OutputLost):
         terminal.tell(f"error: standard output {error}, so the result could not be told")
@@ -195,7 +195,7 @@ def _tell(error: Exception) -> int:
 
 
 def _failed_hook(error: Exception) -> str | None:
-    """What of a task of others an error came out of; None where no task was ever imported."""
+    """Return the hook of a third-party task that raised an error, or None, also if no task was ever imported."""
     if "seqtrain.tasks.base" not in sys.modules:  # it would import torch, only to say no
         return None
     from seqtrain.tasks.hooks import failed_hook
@@ -204,7 +204,7 @@ def _failed_hook(error: Exception) -> str | None:
 
 
 def _system_error(error: OSError) -> tuple[str, ...]:
-    """What the user can mend of what the system refused, in one line; none where that cannot be told."""
+    """Return one line on a system error that the user can fix; empty if there is no known remedy."""
     remedy = REMEDIES.get(error.errno or 0)
     if error.filename is not None:
         return (f"{error.filename}: {remedy or f'{error.strerror}; mend that, or name another path'}",)

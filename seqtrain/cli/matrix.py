@@ -1,4 +1,4 @@
-"""`seqtrain matrix`: which model does which task, with which cut of time, and why another does not."""
+"""`seqtrain matrix`: which model does which task with which truncation (tbptt), and why others do not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECOMMENDED = re.compile(r"(\$\{oc\.select:(data|task)\._recommend_\.\w+,)+(?P<d
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     parser = Parser(
         "matrix",
         "Print every model with every task: the cuts of time (tbptt=) that train, or why none does.\n"
@@ -55,7 +55,7 @@ def _cells() -> list[Cell]:
 
 
 def table(cells: list[Cell]) -> list[str]:
-    """The matrix as a table in Markdown, and below it the reasons by number."""
+    """Return the matrix as a Markdown table, followed by the numbered reasons."""
     pairs: dict[str, dict[str, list[Cell]]] = {}  # the cells of a model and a task: one a cut of time
     for cell in cells:
         pairs.setdefault(cell.model, {}).setdefault(cell.task, []).append(cell)
@@ -71,7 +71,7 @@ def table(cells: list[Cell]) -> list[str]:
 
 
 def _words(cells: list[Cell], reasons: dict[str, int]) -> str:
-    """The cuts that train; where none does, the number of the reason that the most fitting cut is refused for."""
+    """Return the values of tbptt that train. If none does, return the number of the reason for the most fitting one."""
     trains = [cell.tbptt for cell in cells if cell.reason is None]
     if trains:
         return ", ".join(trains)
@@ -82,7 +82,7 @@ def _words(cells: list[Cell], reasons: dict[str, int]) -> str:
 
 
 def write_page(path: Path, sections: dict[str, list[str]]) -> None:
-    """Puts each section between its marks, `<!-- name -->` and `<!-- /name -->`, of a page in Markdown."""
+    """Write each section between its marks, `<!-- name -->` and `<!-- /name -->`, in a Markdown page."""
     page = path.read_text("utf-8")
     for name, lines in sections.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
@@ -97,7 +97,7 @@ def write_page(path: Path, sections: dict[str, list[str]]) -> None:
 
 
 def models() -> list[str]:
-    """Every shipped model: what it is, and its options with their defaults, as its file in conf/model says."""
+    """Return the description of every built-in model with its options and defaults, from its file in conf/model."""
     from seqtrain.training.shipped import shipped, shipped_file
 
     lines = []
@@ -107,7 +107,7 @@ def models() -> list[str]:
 
 
 def _options(text: str) -> list[str]:
-    """The first comment of a YAML file, and a table of its options."""
+    """Return the first comment of a YAML file, and a table of its options."""
     comments, rows, rates = [], [], []
     for line in text.splitlines():
         option = OPTION.fullmatch(line.strip())

@@ -1,4 +1,4 @@
-"""What the commands of analysis give: a record, lines for a person, and files."""
+"""Results of analysis commands: a record, lines to print, and files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OF_RUNS = ("run_dir", "dry_run", "run", "logger", "callbacks")  # what a trainin
 
 
 class Measured(NamedTuple):
-    """What such a command has found; all of it stands in files already."""
+    """Result of an analysis command. Its files are already written."""
 
     record: dict[str, Any]
     lines: list[str]
@@ -24,7 +24,7 @@ class Measured(NamedTuple):
     as_json: bool
 
     def tell(self) -> int:
-        """Prints it, and says where the files are; gives the exit code."""
+        """Print the result and the paths of its files; return the exit code."""
         print(json.dumps(self.record) if self.as_json else "\n".join(self.lines))
         for path in self.files:
             say(f"written: {path}")
@@ -32,7 +32,7 @@ class Measured(NamedTuple):
 
 
 def refuse_idle(overrides: Sequence[str], reason: str, idle: Collection[str] = OF_RUNS) -> None:
-    """UserError where one of the overrides is of a group, or a key, that has no part in what is measured."""
+    """Raise UserError if an override is of a group, or a key, that does not affect the measurement."""
     from seqtrain.config.check import key_of
 
     for word in overrides:
@@ -43,9 +43,18 @@ def refuse_idle(overrides: Sequence[str], reason: str, idle: Collection[str] = O
 def written(
     folder: Path, name: str, record: dict[str, Any], lines: list[str], pictures: list[str], options: Namespace
 ) -> Measured:
-    """What was found, with the record written as NAME.json beside the pictures that stand in the folder."""
+    """Write the record as NAME.json and return the result.
+
+    Args:
+        folder: Folder of the record and the pictures.
+        name: Name of the record's file, without its suffix.
+        record: Numbers to write.
+        lines: Lines to print.
+        pictures: File names of pictures that are already in the folder.
+        options: Options of the command; `json` decides how the result is printed.
+    """
     text = json.dumps(record, indent=1)
     write_text(folder / f"{name}.json", f"{text}\n")
     files = [folder / file for file in (f"{name}.json", *pictures)]
-    # As it was written: lists for tuples, so that Python's caller has what a reader of the file has.
+    # The record as written, with lists for tuples: Python callers and readers of the file get the same.
     return Measured(json.loads(text), lines, files, options.json)

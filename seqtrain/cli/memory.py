@@ -1,4 +1,4 @@
-"""`seqtrain memory`: how much context a run uses, what its carried state gives, and whether k2 is long enough."""
+"""`seqtrain memory`: measure how much context a run uses, what its carried state adds, and if k2 is long enough."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ UNIT = "nats a token"
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     return measured(argv).tell()
 
 
 def measured(argv: list[str]) -> Measured:
-    """What the command finds, as `main` tells it."""
+    """Measure the memory of a run and return the result, which `main` prints."""
     parser = Parser(
         "memory",
         "How much context a run uses, what its carried state gives, and what that says of k2.\n"
@@ -63,7 +63,7 @@ def measured(argv: list[str]) -> Measured:
 
     from seqtrain.analysis.memory import measure
 
-    # What can be told from the config alone is told before data are read.
+    # Faults that the config alone shows are raised before data are read.
     _check_task(options.run)
     options.out.mkdir(parents=True, exist_ok=True)  # a place that cannot be written is told before a minute's work
     notes: list[str] = []  # said when nothing can be refused any more
@@ -91,7 +91,7 @@ def measured(argv: list[str]) -> Measured:
 
 
 def _check_task(path: str) -> None:
-    """UserError where the run's task reads no stream of tokens; before its data are read."""
+    """Raise UserError if the run's task reads no stream of tokens, before its data are read."""
     from seqtrain.inference.opened import checked_config
     from seqtrain.runs.directory import Run
     from seqtrain.training.model_and_task import task_class
@@ -106,7 +106,7 @@ def _check_task(path: str) -> None:
 
 
 def _written(memory: Memory, about: dict[str, Any], options: Namespace) -> Measured:
-    """What was found, with numbers and pictures written."""
+    """Write numbers and pictures; return the result."""
     from seqtrain.analysis import memory_pictures
 
     record = {**about, **memory.record()}
@@ -115,7 +115,7 @@ def _written(memory: Memory, about: dict[str, Any], options: Namespace) -> Measu
 
 
 def _lines(memory: Memory) -> list[str]:
-    """The losses as a table, and what they say."""
+    """Return the losses as a table, followed by the conclusions."""
     curves = memory.curves()
     lines = [f"context  {UNIT}, of the same {memory.contexts.losses.shape[1]:,} tokens"]
     for row in curves["by_context"]:

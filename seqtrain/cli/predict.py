@@ -1,4 +1,4 @@
-"""`seqtrain predict`: what a run makes of texts: it continues, fills in, classifies, translates or scores them."""
+"""`seqtrain predict`: apply a run to texts: continue, fill in, classify, translate or score them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     options = _parser().parse_intermixed_args(argv)
     if predict_seen.asked(options):
         return predict_seen.main(options)
@@ -104,10 +104,10 @@ def _parser() -> Parser:
 
 
 class Answering:
-    """A predictor of the run's task with the options that were given."""
+    """A predictor of the run's task with the given options."""
 
     def __init__(self, opened: Opened, options: argparse.Namespace) -> None:
-        """UserError for options that make no sense here."""
+        """Choose the predictor; raise UserError for options that it does not take or that have no effect."""
         self.opened = opened
         by = None  # the task's first predictor
         if options.score:
@@ -124,21 +124,21 @@ class Answering:
         self._refuse_without_effect()
 
     def _words(self, score: bool) -> str:
-        """The predictor as a message names it: another one of the same run may take other options."""
+        """Return the name of the predictor for messages. Another predictor of the same run may take other options."""
         words = f"task={self.opened.task.name()}"
         if score:
             words += " --score"
         return words
 
     def _refuse_without_effect(self) -> None:
-        """UserError for options that the predictor has, and that change nothing beside the others: --seed, --greedy."""
+        """Raise UserError for valid options that have no effect beside the others, as --seed with --greedy."""
         reasons = self.predictor.without_effect(self.options)
         lines = [f"{as_typed(name)}: {reasons[name]}" for name in self.options if name in reasons]
         if lines:
             raise UserError(*lines)
 
     def answer(self, texts: list[str]) -> Sequence[dict[str, Any]]:
-        """The answer to each text."""
+        """Return the answer to each text."""
         from seqtrain.tasks.hooks import check_answers  # here: it imports torch
 
         self.cut += sum(map(self.predictor.cuts, texts))
@@ -149,14 +149,14 @@ class Answering:
         return answers
 
     def closing(self) -> None:
-        """Tells on standard error, once, what there is to tell of all answers."""
+        """Print on standard error, once, how many texts were truncated."""
         if self.cut:
             longest = self.opened.config.data.max_length
             say(f"{self.cut:,} texts are longer than data.max_length={longest} tokens: their beginning alone was read")
 
 
 def _answer(answering: Answering, batch: list[Line], out: TextIO, as_json: bool) -> int:
-    """Answers some texts in their order; gives how many of them could not be answered."""
+    """Answer texts in order; return the number of texts that could not be answered."""
     reasons = [line.reason or answering.predictor.reason(line.text) for line in batch]
     good = [line.text for line, reason in zip(batch, reasons, strict=True) if reason is None]
     answers = iter(answering.answer(good) if good else [])
@@ -183,7 +183,7 @@ def _json(value: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _output(path: Path | None) -> Iterator[TextIO]:
-    """Where the answers go: a file is written whole, or stays as it was where the block ends in an error."""
+    """Open the destination of the answers. A file is written whole, or left unchanged if the block raises."""
     if path is None:
         yield sys.stdout
         return

@@ -1,4 +1,4 @@
-"""`seqtrain predict --attention FILE`, `--gates FILE`: what goes on in a model while it reads one text, drawn."""
+"""`seqtrain predict --attention FILE`, `--gates FILE`: draw the internals of a model while it reads one text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from seqtrain.errors import UserError
 
 @dataclass(frozen=True)
 class Drawing:
-    """What a flag draws."""
+    """A drawing that a flag asks for."""
 
     shows: str  # "it shows ... in it": in the text
     draws: str  # "draws ..., and answers nothing"
@@ -47,19 +47,19 @@ DRAWINGS = {
 
 
 def asked(options: argparse.Namespace) -> list[str]:
-    """The flags that were given."""
+    """Return the flags that were given."""
     return [name for name in DRAWINGS if getattr(options, name) is not None]
 
 
 def main(options: argparse.Namespace) -> int:
-    """Draws one text; UserError for what makes no sense beside that."""
+    """Draw one text; raise UserError for other options that make no sense with a drawing."""
     names = asked(options)
     # Before the run is loaded, which takes seconds.
     for name in names:
         path: Path = getattr(options, name)
         if path.suffix.lower() != ".png":
             raise UserError(f"--{name} {path}: expected a name that ends in .png")
-    # Of two flags the first speaks for both.
+    # If both flags are given, messages name the first.
     first, drawing = names[0], DRAWINGS[names[0]]
     if len(options.texts) != 1 or options.input is not None:
         raise UserError(f"--{first}: takes one TEXT, and no --input; it shows {drawing.shows} in it")
@@ -80,7 +80,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _useless(options: argparse.Namespace) -> list[str]:
-    """Options of answers, as they were typed."""
+    """Return the answer options that were given, as they were typed. A drawing uses none of them."""
     useless = list(map(as_typed, given(options)))
     if options.score:
         useless.append("--score")

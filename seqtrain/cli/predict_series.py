@@ -1,4 +1,4 @@
-"""`seqtrain predict` of runs that forecast: a file of series in, a table of what comes after them out."""
+"""`seqtrain predict` for runs that forecast: read a file of series, write a table of their continuations."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 def main(
     opened: Opened, options: argparse.Namespace, output: Callable[[Path | None], AbstractContextManager[TextIO]]
 ) -> int:
-    """Answers the file of `--input`.
+    """Forecast the series of the file `--input`; return the exit code.
 
     Args:
         opened: A run whose task reads series.
-        options: Those of the command.
-        output: Opens where the answer goes.
+        options: Options of the command.
+        output: Opens the destination of the answer.
     """
     from seqtrain.inference.forecasts import continue_file, write_csv  # imports torch
 

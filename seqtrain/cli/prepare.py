@@ -1,4 +1,4 @@
-"""`seqtrain prepare`: tokenises text once, by all cores and in bounded memory, into a folder to train from."""
+"""`seqtrain prepare`: tokenise text once, on all cores and in bounded memory, into a folder to train from."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_PROCESSES = 1 << 10
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     parser = Parser(
         "prepare",
         "Tokenise text once and keep it as a token store: a folder of shards that `data=tokens` trains from, mapped\n"
@@ -92,7 +92,7 @@ def _verify(options: Any) -> int:
 
 
 def _order(options: Any) -> Order:
-    """What the command line asks for; UserError where no store can be made of it."""
+    """Return the token store that the command line asks for; raise UserError if it cannot be made."""
     from seqtrain.config import check
     from seqtrain.config.instantiate import make, plain, source_of
     from seqtrain.data.token_store.prepare import Order
@@ -121,7 +121,7 @@ def _order(options: Any) -> Order:
 
 
 def _check_words(overrides: Sequence[str], has_tokenizer: bool) -> None:
-    """UserError for words that prepare has no use for."""
+    """Raise UserError for overrides that do not apply to a token store."""
     from seqtrain.config import check
 
     keys = [check.key_of(word) for word in overrides]
@@ -154,7 +154,7 @@ def _tell(store: TokenStore, as_json: bool) -> None:
 
 
 def _cores() -> int:
-    """Those that this process may use."""
+    """Return the number of cores that this process may use."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""`seqtrain probe`: what a run's vectors are good for, on texts with labels or on pairs of texts."""
+"""`seqtrain probe`: measure the quality of a run's vectors, on labelled texts or on pairs of texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEEDS = Range(0, 2**31, whole=True)
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     options = _parser().parse_args(argv)
     _refuse_idle(options, "pairs" if options.labels is None else "labels")
     from seqtrain.cli.probed import measure
@@ -50,7 +50,7 @@ def _parser() -> Parser:
 
 
 def _refuse_idle(options: argparse.Namespace, way: str) -> None:
-    """UserError for options of the other way; those that are not given get their defaults."""
+    """Set the defaults of options that are not given; raise UserError for options of the other kind of probe."""
     # An option that changes nothing would let its user believe that it had.
     for of, defaults in (("labels", OF_LABELS), ("pairs", OF_PAIRS)):
         for name, default in defaults.items():

@@ -1,4 +1,4 @@
-"""What `seqtrain probe` prints: tables with the run's vectors beside what needs no training, and who is ahead."""
+"""Output of `seqtrain probe`: tables of the run's vectors and the baselines, and which is better."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WIDTH = max(map(len, NAMES.values())) + 2
 
 
 def of_labels(about: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
-    """The lines about a probe of labels."""
+    """Yield the lines about a probe of labels."""
     kind = "ridge regression"
     if found["kind"] == "names":
         kind = f"{len(found['labels'])} labels, logistic regression"
@@ -46,7 +46,7 @@ def of_labels(about: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[st
 
 
 def of_pairs(about: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
-    """The lines about a probe of pairs."""
+    """Yield the lines about a probe of pairs."""
     yield from _head(about, f"{found['pairs']:,} pairs")
     yield "a target is read as a source is, by itself"
     for side in ("source", "target"):
@@ -69,7 +69,7 @@ def _head(about: Mapping[str, Any], what: str) -> Iterator[str]:
 
 
 def _against(measure: str, run: Mapping[str, Any], other: Mapping[str, Any], name: str) -> str:
-    """Who is ahead by how much, and in how many folds."""
+    """Return a line with the difference between the run and a baseline, and in how many folds the run is better."""
     ours, theirs = run[measure], other[measure]
     sign = -1 if measure in SMALLER_IS_BETTER else 1
     # Folds are counted, and no test is made: they share what they learn from, so that its p-value would be too small.
@@ -89,5 +89,5 @@ def _ranks(title: str, by_name: Mapping[str, Mapping[str, float]]) -> Iterator[s
 
 
 def _figure(value: float) -> str:
-    """Four decimals, or as many digits where a number is larger, or much smaller."""
+    """Format a number with four decimals, or with four significant digits if it is large or very small."""
     return f"{value:.4f}" if 0.001 <= abs(value) < 100 or value == 0 else f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""What `seqtrain probe` does once its options are read: file, run, measurement, words."""
+"""Steps of `seqtrain probe` after its options are read: file, run, measurement, output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from seqtrain.runs.leaks import MIN_SAID, SKETCH, in_words, place_of_kept
 
 
 def measure(options: argparse.Namespace) -> int:
-    """Measures what the options ask for and prints it; gives the exit code."""
+    """Measure and print what the options ask for; return the exit code."""
     way = "pairs" if options.labels is None else "labels"
     # All that can be wrong with the file comes first: to load the model takes seconds.
     path: str = getattr(options, way)
@@ -32,7 +32,7 @@ def measure(options: argparse.Namespace) -> int:
     from seqtrain.inference import probes
     from seqtrain.inference.embedding import check_pool
 
-    probing.check_installed()  # before the model: whoever must install it should not wait for that
+    probing.check_installed()  # before the model is loaded, which takes seconds
     trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
     if trained.opened.preprocessor.series is not None:
         raise UserError(f"run {options.run} reads values in time; it has no vector of a text")
@@ -85,7 +85,7 @@ def _source(options: argparse.Namespace, way: str, path: str) -> Source:
 
 
 def _place(column: str) -> str | int:
-    """A column's name, or its number in a file without a header."""
+    """Return a column's name, or its number in a file without a header."""
     return int(column) if column.isdecimal() else column
 
 
@@ -101,7 +101,7 @@ def _rows(source: Source, way: str, path: str) -> list[Row]:
 
 
 def _readable(trained: Trained, rows: Sequence[Row], fields: Sequence[str], path: str) -> list[Row]:
-    """The rows whose texts the run can read; says how many are left out, and why the first of them is."""
+    """Return the rows whose texts the run can read; print how many are left out, and why the first is."""
     kept: list[Row] = []
     first = ""
     # The same rows for all that is compared: also TF-IDF, which could read the others, goes without them.
@@ -121,7 +121,7 @@ def _readable(trained: Trained, rows: Sequence[Row], fields: Sequence[str], path
 
 
 def _leak(trained: Trained, columns: Sequence[Sequence[str]], path: str) -> dict[str, Any] | None:
-    """How much of the texts stood in the run's own train, said where it is more than little."""
+    """Return the share of the texts found in the run's own train split; print it if it is not small."""
     sketch = trained.directory / SKETCH
     if not exists(sketch):
         say(f"{path}: whether it stands in train of this run is not known: {SKETCH} is missing")
@@ -151,7 +151,7 @@ def _probe_labels(trained: Trained, columns: dict[str, list[str]], options: argp
 
 @contextmanager
 def _as_flags(way: str) -> Iterator[None]:
-    """Faults of sources name options of a training; here they are flags."""
+    """Replace options of a training by flags of this command in the messages of sources."""
     names = {"data.path=": f"--{way} ", "data.folds=": "--folds ", "data.label_column": "--label-column"}
     names |= {"data.source_column": "--source-column", "data.target_column": "--target-column"}
     names |= {"data.column": "--column", "labels: ": f"--{way}: ", "pairs: ": f"--{way}: "}

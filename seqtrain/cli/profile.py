@@ -1,4 +1,4 @@
-"""`seqtrain profile`: what models cost, by formula, counted and measured, each beside the others."""
+"""`seqtrain profile`: the cost of models by formula, as counted by torch, and as measured."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ COPIES = 4  # of the weights in training: themselves, their gradients, and the t
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     return measured(argv).tell()
 
 
 def measured(argv: list[str]) -> Measured:
-    """What the command finds, as `main` tells it."""
+    """Profile the models and return the result, which `main` prints."""
     parser = Parser(
         "profile",
         "What a model costs: parameters by part, operations by formula and as torch counts them, sequential steps and\n"
@@ -79,7 +79,7 @@ def measured(argv: list[str]) -> Measured:
 
 
 def _at_dim(options: Namespace, configs: Sequence[DictConfig]) -> int:
-    """The width of all lengths: one for all models, so that they can be compared."""
+    """Return the width at which all lengths are measured: one for all models, which makes them comparable."""
     from seqtrain.config.check import key_of
 
     typed = [word for word in options.overrides if key_of(word) == "model.dim"]
@@ -100,7 +100,7 @@ _size = bounded(Range(1, MAX_SIZE, whole=True))
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    """At least three sizes, from the smallest on."""
+    """Parse at least three sizes; return them in ascending order."""
     sizes = sorted({int(_size(word)) for word in text.split(",")})
     if len(sizes) < MIN_SIZES:
         raise argparse.ArgumentTypeError(
@@ -110,7 +110,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def _combinations(words: Sequence[str]) -> list[tuple[str, ...]]:
-    """Every combination of the values that words give, with commas between them."""
+    """Return every combination of the comma-separated values of the words."""
     choices = []
     for word in words:
         key, equals, values = word.partition("=")
@@ -122,8 +122,8 @@ def _combinations(words: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _name(words: Sequence[str], among: Sequence[tuple[str, ...]]) -> str:
-    """What a combination is called: the words that not all of them share."""
-    # What all have in common tells none from another.
+    """Return the name of a combination: the words that not all combinations share."""
+    # Words that all combinations share do not distinguish them.
     own = [word for word in words if not all(word in each for each in among)]
     name = " ".join(own or words) or "the default model"
     return name.removeprefix("model=")
@@ -144,7 +144,7 @@ def _profile(asked: dict[str, tuple[Composed, Request]], options: Namespace) -> 
         # The models that are timed are made apart: other widths, and a small table of vectors.
         makes[name] = _maker(composed.config, name)
         _try_sizes(name, makes[name], grid)
-    # What is to be said waits until all data is read, which may be refused, too.
+    # Notes are printed after all data is read, since reading may still fail.
     notes: list[str] = []
     costs = {name: _cost(composed, notes.append) for name, (composed, _) in asked.items()}
     options.out.mkdir(parents=True, exist_ok=True)
@@ -159,7 +159,7 @@ def _profile(asked: dict[str, tuple[Composed, Request]], options: Namespace) -> 
 
 
 def _memory(name: str, config: DictConfig, make: Make, grid: Grid) -> MemoryProfile:
-    """The memory of a training pass and of the config's optimizer, where a run of the config would train."""
+    """Return the memory of a training pass with the config's optimizer, on the device that a run would use."""
     import torch
 
     from seqtrain.analysis.profile_memory import measure_memory
@@ -171,7 +171,7 @@ def _memory(name: str, config: DictConfig, make: Make, grid: Grid) -> MemoryProf
 
 
 def _cost(composed: Composed, note: Say) -> Cost:
-    """What the training that the config describes costs, as `seqtrain train --dry-run` says it."""
+    """Return the cost of the training that the config describes, as `seqtrain train --dry-run` reports it."""
     from seqtrain.training.session import cost_of
 
     for line in composed.notes:
@@ -190,7 +190,7 @@ def _window_notes(asked: dict[str, tuple[Composed, Request]]) -> list[str]:
 
 
 def _maker(config: DictConfig, name: str) -> Make:
-    """Makes the config's model for a width and a length."""
+    """Return a function that makes the config's model for a width and a length."""
     from seqtrain.models.base import SequenceModel
     from seqtrain.training.model_and_task import make_model
 
@@ -208,7 +208,7 @@ def _maker(config: DictConfig, name: str) -> Make:
 
 
 def _try_sizes(name: str, make: Make, grid: Grid) -> None:
-    """UserError where the model cannot be made, or read, at one of the sizes; before anything is timed."""
+    """Raise UserError if the model cannot be made, or read, at one of the sizes; called before anything is timed."""
     from seqtrain.training.meta import on_meta
 
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -241,7 +241,7 @@ def _written(
     grid: Grid,
     options: Namespace,
 ) -> Measured:
-    """What was found, with numbers and pictures written."""
+    """Write numbers and pictures; return the result."""
     from seqtrain.analysis import profile_pictures
     from seqtrain.analysis.profile import pairs
 
@@ -277,7 +277,7 @@ def _written(
 
 
 def _lines(profile: Profile, cost: Cost, grid: Grid) -> list[str]:
-    """What is said of one model."""
+    """Return the lines on one model."""
     # At every length they are the same, which the column of attention's shows.
     parts = profile.counted[0]["parameters"]
     lines = [
@@ -306,8 +306,8 @@ def _lines(profile: Profile, cost: Cost, grid: Grid) -> list[str]:
 
 
 def _fit_lines(profile: Profile) -> list[str]:
-    """A table of how times grow."""
-    # What takes too little of the pass has no exponent.
+    """Return a table of how times grow."""
+    # Work with too small a share of the pass has no exponent.
     laws = ["not fitted" if fitted.law is None else fitted.law.words(fitted.axis) for fitted in profile.fits]
     width = max(map(len, laws), default=0)
     lines = [f"{'time of':22}  {'grows as':{width}}  theory  share of the forward pass"]
@@ -318,7 +318,7 @@ def _fit_lines(profile: Profile) -> list[str]:
 
 
 def _path_words(row: dict[str, Any]) -> str:
-    """The longest path, or the two of a model that reads a source beside its target."""
+    """Return the longest path, or both paths of a model that reads a source and a target."""
     path = _or_dash(row["longest_path"])
     if row["source_path"] is None:
         return path
@@ -330,7 +330,7 @@ def _or_dash(value: Any) -> str:
 
 
 def _unclear_lines(fits: Iterable[Fitted | MemoryFit]) -> list[str]:
-    """What "no clear exponent" means, where it was said."""
+    """Return a line that explains "no clear exponent", if it occurs."""
     from seqtrain.analysis.power_law import CLEAR_ERROR
 
     if all(fitted.law is None or fitted.law.is_clear for fitted in fits):
@@ -342,7 +342,7 @@ def _unclear_lines(fits: Iterable[Fitted | MemoryFit]) -> list[str]:
 
 
 def _end_lines(found: Sequence[Crossover], peak: float, grid: Grid, options: Namespace) -> list[str]:
-    """What is said of the machine, and of models beside each other."""
+    """Return the lines on the machine and on comparisons between models."""
     lines = [
         f"all times are of the CPU in float32, threads: {options.threads}; it was seen to do {peak / 1e9:.0f} GFLOP/s "
         "(the best of products of matrices, measured in between, and of all that was profiled)"

@@ -1,4 +1,4 @@
-"""What a run has come to: the summary's figures, and the lines that say them to a person."""
+"""The result of a run: the figures of its summary, and the lines that print them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_COVERAGE_GAP = 0.05
 
 
 def before_training(session: Session, cost: Cost) -> dict[str, Any]:
-    """What is known of a training before its first step: its size and cost, and what its numbers will mean."""
+    """Return what is known before the first step: the size, the cost and the context that the numbers depend on."""
     figures: dict[str, Any] = {"parameters": cost.parameters, "padding": cost.padding}
     if session.max_steps is not None:
         figures["max_steps"] = session.max_steps
@@ -35,7 +35,7 @@ def before_training(session: Session, cost: Cost) -> dict[str, Any]:
 
 
 def result(run: Run, session: Session, cost: Cost) -> dict[str, Any]:
-    """The figures of a finished training."""
+    """Return the figures of a finished training."""
     seconds = session.recorder.elapsed()
     tokens = session.learner.progress.tokens
     best = dict(session.checkpoints.best)
@@ -60,12 +60,12 @@ def result(run: Run, session: Session, cost: Cost) -> dict[str, Any]:
 
 
 def _num_unknown(rows: Rows) -> int:
-    """Tokens of a split that are <unk>, in all its columns."""
+    """Count the <unk> tokens of a split, in all its columns."""
     return sum(corpus.num_unknown for corpus in rows.columns.values())
 
 
 def ended_by(session: Session) -> Literal["seconds", "steps", "early_stopping"]:
-    """What ended the training."""
+    """Return what ended the training."""
     # First: a run that has met its deadline is extended by max_seconds, also where that was at its last step.
     if session.deadline is not None and session.deadline.met:
         return "seconds"
@@ -73,14 +73,14 @@ def ended_by(session: Session) -> Literal["seconds", "steps", "early_stopping"]:
 
 
 def speed(run: Run, otherwise: float) -> float:
-    """Tokens a second of training; `otherwise` where no record tells it."""
+    """Return the training speed in tokens per second, or `otherwise` if no record has it."""
     # The median: a record beside a validation, a checkpoint or a pause is slow, and says nothing of training.
     speeds = [record["tokens_per_second"] for record in run.metrics() if "tokens_per_second" in record]
     return statistics.median(speeds) if speeds else otherwise
 
 
 def newest(run: Run, split: str) -> dict[str, float]:
-    """The last recorded metrics of a split."""
+    """Return the last recorded metrics of a split."""
     prefix = f"{split}/"  # records of training and of validations stand in one file
     for record in reversed(run.metrics()):
         metrics = {key.removeprefix(prefix): value for key, value in record.items() if key.startswith(prefix)}
@@ -90,7 +90,7 @@ def newest(run: Run, split: str) -> dict[str, float]:
 
 
 def lines(run: Run) -> list[str]:
-    """The end of a training, for a person: figures, what stands beside them, and what the model writes."""
+    """Return the lines at the end of a training: figures, baselines, and a sample of the model."""
     summary = run.summary
     metrics = summary.metrics["validation"]
     best = summary.best
@@ -122,7 +122,7 @@ def lines(run: Run) -> list[str]:
 
 
 def _stopping_words(run: Run) -> str:
-    """Return what early stopping went by; empty where the record does not show that its patience ran out."""
+    """Return the criterion of early stopping; empty if the record does not show that its patience ran out."""
     node = run.config["callbacks"].get("early_stopping") or {}
     monitor, patience, least = node.get("monitor", ""), node.get("patience", 3), abs(node.get("min_delta") or 0.0)
     sign = -1 if node.get("mode", "min") == "max" else 1
@@ -146,7 +146,7 @@ def _unknown_line(summary: Summary) -> Iterator[str]:
 
 
 def _clipped_line(summary: Summary) -> Iterator[str]:
-    """How often the gradient was clipped; nothing of runs that do not clip, or were trained before it was counted."""
+    """Yield how often the gradient was clipped; nothing for runs that do not clip or did not count it."""
     clipped = summary.clipped or {}
     share = clipped.get("share")
     if not isinstance(share, float):
@@ -157,7 +157,7 @@ def _clipped_line(summary: Summary) -> Iterator[str]:
 
 
 def _sample_lines(run: Run) -> Iterator[str]:
-    """What the model wrote at the last validation."""
+    """Yield the model's sample of the last validation."""
     samples = sorted(run.path.glob("samples/step-*.txt"))
     if not samples:
         return
@@ -169,12 +169,12 @@ def _sample_lines(run: Run) -> Iterator[str]:
 
 
 def words(metrics: dict[str, float], summary: Summary) -> str:
-    """Metrics in one line."""
+    """Format metrics in one line."""
     return ", ".join(f"{value:.4f} {measures.unit(summary, name)}" for name, value in metrics.items())
 
 
 def baseline_lines(summary: Summary, known: Mapping[str, dict[str, float]]) -> Iterator[str]:
-    """One line for each baseline `known`: its numbers, the one that runs are compared by first, and what it knows."""
+    """Yield one line for each baseline in `known`: its numbers, the metric of comparison first, and what it knows."""
     first = measures.compared_by(summary)
     for name, values in known.items():
         # A dict keeps the place of its first key: `first` goes in front, the others follow in their order.
@@ -184,7 +184,13 @@ def baseline_lines(summary: Summary, known: Mapping[str, dict[str, float]]) -> I
 
 
 def verdict(summary: Summary, metrics: Mapping[str, float], known: Mapping[str, dict[str, float]]) -> list[str]:
-    """How a run's metrics stand to each baseline `known`, in words, in the metric that runs are compared by."""
+    """Compare a run with each baseline, in words, by the metric that runs are compared by.
+
+    Args:
+        summary: Summary of the run.
+        metrics: The run's metrics, by name.
+        known: The metrics of each baseline, by its name.
+    """
     name = measures.compared_by(summary)
     out = []
     for baseline, values in known.items():

@@ -1,4 +1,4 @@
-"""`seqtrain resume`: goes on with a run or a sweep that was interrupted, or extends a finished run."""
+"""`seqtrain resume`: continue an interrupted run or sweep, or extend a finished run."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from seqtrain.terminal import pasted
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-# Where records go changes nothing of what is trained.
+# The destination of records does not affect the training.
 SAFE_GROUPS = ("logger.",)
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     parser = Parser(
         "resume",
         "Go on with a run from its newest good checkpoint, or from step 0 if there is none.\n"
@@ -55,8 +55,16 @@ def main(argv: list[str]) -> int:
 
 
 def resume(path: str, overrides: list[str], command: tuple[str, ...]) -> Run:
-    """Continues the run in `path`; UserError for changes that would make it another run, and if there is nothing to
-    do."""
+    """Continue the run in `path`.
+
+    Args:
+        path: The run's directory.
+        overrides: Options that change, such as trainer.max_steps.
+        command: The command as it was typed, for the run's summary.
+
+    Raises:
+        UserError: If a change would make it another run, or there is nothing left to do.
+    """
     from seqtrain.cli import endings
     from seqtrain.config import check
     from seqtrain.experiment import Attempt
@@ -97,14 +105,14 @@ def resume(path: str, overrides: list[str], command: tuple[str, ...]) -> Run:
 
 
 def _extensions(changed: list[str], step: int) -> tuple[str, ...]:
-    """The limits that are changed after the run has begun: until then its schedule was that of the old ones."""
+    """Return the limits that are changed after the run has begun. Until then its schedule was that of the old ones."""
     if not step:
         return ()
     return tuple(f"{line} at step {step}" for line in changed if line.startswith("trainer.max_"))
 
 
 def _say_lost(run: Run, step: int) -> None:
-    """Tells where metrics.jsonl ends before the checkpoint: a run records what it has done before it saves that."""
+    """Print a warning if metrics.jsonl ends before the checkpoint. A run writes its records before the checkpoint."""
     reached, every = run.newest_step(), run.config["trainer"]["log_every"]
     if reached < step // every * every:  # the last step before the checkpoint that was to be recorded
         say(
@@ -114,8 +122,10 @@ def _say_lost(run: Run, step: int) -> None:
 
 
 def _refuse_edited(run: Run) -> None:
-    """UserError where a run that saved no checkpoint has another config than it began with: half of it would be of
-    each. A checkpoint holds the config against its own."""
+    """Raise UserError if the config of a run without a checkpoint was edited: the run would mix two configs.
+
+    A run with a checkpoint is checked against the config in it.
+    """
     if run.summary.identity not in (None, digest(run.config)):
         raise UserError(
             f"run {run.path}: its config.yaml was edited, so that it would be another run; put it back as it was, "
@@ -124,7 +134,7 @@ def _refuse_edited(run: Run) -> None:
 
 
 def _edited_limits(config: DictConfig, changed: list[str], before: dict[str, Any]) -> list[str]:
-    """A line for each limit that was edited in config.yaml since the checkpoint: that extends a run as overrides do."""
+    """Return a line for each limit edited in config.yaml since the checkpoint. Such an edit extends a run."""
     overridden = {line.partition(":")[0] for line in changed}
     lines = []
     for name in LIMITS:
@@ -135,7 +145,7 @@ def _edited_limits(config: DictConfig, changed: list[str], before: dict[str, Any
 
 
 def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: int) -> None:
-    """UserError where there is nothing to go on from, or nothing left to do after `step`."""
+    """Raise UserError if there is no sound checkpoint to continue from, or nothing left to do after `step`."""
     if not step and listed(run.checkpoints, "step-*.ckpt"):  # whether they are worth nothing, the user decides
         raise UserError(
             f"run {run.path}: no checkpoint is sound; move {run.checkpoints}/step-*.ckpt elsewhere to begin again at "
@@ -161,7 +171,7 @@ def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: in
 
 
 def _apply(config: DictConfig, overrides: list[str]) -> list[str]:
-    """Sets what may change; gives a line for each value that does."""
+    """Apply the overrides that may change; return a line for each changed value."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -190,11 +200,11 @@ def _apply(config: DictConfig, overrides: list[str]) -> list[str]:
 
 
 class Unset:
-    """Stands for a key that is not there."""
+    """Marker for a key that does not exist."""
 
 
 def _value_at(config: DictConfig, key: str) -> Any:
-    """The value of a key; Unset where there is no such key, or none can be spelled so."""
+    """Return the value of a key, or Unset if there is no such key or its name is malformed."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 

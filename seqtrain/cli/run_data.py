@@ -1,4 +1,4 @@
-"""The data of a run, and its vocabularies, which stand in its directory all or not at all."""
+"""The data of a run and its vocabularies, which its directory holds completely or not at all."""
 
 from __future__ import annotations
 
@@ -21,11 +21,16 @@ from seqtrain.training.splits import Data
 
 
 def read_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Path | None) -> Data:
-    """The data, with the run's own vocabularies if it has them; UserError if the text is not what the run began with.
+    """Read the data with the run's own vocabularies, if it has them.
 
     Args:
-        summary: of the attempt; what identifies the data is added to it.
-        checkpoint: where the attempt goes on from; None at the first step.
+        run: The run.
+        config: Its config.
+        summary: Summary of the attempt; what identifies the data is added to it.
+        checkpoint: The checkpoint that the attempt continues from; None at the first step.
+
+    Raises:
+        UserError: If the text is not what the run began with.
     """
     recorded = summary.hashes
     if checkpoint is not None and not recorded:
@@ -37,7 +42,7 @@ def read_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Path |
     data = ranks.run_on_all(lambda: make_data(config, ("train", "validation"), say, known, summary.data))
     hashes = {split: rows.hash for split, rows in data.rows.items()} | data.preprocessor.hashes
     _check_same_on_all(config, hashes)
-    # Another text or vocabulary would go on with weights that mean something else, and nobody would see it.
+    # Weights would be continued on another text or vocabulary, with another meaning, and without a sign of it.
     for name, value in recorded.items():
         if name in data.preprocessor.hashes and hashes[name] != value:
             raise UserError(
@@ -63,7 +68,7 @@ def read_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Path |
 
 
 def _check_same_on_all(config: DictConfig, hashes: dict[str, str]) -> None:
-    """Raise UserError where another process of the run has other options or data than the first."""
+    """Raise UserError if another process of the run has other options or data than the first."""
     plain: Any = OmegaConf.to_container(config, resolve=True)  # what the environment of each process says
     own = decisive(plain) | {f"trainer.{name}": plain["trainer"][name] for name in LIMITS}
     own |= {f"the hash of {name}": value for name, value in hashes.items()}

@@ -1,4 +1,4 @@
-"""`seqtrain scale`: a ladder of budgets, a law fitted to it, and a larger rung that the law must predict."""
+"""`seqtrain scale`: train a ladder of budgets, fit a scaling law, and test it on a larger budget."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Rung:
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     return measured(argv).tell()
 
 
 def measured(argv: list[str]) -> Measured:
-    """What the command finds, as `main` tells it."""
+    """Train and fit the ladder and return the result, which `main` prints."""
     parser = Parser(
         "scale",
         "Train a ladder of budgets, fit L(C) = a C^-b + c to it, predict a larger rung, train that, and say by how\n"
@@ -82,7 +82,7 @@ def measured(argv: list[str]) -> Measured:
 
 
 def _ladder(text: str) -> tuple[float, ...]:
-    """Budgets from the smallest on."""
+    """Parse budgets in FLOPs; return them in ascending order."""
     budgets = sorted({bounded(Range(1e6, 1e24))(word) for word in text.split(",")})
     if len(budgets) < MIN_RUNGS:
         raise argparse.ArgumentTypeError(f"{text}: give at least {MIN_RUNGS} budgets; three numbers are fitted to them")
@@ -90,7 +90,7 @@ def _ladder(text: str) -> tuple[float, ...]:
 
 
 def _models(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The models, and the other overrides."""
+    """Return the models, and the other overrides."""
     models, others = ["lstm"], []
     for word in overrides:
         key, _, value = word.partition("=")
@@ -122,7 +122,7 @@ def _scale(models: Sequence[str], others: Sequence[str], options: Namespace) -> 
         rungs += own
         fitted = scaling_law.fit([rung.flops for rung in own], [rung.loss for rung in own])
         prediction = fitted.predict(options.hold_back)
-        # Before it is trained: nobody can say that the law was made to fit.
+        # Printed before the training, which shows that the law was not adapted to its result.
         say(f"{model}: predicted at {options.hold_back:g} FLOPs: {_words(prediction)}")
         held_back = _train_rungs(train, model, others, [last], options.seeds)
         rungs += held_back
@@ -136,7 +136,15 @@ def _scale(models: Sequence[str], others: Sequence[str], options: Namespace) -> 
 
 
 def _train_rungs(train: Train, model: str, others: Sequence[str], ladder: Sequence[Planned], seeds: int) -> list[Rung]:
-    """Trains a model with each budget and seed."""
+    """Train a model with each budget and seed.
+
+    Args:
+        train: Trains a run, or takes it from an earlier call.
+        model: Name of the model, as in `model=`.
+        others: Overrides of all runs.
+        ladder: Planned rungs of the model.
+        seeds: Number of seeds for each rung.
+    """
     from seqtrain.runs.directory import Run
 
     rungs = []
@@ -175,7 +183,7 @@ def _words(prediction: Prediction) -> str:
 def _found(
     found: dict[str, tuple[Fitted, Prediction]], rungs: Sequence[Rung], options: Any
 ) -> tuple[dict[str, Any], list[str]]:
-    """The record, and the lines for a person."""
+    """Return the record, and the lines to print."""
     lines = ["model  seed  FLOPs     parameters  tokens      epochs  loss"]
     for rung in rungs:
         lines.append(
@@ -223,7 +231,7 @@ def _found(
 def _verdict(
     model: str, fitted: Fitted, prediction: Prediction, held_back: Sequence[float], last: Sequence[float]
 ) -> list[str]:
-    """What a model's ladder says, and how its prediction ended."""
+    """Return the lines on a model's law, and on how its prediction compares with the measured losses."""
     law = fitted.law
     mean = sum(held_back) / len(held_back)
     lines = [

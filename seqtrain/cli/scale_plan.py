@@ -1,4 +1,4 @@
-"""The rungs of a ladder before anything is trained: of each model and budget the size, and what it really costs."""
+"""Plan of a ladder before any training: the size and the real cost for each model and budget."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_DOUBLINGS = 20  # of a ladder that is too small, until one is found that wor
 
 @dataclass(frozen=True)
 class Planned:
-    """A rung of one model."""
+    """A planned rung of one model."""
 
     asked_flops: float
     asked_parameters: float
@@ -34,18 +34,18 @@ class Planned:
 
     @property
     def is_near(self) -> bool:
-        """Whether it is as large as asked for, but for the percent that every budget is allowed."""
+        """True if the model has the size asked for, within the tolerance of every budget."""
         from seqtrain.training.budget import TOLERANCE
 
         return abs(self.parameters / self.asked_parameters - 1) <= TOLERANCE
 
 
 class _TooSmall(UserError):
-    """A rung that no run comes near to; a larger ladder may do."""
+    """A rung too small for any run; a larger ladder may work."""
 
 
 class _Reader(NamedTuple):
-    """A model whose config is checked, with the data it will read."""
+    """A model with its checked config and the data it will read."""
 
     model: str
     config: DictConfig
@@ -55,19 +55,19 @@ class _Reader(NamedTuple):
 def plan(
     models: Sequence[str], others: Sequence[str], budgets: Sequence[float], tokens_per_parameter: float
 ) -> dict[str, list[Planned]]:
-    """Checks every model with its task, and solves for the size of each of its rungs.
+    """Check every model with its task, and solve for the size of each of its rungs.
 
     Args:
-        models: names, as in `model=`.
-        others: overrides of all of them.
-        budgets: of the rungs and, last, of the one that is held back, in FLOPs, from the smallest on.
-        tokens_per_parameter: how a budget is divided.
+        models: Names, as in `model=`.
+        others: Overrides of all of them.
+        budgets: FLOPs of the rungs in ascending order; the last one is held back.
+        tokens_per_parameter: Training tokens for each parameter, which divides a budget.
 
     Returns:
         The rungs of each model, in the order of the budgets.
 
     Raises:
-        UserError: for all that a training would be refused for; where a rung is too small, names budgets that work.
+        UserError: For all that a training would be refused for. If a rung is too small, it names budgets that work.
     """
     from seqtrain.training.data import make_data
 
@@ -85,11 +85,11 @@ def plan(
 
 
 def _silent(line: str) -> None:
-    """Each training says it again, where it belongs."""
+    """Ignore a line: each training prints it again."""
 
 
 def _checked(model: str, others: Sequence[str]) -> DictConfig:
-    """The config of a model's rungs but for their budget; UserError for all that is known before data is read."""
+    """Return the config of a model's rungs, without a budget; raise UserError for faults known before data is read."""
     from seqtrain.cli.start import Request, prepare
     from seqtrain.config import check
 
@@ -104,7 +104,7 @@ def _checked(model: str, others: Sequence[str]) -> DictConfig:
 
 
 def _with_remedy(error: UserError, model: str, task: str) -> UserError:
-    """A refusal with the tasks that the model does, where it cannot do the one that was asked for."""
+    """Return the error, with the tasks that the model does if it cannot do the requested one."""
     from seqtrain.training.compatibility import tasks_of
 
     able = tasks_of(model)
@@ -116,7 +116,7 @@ def _with_remedy(error: UserError, model: str, task: str) -> UserError:
 def _solve_all(
     readers: Sequence[_Reader], budgets: Sequence[float], tokens_per_parameter: float
 ) -> dict[str, list[Planned]]:
-    """The rungs of every model; _TooSmall where one cannot be."""
+    """Return the rungs of every model; raise _TooSmall if one is too small."""
     found = {}
     for reader in readers:
         rungs = [_solve(reader, flops, tokens_per_parameter) for flops in budgets]
@@ -131,7 +131,16 @@ def _solve_all(
 
 
 def _solve(reader: _Reader, flops: float, tokens_per_parameter: float) -> Planned:
-    """The size whose parameters are nearest to what the budget buys."""
+    """Return the rung whose number of parameters is nearest to what the budget buys.
+
+    Args:
+        reader: The model with its data.
+        flops: The budget.
+        tokens_per_parameter: Training tokens for each parameter.
+
+    Raises:
+        _TooSmall: If no width comes near.
+    """
     from seqtrain.training import budget
 
     # C = 6 N D with D = R N, so N = sqrt(C / (6 R)).
@@ -141,7 +150,7 @@ def _solve(reader: _Reader, flops: float, tokens_per_parameter: float) -> Planne
     config.budget = words
     try:
         reached = budget.solve(config, reader.data, _silent, tolerance=NEAREST)
-        # What is farther than a run's own budget may be is asked for by its true number.
+        # A size outside the tolerance of a run's budget is requested by its exact number.
         if abs(reached["params"] / parameters - 1) > budget.TOLERANCE:
             words[0] = f"params:{reached['params']:.0f}"
         if abs(reached["flops"] / flops - 1) > budget.TOLERANCE:
@@ -162,7 +171,7 @@ def _solve(reader: _Reader, flops: float, tokens_per_parameter: float) -> Planne
 
 
 def _larger(readers: Sequence[_Reader], budgets: Sequence[float], tokens_per_parameter: float) -> str | None:
-    """The option with the same ladder doubled until it works; None where none does."""
+    """Return the options for the same ladder, doubled until it works, or None if no doubling does."""
     for doublings in range(1, MAX_DOUBLINGS + 1):
         larger = [float(f"{flops * 2**doublings:g}") for flops in budgets]  # as they would be typed
         try:
@@ -177,7 +186,7 @@ def _larger(readers: Sequence[_Reader], budgets: Sequence[float], tokens_per_par
 
 
 def size_words(model: str, rungs: Sequence[Planned]) -> str | None:
-    """One line that says which rungs are not as large as their budgets buy; None where all are."""
+    """Return a line on the rungs whose size differs from what their budgets buy, or None if there are none."""
     words = []
     for rung in rungs:
         if not rung.is_near:

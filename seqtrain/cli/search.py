@@ -1,4 +1,4 @@
-"""`seqtrain search`: the texts that are nearest to another, by the cosine of their embeddings."""
+"""`seqtrain search`: find the texts nearest to a query, by the cosine of their embeddings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TextRow = dict[str, Any]
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     parser = Parser(
         "search",
         "The texts of a corpus that are nearest to a query, by the cosine of their embeddings, nearest first.",
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
 
 
 def _search(options: argparse.Namespace) -> tuple[list[tuple[float, TextRow]], int]:
-    """The nearest texts with their scores, and how many lines could not be read."""
+    """Return the nearest texts with their scores, and the number of lines that could not be read."""
     from seqtrain.inference.embedding import TopK
 
     embedded = _is_parquet(options.corpus)
@@ -94,10 +94,10 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _stored_pool(options: argparse.Namespace, trained: Trained) -> Any:
-    """How the vectors of a parquet file were pooled; UserError where they are not this run's."""
+    """Return the pooling of a parquet file's vectors; raise UserError if they are not of this run and step."""
     from pyarrow import parquet
 
-    # What the file says of itself, before a vector is read.
+    # Check the file's metadata before a vector is read.
     with _readable_parquet(options.corpus):
         schema = parquet.read_schema(options.corpus)
     metadata = schema.metadata or {}
@@ -120,12 +120,12 @@ def _stored_pool(options: argparse.Namespace, trained: Trained) -> Any:
 
 
 def _has_columns(schema: pyarrow.Schema) -> bool:
-    """Whether a parquet file has the columns that embed writes, of their types."""
+    """Return True if a parquet file has the columns that embed writes, with their types."""
     return all(name in schema.names and schema.field(name).type == kind for name, kind in columns().items())
 
 
 def _stored(path: Path, dim: int) -> Iterator[tuple[Tensor, list[TextRow]]]:
-    """Vectors (n, D) and texts of a parquet file; UserError where it holds others than embed writes."""
+    """Yield vectors (n, D) and texts of a parquet file; raise UserError for rows that embed would not write."""
     import numpy as np
     import torch
     from pyarrow import parquet
@@ -148,7 +148,7 @@ def _stored(path: Path, dim: int) -> Iterator[tuple[Tensor, list[TextRow]]]:
 
 @contextmanager
 def _readable_parquet(path: Path) -> Iterator[None]:
-    """What pyarrow raises of a damaged file becomes one line."""
+    """Turn pyarrow's errors for a damaged file into a one-line UserError."""
     from pyarrow import ArrowException
 
     try:

@@ -1,4 +1,4 @@
-"""`seqtrain serve`: the report on a folder of runs, made anew as they go on, on an address of this machine."""
+"""`seqtrain serve`: serve the report on a folder of runs on this machine, renewed as the runs progress."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEADERS = {
 
 
 def main(argv: list[str]) -> int:
-    """The command; it ends when it is interrupted."""
+    """Run the command until it is interrupted."""
     parser = Parser(
         "serve",
         "Serves the report that `seqtrain compare DIR --html FILE` writes, live while runs go on.\n"
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """Gives one report and nothing else of the disk; http.server's own would ask a name server for our name."""
+    """Server of the report, without access to the disk. http.server's own would query DNS for our name."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -61,26 +61,26 @@ class Server(socketserver.ThreadingTCPServer):
 
     @property
     def address(self) -> str:
-        """Where a browser finds it."""
+        """The address for a browser."""
         return f"http://{self.host}:{self.port}/"
 
     def knows(self, host: str) -> bool:
-        """Whether a request for this host is for us: a stranger's page may let a name of its own lead here."""
+        """Return True if a request's host names this server. An untrusted page may point its own name here."""
         return not self.private or host.removesuffix(f":{self.port}") in ("localhost", self.host)
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers GET and HEAD of the few addresses that the server's pages have."""
+    """Handler for GET and HEAD requests of the server's few addresses."""
 
     server: Server  # type: ignore[assignment]
     timeout = 30  # seconds that a silent connection may hold a thread
 
     def do_GET(self) -> None:
-        """A page, or what has changed of it."""
+        """Send a page, or its changes."""
         self._answer(body=True)
 
     def do_HEAD(self) -> None:
-        """Whether there is a newer one: its ETag."""
+        """Send the headers of a page. Its ETag shows if there is a newer one."""
         self._answer(body=False)
 
     def _answer(self, *, body: bool) -> None:
@@ -111,11 +111,11 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: a page that asks every two seconds would fill the terminal."""
+        """Log nothing: a page that asks every two seconds would fill the terminal."""
 
 
 def listening(answers: Answers, host: str, port: int) -> Server:
-    """The server; UserError where the address cannot be had."""
+    """Return the server; raise UserError if it cannot listen on the address."""
     try:
         return Server(answers, host, port)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What `seqtrain serve` answers: reports on folders of runs, what has changed of them, and an index of many sweeps."""
+"""Answers of `seqtrain serve`: reports on folders of runs, their changes, and an index of sweeps."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ WAITING = b"""<!doctype html><html lang="en"><meta charset="utf-8"><meta http-eq
 REST_FACTOR = 3.0
 HTML, JSON = "text/html; charset=utf-8", "application/json"
 CHANGES = "changes"  # the last word of an address that gives what has changed since `?since=MARK`
-# What of a run the report shows: files, and folders in which a validation puts some.
+# Parts of a run that the report shows: files, and folders that validations write files into.
 SHOWN = (CONFIG, METRICS, SUMMARY, EVALUATIONS, "samples", "plots")
 
 
 @dataclass
 class Answer:
-    """What a browser is given; an empty body says that nothing has changed."""
+    """An answer to a browser. An empty body means that nothing has changed."""
 
     body: bytes
     kind: str
@@ -45,18 +45,18 @@ class Answer:
     _packed: bytes = b""
 
     def packed(self) -> bytes:
-        """The body compressed; once, however many ask."""
+        """Return the compressed body; it is compressed once for all requests."""
         if not self._packed:
             self._packed = gzip.compress(self.body, 6, mtime=0)
         return self._packed
 
 
 class Answers(ABC):
-    """Answers addresses; it knows them all by heart, and none is looked for on the disk."""
+    """Answers by address, from a fixed set: no address is looked up on the disk."""
 
     @abstractmethod
     def answer(self, path: str, query: str) -> Answer | None:
-        """What stands at a path such as `/`; None where nothing does."""
+        """Return the answer for a path such as `/`, or None if there is none."""
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Report(Answers):
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, path: str, query: str) -> Answer | None:
-        """The page at `/`, and at `/changes?since=MARK` what has changed of it."""
+        """Return the page for `/`, and its changes for `/changes?since=MARK`."""
         if path == "/":
             return self.newest()
         if path == f"/{CHANGES}":
@@ -83,7 +83,7 @@ class Report(Answers):
         return None
 
     def newest(self) -> Answer:
-        """The page; made anew where the runs have changed since and the last one has stood for a while."""
+        """Return the page. It is made again if the runs have changed and the last one is old enough."""
         # Several browsers may ask at once; one report is enough for all of them.
         with self._lock:
             self._renew()
@@ -93,7 +93,7 @@ class Report(Answers):
             return self._page
 
     def changed(self, since: str) -> Answer:
-        """What has changed since a mark, all of it where the mark is not known; empty where nothing has."""
+        """Return the changes since a mark: everything if the mark is unknown, an empty body if nothing changed."""
         with self._lock:
             self._renew()
             if self._parts is None or since == self.mark:
@@ -132,7 +132,7 @@ class Report(Answers):
 
 @dataclass
 class Site(Answers):
-    """The report on a folder; of one that holds several sweeps an index, each sweep's report, and all in one."""
+    """The report on a folder. A folder of several sweeps has an index, a report for each, and one for all."""
 
     folder: Path
     rest: float = 10.0
@@ -141,7 +141,7 @@ class Site(Answers):
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, path: str, query: str) -> Answer | None:
-        """What a report or the index has at this path; each report's address ends in a slash."""
+        """Return the answer of a report or the index at this path. The address of each report ends in a slash."""
         sweeps = index.sweeps_of(self.folder)
         if len(sweeps) < 2:
             return self._report(self.folder).answer(path, query)
@@ -176,7 +176,7 @@ class Site(Answers):
 
 
 def state_of(folder: Path) -> str:
-    """A mark that changes with what any run below the folder has recorded or kept, and when one is killed."""
+    """Return a mark that changes when a run below the folder records or keeps something, or is killed."""
     digest = hashlib.blake2b(digest_size=12)
     for run in list_runs(folder, []):
         for name in SHOWN:

@@ -1,6 +1,6 @@
-"""A run from its request to its end: what it is refused for, its directory, and who trains it.
+"""A run from its request to its end: its checks, its directory, and the processes that train it.
 
-One process trains it, or as many as the config asks for, which are started and watched here.
+One process trains it, or as many as the config asks for. They are started and watched here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for, beside the config itself."""
+    """A request for a training, beside the config itself."""
 
     overrides: list[str] = field(default_factory=list)
     config_dirs: tuple[Path, ...] = ()
@@ -38,7 +38,7 @@ class Request:
 
 
 def check_all(config: DictConfig, request: Request) -> None:
-    """Raises UserError for all that can be wrong before the data is read: what is cheap to find comes first."""
+    """Raise UserError for all faults known before the data is read. Cheap checks come first."""
     from seqtrain.config import check, preflight
 
     preflight.check_machine_and_data(config)
@@ -58,7 +58,7 @@ def check_all(config: DictConfig, request: Request) -> None:
 
 
 def prepare(config: DictConfig, request: Request) -> None:
-    """Makes a config ready to be trained for the first time; UserError for all that can be wrong before that."""
+    """Prepare a config for its first training; raise UserError for all faults known before that."""
     from seqtrain.training import budget
 
     budget.check_free(config, request.overrides)
@@ -67,7 +67,7 @@ def prepare(config: DictConfig, request: Request) -> None:
 
 
 def read_data(config: DictConfig, note: Say) -> Data:
-    """The data of a prepared config, in which all that depends on data is then set."""
+    """Read the data of a prepared config, and set the options that depend on data in it."""
     from seqtrain.training import budget
     from seqtrain.training.data import make_data
     from seqtrain.training.from_data import resolve_length
@@ -80,19 +80,19 @@ def read_data(config: DictConfig, note: Say) -> Data:
 
 
 def start(composed: Composed, request: Request) -> Run:
-    """A new run of a composed config, from its first step to its end; called by each of the processes that meet.
+    """Run a composed config as a new run, from its first step to its end. Each process of the group calls this.
 
     Args:
-        composed: what is `auto` in its config, or solved for by a budget, is set here.
-        request: what was typed.
+        composed: The config. Values that are `auto`, or solved for by a budget, are set in it.
+        request: What was typed.
 
     Returns:
         The run, trained to its end.
 
     Raises:
-        UserError: for what the user can mend; nothing is left on the disk where the run has not begun.
-        RunFailed: where the training failed in itself.
-        Interrupted: at a signal; the run can be resumed.
+        UserError: For an error of the user; nothing is left on the disk if the run has not begun.
+        RunFailed: If the training itself failed.
+        Interrupted: At a signal; the run can be resumed.
     """
     config, choices = composed.config, composed.choices
     with ranks.process_group() as here:
@@ -123,7 +123,7 @@ def start(composed: Composed, request: Request) -> Run:
 
 
 def _holds_nothing(run: Run) -> bool:
-    """Whether a run was refused before its first step, so that its directory is of no use to anybody."""
+    """Return True if a run was refused before its first step and its directory holds nothing useful."""
     if not run.writes or run.lost():  # another process's to remove, or somebody has moved it
         return False
     return run.summary.status in (None, "refused") and not listed(run.checkpoints)
@@ -139,9 +139,9 @@ def _create_run(config: DictConfig, choices: dict[str, str]) -> Run:
 
 
 def run_attempt(run: Run, config: DictConfig, attempt: Attempt) -> None:
-    """Trains to the end; whatever happens, summary.json says how it ended.
+    """Train to the end. In any case summary.json records how it ended.
 
-    In this process, which may be one of several that meet, or in as many as `config.trainer.devices` asks for.
+    This process trains, which may be one of a group, or as many processes as `config.trainer.devices` asks for.
     """
     from seqtrain.experiment import Experiment
 
@@ -152,7 +152,7 @@ def run_attempt(run: Run, config: DictConfig, attempt: Attempt) -> None:
 
 
 def _in_group(run: Run, config: DictConfig, attempt: Attempt) -> None:
-    """Starts the processes, and raises what one of them would have raised alone."""
+    """Start the processes, and raise the error that one of them would raise alone."""
     from seqtrain.cli.endings import conclude_group
     from seqtrain.cli.written_config import resolved
     from seqtrain.training.trainer import on_gpu
@@ -165,7 +165,15 @@ def _in_group(run: Run, config: DictConfig, attempt: Attempt) -> None:
 def worker(
     tell: Callable[[str], None], path: Path, config: dict[str, Any], attempt: Attempt, trust: Sequence[str]
 ) -> int:
-    """One process of a group, with the run's config in plain values; tells what went wrong, gives its exit code."""
+    """Train as one process of a group; report errors by `tell` and return the exit code.
+
+    Args:
+        tell: Called with each line of an error.
+        path: The run's directory.
+        config: The run's config in plain values.
+        attempt: The attempt to train.
+        trust: Packages that configs may name.
+    """
     from omegaconf import OmegaConf
 
     from seqtrain.cli.endings import exit_code_of

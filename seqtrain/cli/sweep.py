@@ -1,4 +1,4 @@
-"""`seqtrain train -m`, `seqtrain resume SWEEP`: a sweep from its first trial, or from where it was left, to its end."""
+"""`seqtrain train -m`, `seqtrain resume SWEEP`: run a sweep to its end, from its start or from where it stopped."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CODES = {"finished": 0, "pruned": 0, "refused": 2}
 
 
 def start(request: Request, *, as_json: bool) -> int:
-    """A new sweep; gives the worst exit code of its trials."""
+    """Run a new sweep; return the worst exit code of its trials."""
     from seqtrain.sweeps.settings import Settings, Words
 
     words = Words.sort(folds.expanded(request.overrides))
@@ -50,8 +50,8 @@ def run_new(request: Request) -> Sweep:
     """Run a new sweep until no trial is left. This process still holds it: see `Sweep.close`.
 
     Raises:
-        UserError: where it cannot begin, or no trial could; nothing of it is left on the disk then.
-        Interrupted: at a signal; the sweep can be resumed.
+        UserError: If it cannot begin, or no trial could. Nothing of it is left on the disk then.
+        Interrupted: At a signal; the sweep can be resumed.
     """
     from seqtrain.sweeps import shared
     from seqtrain.sweeps.settings import Settings, Words
@@ -81,7 +81,7 @@ def run_new(request: Request) -> Sweep:
         _run_trials(sweep, sweeper, runner, words.trial, settings, retry_failed=False)
         _refuse_if_none_began(sweep)
     except BaseException as error:
-        # Of what began there is something to keep, and of what was interrupted, something to go on with.
+        # A sweep that began has results to keep; an interrupted one can be resumed.
         if isinstance(error, UserError) and not _has_runs(sweep):
             remove(sweep.path)
         sweep.close()
@@ -90,19 +90,26 @@ def run_new(request: Request) -> Sweep:
 
 
 def _refuse_if_none_began(sweep: Sweep) -> None:
-    """UserError where no trial could begin: then the command was wrong, and a sweep of refusals helps nobody."""
+    """Raise UserError if no trial could begin: then the command was wrong, and the sweep is of no use."""
     trials = sweep.trials()
     if trials and all(trial.status == "refused" or trial.unavailable for trial in trials) and not _has_runs(sweep):
         raise UserError(*dict.fromkeys(trial.reason for trial in trials))
 
 
 def _searches(settings: Settings) -> bool:
-    """Whether trials are proposed as the sweep learns; those of a grid are known before it begins."""
+    """Return True if trials are proposed as the sweep learns. Those of a grid are known in advance."""
     return str(settings.config.hydra.runtime.choices["hydra/sweeper"]) != "grid"
 
 
 def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: bool) -> int:
-    """Goes on with a sweep: what is missing or unfinished, and, if asked for, what failed."""
+    """Resume a sweep: run trials that are missing or unfinished, and with `retry_failed` those that failed.
+
+    Args:
+        path: The sweep's directory.
+        words: Overrides of Hydra's options, such as hydra.launcher.*
+        retry_failed: Run failed and refused trials again.
+        as_json: Print results as JSON.
+    """
     from seqtrain.cli import addresses
     from seqtrain.sweeps import hydra_launchers
     from seqtrain.sweeps.settings import Settings, Words
@@ -148,7 +155,16 @@ def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: boo
 def _run_trials(
     sweep: Sweep, sweeper: Any, runner: Any, words: Sequence[str], settings: Settings, *, retry_failed: bool
 ) -> list[Trial]:
-    """Runs trials until there are no more; gives those that ended."""
+    """Run trials until none is left; return those that ended.
+
+    Args:
+        sweep: The sweep.
+        sweeper: Proposes the trials.
+        runner: Runs the trials.
+        words: Overrides that the trials are made of.
+        settings: Settings of the sweep.
+        retry_failed: Run failed and refused trials again.
+    """
     from seqtrain.sweeps import hydra_launchers
     from seqtrain.sweeps.sweeper import SweepAttempt
 
@@ -176,7 +192,7 @@ def _sweeper(settings: Settings) -> Any:
 
 
 def _runner(settings: Settings, searches: bool) -> Any:
-    """Who runs the trials: our own launcher, or what drives one of Hydra's."""
+    """Return what runs the trials: our own launcher, or an adapter for one of Hydra's."""
     from hydra.plugins.launcher import Launcher
 
     from seqtrain.sweeps import hydra_launchers
@@ -204,12 +220,12 @@ def _refuse_several_processes() -> None:
 
 
 def _has_runs(sweep: Sweep) -> bool:
-    """Whether a trial has left anything that a user may want."""
+    """Return True if a trial has left anything that a user may want."""
     return any(path.name.isdigit() and exists(path / CONFIG) for path in listed(sweep.path))
 
 
 def _dry_run(words: Sequence[str], settings: Settings, request: Request, as_json: bool) -> int:
-    """Tells what each trial of a grid would cost; leaves nothing behind."""
+    """Print the cost of each trial of a grid; leave nothing on the disk."""
     from seqtrain.config import check
     from seqtrain.sweeps.grid import combinations
 
@@ -255,7 +271,7 @@ def _finish(sweep: Sweep, as_json: bool) -> int:
 
 
 def _next_commands(sweep: Sweep, trials: list[Trial]) -> list[str]:
-    """What the user may want to type next."""
+    """Return the commands that a user may want next."""
     commands = [f"{pasted('seqtrain', 'compare', sweep.path)} --html report.html"]
     if folds.is_swept(sweep.asked.overrides):
         commands = [f"{pasted('seqtrain', 'compare', sweep.path)} --split test"]
@@ -269,7 +285,7 @@ def _next_commands(sweep: Sweep, trials: list[Trial]) -> list[str]:
 
 
 def _row(trial: Trial) -> dict[str, Any]:
-    """A trial for machines."""
+    """Return a trial as a JSON row."""
     row = {**trial.row(), "run": None, "metrics": {}}
     if (trial.path / CONFIG).exists():
         row |= {"run": str(trial.path), "metrics": Run(trial.path).summary.metrics}

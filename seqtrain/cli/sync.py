@@ -1,4 +1,4 @@
-"""`seqtrain sync`: replay what runs have recorded into a new run of W&B, MLflow or TensorBoard."""
+"""`seqtrain sync`: replay the records of runs into a new run of W&B, MLflow or TensorBoard."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NAMES = {"mlflow": "MLflow", "tensorboard": "TensorBoard"}
 
 @dataclass(frozen=True)
 class Sent:
-    """How much was sent of a run."""
+    """Counts of what was sent for a run."""
 
     records: int
     samples: int
@@ -46,7 +46,7 @@ class Sent:
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     parser = Parser(
         "sync",
         "Replay what a run, or every run of a sweep, has recorded into a new run of W&B, MLflow or TensorBoard:\n"
@@ -82,7 +82,7 @@ def _refuse_useless(options: argparse.Namespace) -> None:
 
 
 def _runs(path: Path) -> list[Run]:
-    """The run at `path`, or those of the sweep; UserError where there is none."""
+    """Return the run at `path`, or the runs of the sweep; raise UserError if there are none."""
     if not is_sweep(path):
         return [Run.open(path)]
     runs = list_runs(path)
@@ -92,7 +92,7 @@ def _runs(path: Path) -> list[Run]:
 
 
 def _destination(options: argparse.Namespace) -> str:
-    """The destination in words; of W&B its mode is decided here, once for all runs."""
+    """Return the name of the destination. The mode of W&B is decided here, once for all runs."""
     if options.to != "wandb":
         return NAMES[options.to]
     from seqtrain.training.loggers.wandb_logger import wandb_mode
@@ -104,7 +104,7 @@ def _destination(options: argparse.Namespace) -> str:
 
 
 def _sync(run: Run, options: argparse.Namespace, destination: str) -> int:
-    """Sends one run and says so; the exit code."""
+    """Send one run and print the counts; return the exit code."""
     try:
         sent = _send(run, options)
     except UserError as fault:
@@ -122,7 +122,7 @@ def _sync(run: Run, options: argparse.Namespace, destination: str) -> int:
 
 
 def _send(run: Run, options: argparse.Namespace) -> Sent | None:
-    """Replay the run into a new one there. Return None where that failed."""
+    """Replay the run into a new one at the destination. Return None if that failed."""
     from seqtrain.training.callbacks.record import point
 
     run = Run.open(run.path)
@@ -142,7 +142,7 @@ def _send(run: Run, options: argparse.Namespace) -> Sent | None:
 
 
 def _send_records(run_logger: RunLogger, run: Run, records: list[dict[str, Any]]) -> int:
-    """Each record, and after the last one of a step what that validation showed; how many samples there were."""
+    """Send each record, and after the last record of a step its samples and plots; return the number of samples."""
     from seqtrain.training.loggers.shown import log_fans, log_samples
 
     sampled, confused = steps_with_samples(run), steps_with_confusion(run)
@@ -163,7 +163,7 @@ def _send_records(run_logger: RunLogger, run: Run, records: list[dict[str, Any]]
 
 
 def _send_confusion(run_logger: RunLogger, run: Run, step: int) -> None:
-    """The confusion matrix of a step, drawn again: the run keeps the picture of the newest alone."""
+    """Send the confusion matrix of a step, drawn again: the run keeps only the newest picture."""
     from seqtrain.training.callbacks.confusion import draw_confusion
     from seqtrain.training.loggers.shown import log_confusion
 
@@ -175,7 +175,7 @@ def _send_confusion(run_logger: RunLogger, run: Run, step: int) -> None:
 
 
 def _send_plots(run_logger: RunLogger, run: Run, step: int) -> int:
-    """The plots of the run, at its last step; how many there are. One that went with its counts does not go twice."""
+    """Send the plots of the run at its last step; return their number. Plots sent with their counts are skipped."""
     plots = listed(run.path / "plots", "*.png")
     confused = bool(steps_with_confusion(run))
     for path in plots:
@@ -185,7 +185,7 @@ def _send_plots(run_logger: RunLogger, run: Run, step: int) -> int:
 
 
 def _make_logger(run: Run, options: argparse.Namespace) -> RunLogger:
-    """The destination of this run."""
+    """Return the logger of this run for the destination."""
     from seqtrain.training.loggers import make
 
     if options.to == "tensorboard":
@@ -202,7 +202,7 @@ def _make_logger(run: Run, options: argparse.Namespace) -> RunLogger:
 
 
 def own_options(run: Run) -> dict[str, Any]:
-    """What the run's config says of W&B, where it is of the right kind, else what ours says."""
+    """Return the W&B options of the run's config; values of the wrong type are replaced by the defaults."""
     logger = run.config.get("logger")
     own = logger.get("wandb") if isinstance(logger, dict) else None
     options = yaml.safe_load((files("seqtrain.conf") / "logger" / "wandb.yaml").read_text("utf-8"))["wandb"]
@@ -216,7 +216,7 @@ def own_options(run: Run) -> dict[str, Any]:
 
 
 def _is_like(default: Any, value: Any, name: str) -> bool:
-    """Whether a value of a run's config, which may be a stranger's, can stand in the place of the default."""
+    """Return True if a value of a run's config, which may be untrusted, has the type of the default."""
     from seqtrain.training.loggers.wandb_logger import Axis
 
     if isinstance(default, list):

@@ -1,4 +1,4 @@
-"""A task as `seqtrain contract task=...` asks it: its own data, or what was asked for, and a small model."""
+"""A task as `seqtrain contract task=...` tests it: with its own or the requested data, and a small model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHOWN = 4  # tokens that a sample goes on by
 
 
 def check_overrides(overrides: Sequence[str], groups: Sequence[str]) -> None:
-    """UserError for overrides that decide nothing here, where nothing is trained: one line for each."""
+    """Raise UserError for overrides without effect where nothing is trained: one line for each."""
     takes = ", ".join(groups)
     lines = []
     for text in overrides:
@@ -33,15 +33,15 @@ def check_overrides(overrides: Sequence[str], groups: Sequence[str]) -> None:
 
 
 def names_task(overrides: Iterable[str]) -> bool:
-    """Whether a task is to be held to its promises, and not a model."""
+    """Return True if the overrides name a task: then the task is checked instead of a model."""
     return any(check.key_of(text).partition(".")[0] == "task" for text in overrides)
 
 
 def subject_of(overrides: Sequence[str], config_dirs: Sequence[Path]) -> tuple[TaskSubject, str]:
-    """The task that the overrides ask for, as laws ask it, and what is said of it in the first line.
+    """Return the task that the overrides ask for, as the laws test it, and its first line of output.
 
     Raises:
-        UserError: for what is wrong in the overrides, where task, model and data do not fit, or data cannot be read.
+        UserError: If the overrides are wrong, task, model and data do not fit, or the data cannot be read.
     """
     config, choices, small = _compose(overrides, config_dirs)
 
@@ -65,7 +65,7 @@ def subject_of(overrides: Sequence[str], config_dirs: Sequence[Path]) -> tuple[T
 def _compose(
     overrides: Sequence[str], config_dirs: Sequence[Path]
 ) -> tuple[DictConfig, dict[str, str], tuple[str, ...]]:
-    """The config of the task with a small model, the options of its groups, and what was made small."""
+    """Return the config of the task with a small model, the choices of its groups, and the reduced sizes."""
     from seqtrain.models.contract import SMALL
 
     composed = check.compose(overrides, config_dirs)

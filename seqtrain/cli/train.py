@@ -1,4 +1,4 @@
-"""`seqtrain train`: composes and checks the config, reads the data, trains, and leaves a run directory."""
+"""`seqtrain train`: compose and check the config, read the data, train, and leave a run directory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HELP_WIDTH = 120  # characters of a line of --help that says what a choice is
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     parser = Parser(
         "train",
         "Train a model. OVERRIDE chooses a group (model=gpt) or sets a value (model.dim=256).\n"
@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
 
 
 def _choices() -> Iterator[str]:
-    """Yield every group with its choices, and the first words of the comment on top of the file of each."""
+    """Yield every group with its choices, each with the first words of the comment in its file."""
 
     for group in (*GROUPS, "trainer", *ENTRIES, *GLOBAL, "sweep"):
         yield f"  {group}="
@@ -94,7 +94,7 @@ def _one(request: Request, as_json: bool) -> int:
 
 
 def _look(request: Request) -> int:
-    """Leaves it to Hydra's own command line, whose flags stand among the overrides, to show a configuration."""
+    """Show a configuration by Hydra's own command line, whose flags are among the overrides."""
     import hydra
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
@@ -123,4 +123,4 @@ def _look(request: Request) -> int:
 
 
 def _nothing(config: DictConfig) -> None:
-    """What a flag leaves to be run."""
+    """Do nothing: Hydra's flags only show the configuration."""

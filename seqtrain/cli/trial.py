@@ -1,4 +1,4 @@
-"""`seqtrain trial`, which only launchers call: one trial of a sweep, from wherever it stands to its end."""
+"""`seqtrain trial`, called only by launchers: run one trial of a sweep, from its current state to its end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from seqtrain.training.callbacks.signals import Interrupted
 
 
 def main(argv: list[str]) -> int:
-    """The command; every task of a job step may run it."""
+    """Run the command; return its exit code. Every task of a job step may run it."""
     parser = Parser("trial", "Run one trial of a sweep; launchers do so.", "seqtrain trial outputs/sweep 003")
     parser.add_argument("sweep", type=Path)
     parser.add_argument("number", type=int)
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     sweep = Sweep.open(options.sweep).where_it_began(lambda _: None)  # the sweep's own process has said it
     trial = sweep.trial(options.number)
-    ranks.die_with_parent()  # nobody is left behind where the sweep's own process is killed
+    ranks.die_with_parent()  # no process is left if the sweep's own process is killed
     _redirect(trial.log)
     with ranks.process_group() as here:
         # The first decides: the others may look later, when the run has begun.
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
 
 
 def _todo(trial: Trial) -> str | None:
-    """What is to be done: `begin`, `resume`, or nothing, where it has ended, or another process runs it."""
+    """Return the next action: `begin`, `resume`, or None if the trial has ended or another process runs it."""
     if (trial.sweep / STOP).exists() or is_written(trial.path):
         return None
     if not (trial.path / CONFIG).exists():
@@ -52,7 +52,7 @@ def _todo(trial: Trial) -> str | None:
 
 
 def _redirect(log: Path) -> None:
-    """Sends what is printed from here on to the trial's log, behind what an earlier attempt printed."""
+    """Redirect all output to the trial's log, appended to the output of earlier attempts."""
     with open_append(log) as file:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -62,7 +62,7 @@ def _redirect(log: Path) -> None:
 
 
 def _run_recorded(trial: Trial, todo: str, sweep: Sweep, threads: int | None) -> int:
-    """Runs it; whatever happens, the sweep's directory tells how it ended."""
+    """Run the trial. In any case the sweep's directory records how it ended."""
     trial.conclude("running", pid=os.getpid())  # where it is killed at once, this is all that tells of it
     status: Status = "failed"
     reason = ""
@@ -87,7 +87,7 @@ def _run_recorded(trial: Trial, todo: str, sweep: Sweep, threads: int | None) ->
 
 
 def _run(trial: Trial, todo: str, sweep: Sweep, threads: int | None) -> Run:
-    """Trains it, from the start or from its newest checkpoint."""
+    """Train the trial, from the start or from its newest checkpoint."""
     command = ("seqtrain", "train", *trial.overrides, f"run_dir={trial.path}")
     if todo == "resume":  # its own config says all, also where the sweep's config files have changed
         return resume(str(trial.path), [], command)
@@ -105,8 +105,11 @@ def _run(trial: Trial, todo: str, sweep: Sweep, threads: int | None) -> Run:
 
 
 def _clear(path: Path) -> None:
-    """Removes what a start left that was killed before there was a config; UserError where a run has lost its
-    config."""
+    """Remove what is left of a start that was killed before it wrote a config.
+
+    Raises:
+        UserError: If the folder is a run that has lost its config.
+    """
     metrics, checkpoints = path / METRICS, path / "checkpoints"
     has_records = metrics.exists() and metrics.stat().st_size
     has_checkpoints = checkpoints.exists() and any(checkpoints.iterdir())

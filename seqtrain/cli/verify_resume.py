@@ -1,4 +1,4 @@
-"""`seqtrain verify-resume`: trains twice, kills one of the two at random moments, and compares them to the bit."""
+"""`seqtrain verify-resume`: train twice, kill one of the two at random moments, and compare them bit by bit."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from seqtrain.distributed.fork_server import ForkServer
 from seqtrain.errors import UserError
 from seqtrain.terminal import pasted
 
-# What makes the training short, its kills frequent and its records complete, where nothing else is asked for.
+# Defaults that make the training short, its kills frequent and its records complete.
 SHORT = ("trainer.max_steps=40", "trainer.validate_every=15", "trainer.checkpoint_every=5", "trainer.log_every=1")
 
-# What the fork server imports once for all trainings, beside our own modules.
+# Packages that the fork server imports once for all trainings, beside our own modules.
 HEAVY = ("torch", "pytorch_lightning", "hydra", "datasets", "tokenizers")
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     parser = Parser(
         "verify-resume",
         "Train twice, the second time killed (SIGKILL) at random moments and resumed, and compare the two to the bit:\n"
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
 
 
 def verify(options: argparse.Namespace) -> int:
-    """Trains both runs and says whether they end with the same bits; the exit code, 0 where they do, else 1."""
+    """Train both runs and print if they end with the same bits; return the exit code, 0 if they do, else 1."""
     words = shortened(options.overrides)
     _check(words, options.config_dir)
     words += trust_words()
@@ -65,7 +65,7 @@ def verify(options: argparse.Namespace) -> int:
 
 
 def _train_both(words: list[str], folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Trains DIR/twin and DIR/killed below the folder, and compares them."""
+    """Train DIR/twin and DIR/killed below the folder, and compare them."""
     from seqtrain.runs import resume_check
 
     here, start = Path.cwd(), time.monotonic()
@@ -106,12 +106,12 @@ def _lines(result: dict[str, Any]) -> list[str]:
 
 
 def _moment(step: int) -> str:
-    """When a training was killed; it may not have come to its first step."""
+    """Return when a training was killed, which may be before its first step."""
     return "before the first step" if step < 0 else f"step {step}"
 
 
 def shortened(overrides: Sequence[str]) -> list[str]:
-    """The overrides, with what makes a training short where they say nothing of it."""
+    """Return the overrides, with the defaults of a short training for the options that they do not set."""
     from seqtrain.config.check import key_of
 
     given = {key_of(word) for word in overrides}
@@ -120,7 +120,7 @@ def shortened(overrides: Sequence[str]) -> list[str]:
 
 
 def _check(args: Sequence[str], config_dirs: Sequence[Path]) -> None:
-    """UserError for what `seqtrain train` would refuse, before anything is trained."""
+    """Raise UserError for what `seqtrain train` would refuse, before anything is trained."""
     from seqtrain.config import check, preflight
 
     config = check.compose(args, config_dirs).config

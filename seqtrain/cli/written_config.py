@@ -1,4 +1,4 @@
-"""The config of a run as it is written into its directory."""
+"""The config of a run as written into its directory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def plain_config(config: DictConfig) -> dict[str, Any]:
 
 
 def secret_notes(config: DictConfig) -> list[str]:
-    """Return a line for each secret that is not written into the run: how a resume gets it."""
+    """Return a line for each secret that is not written into the run, with how a resume gets it."""
     kept = dict(flat(plain_config(config)))
     return [
         f"{key}: the secret in it is not written into the run; for a resume, write '${{oc.env:NAME}}' instead, or give "
@@ -43,7 +43,7 @@ def resolved(node: Any) -> Any:
 def _resolved_at(parent: Any, key: Any) -> Any:
     if OmegaConf.is_interpolation(parent, key):
         raw = parent._get_node(key)._value()
-        # What stands in the environment may be a password, and a run's directory is given away.
+        # A value from the environment may be a password, and run directories are shared.
         if "oc.env" in str(raw):
             return raw
     return resolved(parent[key])

@@ -1,1 +1,1 @@
-"""Demonstrations of what theory claims: one file each, which `seqtrain demo` finds by itself."""
+"""Demonstrations of claims of theory: one file each, which `seqtrain demo` finds automatically."""

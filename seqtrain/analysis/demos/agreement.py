@@ -1,4 +1,4 @@
-"""A pronoun and its noun: which attention head finds it, by a score over all heads and not by eye."""
+"""A pronoun and its noun: find the attention head that links them, by a score over all heads."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NUM_ERRORS = 4  # standard errors above chance from which a head is no luck of t
 
 
 def run(bench: Bench) -> Findings:
-    """Trains a masked language model, and scores each head by what the hidden pronoun looks at."""
+    """Train a masked language model, and score each head by the attention from the hidden pronoun."""
     from seqtrain.analysis import heads
     from seqtrain.analysis.untrained import untrained
     from seqtrain.inference.opened import open_run
@@ -87,13 +87,13 @@ def run(bench: Bench) -> Findings:
 
 
 def _typical(sentences: list[Sentence], margins: np.ndarray) -> Sentence:
-    """The sentence of the median margin: neither the head's best nor its worst."""
+    """Return the sentence of the median margin, neither the head's best nor its worst."""
     order = np.argsort(margins, kind="stable")
     return sentences[int(order[len(order) // 2])]
 
 
 def _numbers(rows: list[Row]) -> dict[str, float]:
-    """Means over seeds, by the name of the model and of what was measured."""
+    """Return means over seeds, by the names of the model and the measurement."""
     numbers: dict[str, float] = {"chance": CHANCE}
     for model in ("untrained", "trained"):
         own = [row for row in rows if row["model"] == model]
@@ -103,10 +103,10 @@ def _numbers(rows: list[Row]) -> dict[str, float]:
 
 
 def judge(rows: list[Row]) -> tuple[str, bool | None]:
-    """In words what the rows say, and whether a head was found; None where the model has not learnt the pronoun.
+    """Return a verdict in words, and True if a head was found; None if the model has not learnt the pronoun.
 
-    In every seed the head has to find the noun in more sentences than chance by four standard errors, and than the
-    best head of the untrained model does.
+    In every seed the head must find the noun in more sentences than chance and than the best head of the untrained
+    model, by four standard errors.
     """
     trained = [row for row in rows if row["model"] == "trained"]
     blank = [row for row in rows if row["model"] == "untrained"]
@@ -130,7 +130,7 @@ def judge(rows: list[Row]) -> tuple[str, bool | None]:
 
 
 def _shares(rows: list[Row], name: str) -> str:
-    """A share as percent; of several seeds the smallest and the largest."""
+    """Format a share as percent; for several seeds, the smallest and the largest."""
     values = [float(row[name]) for row in rows]
     if max(values) - min(values) < 0.005:
         return f"{values[0]:.0%}"
@@ -141,7 +141,7 @@ def _shares(rows: list[Row], name: str) -> str:
 
 
 def _draw(bench: Bench, scores: dict[str, Scores], shown: Sentence, weights: np.ndarray, head: str) -> None:
-    """Left the score of each head, untrained and trained; right where the best head's words look in one sentence."""
+    """Draw the score of each head, untrained and trained (left), and the best head's map of one sentence (right)."""
     figure = pictures.new_figure(11, 5.4)
     parts = figure.subfigures(1, 2, squeeze=False, width_ratios=(4, 5))
     tables, single = parts[0, 0], parts[0, 1]

@@ -1,4 +1,4 @@
-"""A decoder alone against an encoder-decoder that translate: with as many parameters, and with half as many."""
+"""Translation by a decoder alone and by an encoder-decoder, with equal parameters and with half as many."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Measured = dict[str, dict[str, list[float]]]
 
 
 def run(bench: Bench) -> Findings:
-    """Trains each for the same steps on the same batches, and measures loss and exact matches."""
+    """Train each model for the same steps on the same batches, and measure loss and exact matches."""
     measured: Measured = {}
     sizes = {}
     for name, overrides in MODELS.items():
@@ -55,14 +55,14 @@ def run(bench: Bench) -> Findings:
 
 
 def findings(measured: Measured, sizes: dict[str, int]) -> Findings:
-    """What the numbers of each seed say of the claim that half the parameters do the same job.
+    """Judge the claim that half the parameters do the same job, from the numbers of each seed.
 
-    It holds where the decoder of half the size is better. It does not where that is worse by more than chance. Where
-    the seeds cannot tell, that is no proof that both are equal, and nothing is said.
+    The claim holds if the decoder of half the size is better. It fails if that is worse by more than chance. If the
+    seeds show no difference, that is no proof of equality, and there is no verdict.
 
     Args:
         measured: Loss and exact match of each model, for each seed.
-        sizes: Parameters of each.
+        sizes: Parameters of each model.
     """
     rows: list[dict[str, str | float]] = []
     numbers: dict[str, float] = {}
@@ -89,7 +89,7 @@ def findings(measured: Measured, sizes: dict[str, int]) -> Findings:
 
 
 def _told(judged: seeds.Difference) -> str:
-    """What a difference in loss means."""
+    """Return the meaning of a difference in loss, in words."""
     if judged.low is None:
         return ""
     if judged.sign is None:
@@ -98,7 +98,7 @@ def _told(judged: seeds.Difference) -> str:
 
 
 def _draw(measured: Measured, sizes: dict[str, int], path: Path) -> None:
-    """A point for each seed, and their mean."""
+    """Draw a point for each seed, and their mean."""
     figure = pictures.new_figure(9, 3.6)
     axes = dict(zip(METRICS, figure.subplots(1, 2), strict=True))
     for place, (name, of_metrics) in enumerate(measured.items()):

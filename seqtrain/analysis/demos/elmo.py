@@ -1,4 +1,4 @@
-"""Pretraining without labels, shallow (ELMo) and deep (BERT), where labels are few."""
+"""Pretraining without labels, shallow (ELMo) and deep (BERT), for a task with few labels."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TUNED = (
     "task=sentiment",
     "data=labelled",
     "data.batch_tokens=1024",
-    # Of all positions, for every word of opinion says the same.
+    # The mean over all positions, since every word of opinion carries the same label.
     "task.pool=mean",
     "callbacks=none",
     "trainer.max_steps=150",
@@ -52,7 +52,7 @@ STACKS = "freeze=[embed,forwards,backwards]"  # what is left to train: the mix o
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to come by a classifier."""
+    """A way to train a classifier."""
 
     label: str  # in the picture
     model: tuple[str, ...]
@@ -83,7 +83,7 @@ COMPARED = {
 
 @dataclass(frozen=True)
 class Measured:
-    """What the runs have left: of each variant a number for each seed."""
+    """The results of the runs: for each variant, a number for each seed."""
 
     accuracy: dict[str, list[float]]  # also of the linear model
     mix: dict[str, list[list[float]]]  # of each ELMo: for each seed the weight of each layer, the embedding first
@@ -92,7 +92,7 @@ class Measured:
 
 
 def run(bench: Bench) -> Findings:
-    """Pretrains both kinds on the same text, tunes them on the same few labels, and counts right answers."""
+    """Pretrain both kinds of model on the same text, tune them on the same few labels, and measure accuracy."""
     measured = Measured({}, {}, {}, {})
     for seed in range(1, bench.seeds + 1):
         _run_seed(bench, seed, measured)
@@ -102,7 +102,7 @@ def run(bench: Bench) -> Findings:
 
 
 def _run_seed(bench: Bench, seed: int, measured: Measured) -> None:
-    """All variants of a seed, which has words, texts and labels of its own."""
+    """Run all variants of a seed, which has its own words, texts and labels."""
     text, labels = write_reviews(bench.out, seed)
     origins = {}
     for name, overrides in PRETRAINED.items():
@@ -127,12 +127,12 @@ def _run_seed(bench: Bench, seed: int, measured: Measured) -> None:
 
 
 def _list(paths: list[str]) -> str:
-    """One run as it is, two as the list that joins them."""
+    """Format one run as its path, and two runs as a list."""
     return paths[0] if len(paths) == 1 else f"[{','.join(paths)}]"
 
 
 def write_reviews(folder: Path, seed: int) -> tuple[list[str], list[str]]:
-    """The reviews of a seed in four files; the overrides that name those of text, and those of labels."""
+    """Write the reviews of a seed into four files; return the overrides for texts, and those for labels."""
     made = opinions.reviews(seed, NUM_UNLABELLED, NUM_LABELLED, NUM_TEST)
     files = {}
     for part, rows in made._asdict().items():
@@ -143,7 +143,7 @@ def write_reviews(folder: Path, seed: int) -> tuple[list[str], list[str]]:
 
 
 def over_bigram(path: Path) -> float:
-    """A language model's loss less that of a bigram, in nats a token: from 0 on it knows no more than neighbours."""
+    """Return a language model's loss minus a bigram's, in nats a token. From 0 on it knows no more than neighbours."""
     baselines = Run.open(path).summary.baselines[SPLIT]
     # A masked model is put beside what stands before the hidden token, as its task has it.
     bigram = baselines.get("bigram") or baselines["left_bigram"]
@@ -156,14 +156,14 @@ def _linear(path: Path) -> float | None:
 
 
 def mixing_weights(path: Path) -> list[float]:
-    """How much of each layer a trained ELMo's states are made of, the embedding first."""
+    """Return the weight of each layer in a trained ELMo's states, the embedding first."""
     from seqtrain.inference.opened import open_run
 
     return open_run(path, "last").model.layer_weights().tolist()  # type: ignore[operator]
 
 
 def findings(measured: Measured) -> Findings:
-    """What the accuracies of each seed say of the claim, and which layers the mixes took."""
+    """Judge the claim from the accuracies of each seed, and report the weights of the layers."""
     rows: list[dict[str, str | float]] = []
     numbers = {"chance": CHANCE, "labels": float(NUM_LABELLED)}
     for name, values in measured.accuracy.items():
@@ -188,7 +188,7 @@ def findings(measured: Measured) -> Findings:
         sentences.append(f"{words}: {judged[name].words()}{_told(judged[name])}")
     holds = _holds([judged["elmo_gain"], judged["bert_gain"]])
     sentences.append(_layers(measured))
-    # What learned nothing of the text has nothing to bring to the labels, however it is read.
+    # A model that learned nothing from the text has nothing to transfer.
     failed = [name for name, values in measured.pretrained.items() if max(values) >= 0]
     if failed:
         sentences.append(f"But {' and '.join(failed)} did not get below a bigram of the text, in some seed")
@@ -202,7 +202,7 @@ def findings(measured: Measured) -> Findings:
 
 
 def _holds(gains: list[seeds.Difference]) -> bool | None:
-    """Both kinds have to gain; one that loses contradicts the claim."""
+    """Return True if both kinds gain, False if one loses, None if the seeds do not tell."""
     signs = [gain.sign for gain in gains]
     if -1 in signs:
         return False
@@ -210,12 +210,12 @@ def _holds(gains: list[seeds.Difference]) -> bool | None:
 
 
 def _told(judged: seeds.Difference) -> str:
-    """What is not said by an interval alone: that it holds 0."""
+    """Return a remark if the interval of a difference contains 0."""
     return ", so these seeds do not tell" if judged.low is not None and judged.sign is None else ""
 
 
 def _accuracies(measured: Measured) -> str:
-    """The variants that the verdict is of, and the linear model, in words."""
+    """Return the accuracies of the compared variants and of the linear model, in words."""
 
     def share(name: str) -> str:
         return seeds.spread(measured.accuracy[name]).words()
@@ -230,7 +230,7 @@ def _accuracies(measured: Measured) -> str:
 
 
 def _layers(measured: Measured) -> str:
-    """Which layer the frozen ELMo's mix took most of: in the others the layers themselves were trained, too."""
+    """Return the layer with the largest weight in the frozen ELMo. Other variants also trained the layers."""
     weights = _mean_mix(measured.mix["elmo_frozen"])
     largest = weights.index(max(weights))
     # At first all layers weigh the same; a mix that stayed there has chosen nothing.
@@ -251,7 +251,7 @@ def _mean_mix(of_seeds: list[list[float]]) -> list[float]:
 
 
 def _draw(measured: Measured, path: Path) -> None:
-    """Left each variant's accuracy, a point for each seed; right what the mixes of layers took."""
+    """Draw each variant's accuracy, a point for each seed (left), and the weights of the layers (right)."""
     figure = pictures.new_figure(12, 4.6)
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     _draw_accuracy(left, measured.accuracy)

@@ -1,4 +1,4 @@
-"""With large recurrent weights the gradient of a ReLU network grows with distance, and clipping bounds the update."""
+"""Gradients of a ReLU network with large recurrent weights grow with distance, and clipping bounds the update."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEARNING_RATE = 0.5  # of plain gradient descent: for a norm of LIMIT a small st
 
 
 def run(bench: Bench) -> Findings:
-    """The decay of the gradient at each radius, and the loss after one step of descent, with and without clipping."""
+    """Measure the decay of the gradient at each radius, and the loss after one step, clipped and unclipped."""
     import numpy as np
 
     from seqtrain.analysis.gradient_decay import decay_of, mean_norms
@@ -62,7 +62,7 @@ def run(bench: Bench) -> Findings:
 
 
 def _network(radius: float, seed: int) -> Any:
-    """A ReLU network whose recurrent weights are scaled to a spectral radius, and its task."""
+    """Return a ReLU network whose recurrent weights are scaled to a spectral radius, and its task."""
     import torch
     from omegaconf import OmegaConf
 
@@ -86,7 +86,7 @@ def _network(radius: float, seed: int) -> Any:
 
 
 def _one_step(radius: float, seed: int, batch: Any) -> dict[str, str | float]:
-    """The norm of the gradient, and the loss before and after a step of descent, clipped and as it is."""
+    """Return the norm of the gradient, and the loss before and after a step of descent, clipped and unclipped."""
     import torch
 
     from seqtrain.training.carried_state import read_batch
@@ -108,7 +108,7 @@ def _one_step(radius: float, seed: int, batch: Any) -> dict[str, str | float]:
 
 
 def _number(value: float) -> str | float:
-    """The number, or words where it is none: JSON knows no other way to say it."""
+    """Return the number, or words if it is not finite: JSON has no other way to express that."""
     return value if math.isfinite(value) else "no number"
 
 
@@ -120,7 +120,7 @@ def _shown(value: str | float) -> str:
 
 
 def _findings(rows: list[dict[str, str | float]]) -> Findings:
-    """What the table says."""
+    """Judge the claim from the table."""
     first, last = rows[0], rows[-1]
     fades, grows = float(first["rate"]) < 1, float(last["rate"]) > 1
     unclipped, clipped = last["loss_after_unclipped"], last["loss_after_clipped"]

@@ -1,4 +1,4 @@
-"""An LSTM's gradient reaches farther than that of a tanh RNN of the same width, both trained on the copying task."""
+"""The gradient of an LSTM reaches farther than that of a tanh RNN of equal width, trained on the copying task."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEARNT = 0.95  # share of the symbols
 
 
 def run(bench: Bench) -> Findings:
-    """Trains both, and measures the gradient of each answer's loss over the distance, before and after."""
+    """Train both models, and measure the gradient of each answer's loss by distance, before and after training."""
     rows: list[dict[str, str | float]] = []
     figure = pictures.new_figure(8, 4)
     axes = figure.subplots()
@@ -43,7 +43,7 @@ def run(bench: Bench) -> Findings:
 
 
 def _measured(bench: Bench, path: Path, name: str, seed: int, axes: object, color: str) -> list[dict[str, str | float]]:
-    """A row for the run's weights as they were drawn, and one for the trained ones."""
+    """Return a row for the run's initial weights, and one for the trained ones."""
     from seqtrain.analysis import gradients
     from seqtrain.analysis.gradient_decay import mean_norms
     from seqtrain.runs.directory import Run
@@ -81,7 +81,7 @@ def _or_nan(value: float | None) -> float:
 
 
 def _findings(rows: list[dict[str, str | float]]) -> Findings:
-    """What the table says of the claim; nothing where the LSTM has not learnt the task."""
+    """Judge the claim from the table; no verdict if the LSTM has not learnt the task."""
     numbers = {}
     for row in rows:
         if row["seed"] == 1:
@@ -98,7 +98,7 @@ def _findings(rows: list[dict[str, str | float]]) -> Findings:
         for name, value in row.items():
             if isinstance(value, float) and math.isnan(value):
                 row[name] = "none"
-    # Of several seeds the least favourable ones.
+    # The least favourable seeds.
     shorter, longer = max(reach["rnn", "trained"]), min(reach["lstm", "trained"])
     # Untrained gradients stand beside them, since open gates hold before anything is learnt.
     verdict = (
@@ -115,7 +115,7 @@ def _findings(rows: list[dict[str, str | float]]) -> Findings:
 
 
 def _reach(rows: list[dict[str, str | float]], model: str, weights: str) -> list[float]:
-    """The distance to a thousandth for each seed; infinite where the gradient does not fall to it in the sequence."""
+    """Return the distance to a thousandth for each seed; infinity if the gradient stays above it."""
     found = []
     for row in rows:
         if row["model"] == model and row["weights"] == weights:
@@ -132,7 +132,7 @@ def _half_life(row: dict[str, str | float]) -> str:
 
 
 def _rnn_accuracy(rows: list[dict[str, str | float]]) -> float:
-    """That of the seed that learnt most."""
+    """Return the RNN's accuracy in its best seed."""
     return max(float(row["accuracy"]) for row in rows if row["model"] == "rnn" and row["weights"] == "trained")
 
 

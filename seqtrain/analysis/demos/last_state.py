@@ -1,4 +1,4 @@
-"""A decoder that sees only the encoder's last state forgets; one that attends to all states does not."""
+"""A decoder that sees only the encoder's last state forgets; a decoder that attends to all states does not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Curve = dict[int, float]
 
 
 def run(bench: Bench) -> Findings:
-    """Trains both to say letters again, in order, and counts by the length of the source what they get right."""
+    """Train both models to repeat letters in order, and measure accuracy by the length of the source."""
     files = _write_pairs(bench.out)
     curves: dict[str, list[Curve]] = {}
     sizes = {}
@@ -58,7 +58,7 @@ def run(bench: Bench) -> Findings:
 
 
 def _write_pairs(folder: Path) -> list[str]:
-    """Letters as source, and the same as target, in two files; the overrides that name them."""
+    """Write letters as source and as equal target into two files; return the overrides that name them."""
     generator = random.Random(0)  # the task is the same for all seeds of models
 
     def pair(length: int) -> str:
@@ -80,7 +80,7 @@ def _write_pairs(folder: Path) -> list[str]:
 
 
 def accuracy_by_length(path: Path, say: Callable[[str], None]) -> Curve:
-    """The share of letters that a run writes at their place, each after those that it wrote before."""
+    """Return the share of letters that a run writes at their position, each after its own earlier letters."""
     import torch
 
     opened, data = open_measured(path, say)
@@ -97,19 +97,19 @@ def accuracy_by_length(path: Path, say: Callable[[str], None]) -> Curve:
 
 
 def letters_right(true: list[str], answer: list[str]) -> int:
-    """How many letters stand where they should; those that are not written are wrong, those too many do not count."""
+    """Count letters that are correct at their position. Missing letters count as errors; extra letters are ignored."""
     return sum(map(str.__eq__, true, answer))
 
 
 def findings(curves: dict[str, list[Curve]], sizes: dict[str, int]) -> Findings:
-    """What the curves of each seed say of the claim.
+    """Judge the claim from the curves of each seed.
 
-    That one model forgets is more than that it is worse: what is judged is how much more it loses than the other from
-    the shortest third of lengths to the longest.
+    To forget is more than to be worse. The verdict compares how much accuracy each model loses from the shortest third
+    of lengths to the longest.
 
     Args:
-        curves: Of each kind of attention, for each seed.
-        sizes: Parameters of each.
+        curves: Accuracy by length for each kind of attention and each seed.
+        sizes: Parameters for each kind of attention.
     """
     # The same in all curves, as all read the same sources.
     lengths = list(curves["none"][0])
@@ -146,7 +146,7 @@ def findings(curves: dict[str, list[Curve]], sizes: dict[str, int]) -> Findings:
         f"attention: {judged.words()}. Parameters: {sizes['none']:,} and {sizes['additive']:,}"
     )
     holds = None if judged.sign is None else judged.sign > 0
-    # What was never learned is not lost with length either, so that the other's loss would always be the larger one.
+    # A model that never learned the task cannot lose accuracy with length, so the other one would always lose more.
     if holds and numbers["additive_short"] < 2 * CHANCE:
         verdict += "; but the model with attention has not learned the task, which says nothing"
         holds = None
@@ -161,7 +161,7 @@ def _mean(curve: Curve, lengths: list[int]) -> float:
 
 
 def _draw(curves: dict[str, list[Curve]], path: Path) -> None:
-    """Accuracy by length: each seed thin, the mean thick."""
+    """Draw accuracy by length: a thin line for each seed, a thick line for the mean."""
     figure = pictures.new_figure(7, 4.2)
     axes = figure.subplots()
     labels = {"none": "sees the last state alone", "additive": "attends to all states"}

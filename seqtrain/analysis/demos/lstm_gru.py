@@ -1,4 +1,4 @@
-"""LSTM against GRU with as many parameters: on text, and on the adding problem."""
+"""LSTM and GRU with equal parameters, on text and on the adding problem."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEARNING_RATE = "optimizer.lr=0.006"  # for both: each ships with one of its own
 
 @dataclass(frozen=True)
 class Trial:
-    """What both models are trained on."""
+    """A task that both models are trained on."""
 
     overrides: tuple[str, ...]
     metric: str
@@ -60,7 +60,7 @@ Measured = dict[str, dict[str, list[float]]]
 
 
 def run(bench: Bench) -> Findings:
-    """Trains both on both, for the same steps on the same batches."""
+    """Train both models on both tasks, for the same steps on the same batches."""
     measured: Measured = {}
     sizes: dict[str, dict[str, int]] = {}
     for name, trial in TRIALS.items():
@@ -78,13 +78,13 @@ def run(bench: Bench) -> Findings:
 
 
 def findings(measured: Measured, sizes: dict[str, dict[str, int]]) -> Findings:
-    """What the numbers of each seed say of the claim that the two cannot be told apart.
+    """Judge the claim that the two models do equally well, from the numbers of each seed.
 
-    A claim of no difference cannot be shown by seeds: it is contradicted where one is better by more than chance, and
-    else it stands, no more.
+    Seeds cannot prove that there is no difference. The claim fails if one model is better by more than chance.
+    Otherwise it is not contradicted.
 
     Args:
-        measured: Of each trial, for each seed; less is better.
+        measured: Metric for each trial, model and seed; less is better.
         sizes: Parameters of each model in each trial.
     """
     rows: list[dict[str, str | float]] = []
@@ -126,7 +126,14 @@ def findings(measured: Measured, sizes: dict[str, dict[str, int]]) -> Findings:
 
 
 def compared(lstm: list[float], gru: list[float], trial: Trial, comparisons: int) -> tuple[seeds.Difference, str]:
-    """How far the two lie apart over seeds, in logarithms where ratios count, and in words."""
+    """Compare the two models over seeds, by logarithms if `trial.by_ratio`; return the difference and its words.
+
+    Args:
+        lstm: Metric of the LSTM for each seed.
+        gru: Metric of the GRU for the same seeds.
+        trial: The task.
+        comparisons: Number of differences that are judged together.
+    """
     if not trial.by_ratio:
         judged = seeds.paired(lstm, gru, comparisons)
         return judged, f"LSTM minus GRU {judged.words()}"
@@ -140,12 +147,12 @@ def compared(lstm: list[float], gru: list[float], trial: Trial, comparisons: int
 
 
 def _log(value: float) -> float:
-    """The logarithm; of an error of 0 that of no number, of which no verdict is made."""
+    """Return the logarithm; -inf for an error of 0, for which there is no verdict."""
     return math.log(value) if value > 0 else -math.inf
 
 
 def _told(judged: seeds.Difference) -> str:
-    """Who is better, as far as the seeds tell."""
+    """Return which model is better, if the seeds show a difference."""
     if judged.low is None:
         return "nothing is told apart"
     if judged.sign is None:
@@ -154,7 +161,7 @@ def _told(judged: seeds.Difference) -> str:
 
 
 def _draw(measured: Measured, path: Path) -> None:
-    """A line for each seed, from one model to the other: seeds are compared with themselves."""
+    """Draw a line for each seed from one model to the other, since each seed is compared with itself."""
     figure = pictures.new_figure(8, 3.8)
     for axes, (name, of_models) in zip(figure.subplots(1, len(measured)), measured.items(), strict=True):
         trial = TRIALS[name]

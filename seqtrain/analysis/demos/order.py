@@ -1,4 +1,4 @@
-"""Which models see the order of words: a sentence is put in another order, and each model is asked what changed."""
+"""Sensitivity of models to word order: permute the words of a sentence and measure the change of the output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = dict[str, str | float]
 
 @dataclass(frozen=True)
 class Reader:
-    """A model with what it is trained by, and whether theory says that it cannot see order."""
+    """A model, its training options, and the prediction of theory about its sensitivity to order."""
 
     name: str
     overrides: tuple[str, ...]
@@ -24,13 +24,13 @@ class Reader:
     steps: int = 300
 
     def asked(self, seed: int) -> tuple[str, ...]:
-        """The overrides of its training."""
+        """Return the overrides of its training."""
         steps = (f"trainer.max_steps={self.steps}", f"trainer.validate_every={self.steps}")
         return (*SHARED, *self.overrides, *steps, f"seed={seed}")
 
     @property
     def slug(self) -> str:
-        """For names of runs and of numbers."""
+        """Name for runs and numbers."""
         return self.name.replace(",", "").replace(" ", "_")
 
 
@@ -65,7 +65,7 @@ TOLERANCE = 0.06  # of an accuracy around chance: 800 sentences know one to 0.01
 
 
 def run(bench: Bench) -> Findings:
-    """Trains each model on sentences whose label only order tells, and permutes the words of some before and after."""
+    """Train each model on sentences labelled by order alone; measure the effect of permutations before and after."""
     from seqtrain.analysis import order
     from seqtrain.analysis.untrained import untrained
     from seqtrain.inference.opened import open_run
@@ -104,12 +104,12 @@ def _row(reader: Reader, seed: int, accuracy: float, before: Change, after: Chan
 
 
 def _findings(bench: Bench, rows: list[Row]) -> Findings:
-    """What the table says, and its picture."""
+    """Judge the claim from the table, and draw it."""
     _draw(bench, rows)
     numbers: dict[str, float] = {"chance": CHANCE}
     for reader in READERS:
         own = [row for row in rows if row["model"] == reader.name]
-        # Of several seeds: for a change the largest one, as within a seed; of accuracies the mean.
+        # Over several seeds: the largest change, as within a seed, and the mean accuracy.
         for name in ("untrained_change", "trained_change", "trained_last", "probability_change"):
             numbers[f"{reader.slug}_{name}"] = max(float(row[name]) for row in own)
         numbers[f"{reader.slug}_accuracy"] = sum(float(row["accuracy"]) for row in own) / len(own)
@@ -118,10 +118,10 @@ def _findings(bench: Bench, rows: list[Row]) -> Findings:
 
 
 def judge(rows: list[Row]) -> tuple[str, bool | None]:
-    """In words what the rows say, and whether they agree with theory.
+    """Return a verdict in words, and True if the rows agree with theory, False if they contradict it.
 
-    None where no change speaks against it and yet a model that can see order has not learnt to use it here: that may
-    be for want of training.
+    None if no change contradicts theory, but a model that can see order has not learnt to use it. More training may
+    help there.
     """
     blind = [row for row in rows if row["measured"] == "blind"]
     seeing = [row for row in rows if row["measured"] != "blind"]
@@ -146,7 +146,7 @@ def judge(rows: list[Row]) -> tuple[str, bool | None]:
         words.append(f"against theory: {wrong}")
     if lucky:
         words.append(f"off chance although blind: {lucky}")
-    # What contradicts theory weighs more than what was not learnt.
+    # A contradiction to theory outweighs a task that was not learnt.
     holds = False if wrong or lucky else None if unlearned else True
     # Each is a sentence; the first goes on from whatever stands before it.
     sentences = words[:1]
@@ -176,7 +176,7 @@ def _range(rows: list[Row]) -> str:
 
 
 def _draw(bench: Bench, rows: list[Row]) -> None:
-    """Left the changes, as powers of ten; right the accuracies; a row a model, a mark a seed."""
+    """Draw changes on a logarithmic axis (left) and accuracies (right): a row for each model, a mark for each seed."""
     names = [reader.name for reader in READERS]
     figure = pictures.new_figure(10, 4)
     changes, accuracies = figure.subplots(1, 2, sharey=True)
@@ -201,7 +201,7 @@ def _draw(bench: Bench, rows: list[Row]) -> None:
     accuracies.set(xlim=(0.4, 1.03), xlabel="accuracy on test", title="A label that only order tells")
     for axes in (changes, accuracies):
         axes.grid(alpha=0.3)
-        # Where no mark stands: blind models are at the left above, the others at the right.
+        # Legends are placed where there are no marks: blind models are at the upper left, the others at the right.
         axes.legend(loc="lower left" if axes is changes else "center", fontsize=8)
     pictures.save(figure, bench.out / "order.png")
 

@@ -1,4 +1,4 @@
-"""Random vectors of many dimensions are nearly perpendicular, and their products grow as the root of the width."""
+"""Random vectors of many dimensions are nearly perpendicular, and their products grow with the root of the width."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOLERANCE = 0.05  # of a standard deviation, relative: 20,000 draws know it to 0
 
 
 def run(bench: Bench) -> Findings:
-    """Draws pairs of Gaussian vectors: the cosine between them, their product, and the product over sqrt(d)."""
+    """Draw pairs of Gaussian vectors; measure their cosine, their product, and the product divided by sqrt(d)."""
     import torch
 
     generator = torch.Generator().manual_seed(bench.seeds)
@@ -39,7 +39,7 @@ def run(bench: Bench) -> Findings:
 
 
 def _findings(bench: Bench, rows: list[dict[str, str | float]]) -> Findings:
-    """What the table says, and its picture."""
+    """Judge the claim from the table, and draw it."""
     figure = pictures.new_figure(9, 3.6)
     angle, product = figure.subplots(1, 2)
     for axes, measured, theory, title, ticks in (

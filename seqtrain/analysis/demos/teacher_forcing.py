@@ -1,4 +1,4 @@
-"""Teacher forcing against free running: how a model fares by steps ahead, fed the truth and fed its own answers."""
+"""Teacher forcing and free running: the error of a model by steps ahead, fed the truth and fed its own answers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Curves = dict[str, list[float]]
 
 
 def run(bench: Bench) -> Findings:
-    """Trains forecasters and language models, and asks each of them in both ways."""
+    """Train forecasters and language models, and evaluate each in both ways."""
     series: list[Curves] = []
     text: list[Curves] = []
     for seed in range(1, bench.seeds + 1):
@@ -60,10 +60,10 @@ def run(bench: Bench) -> Findings:
 
 
 def series_curves(recursive: Path, direct: Path, say: Callable[[str], None]) -> Curves:
-    """Mean squared errors by step ahead, over all windows of validation, in units of the data.
+    """Return mean squared errors by step ahead, over all windows of validation, in squared units of the data.
 
-    `best_forced` and `best_free` are those of the forecaster that knows how these series were made. With the newest
-    value its noise is known; after h hours 0.8**h of it is left, and the rest cannot be known by anybody.
+    `best_forced` and `best_free` are the errors of a forecaster that knows how these series were made. The newest value
+    tells it the noise. After h hours 0.8**h of that noise is left, and the rest is unpredictable.
     """
     free, forced, best_free, best_forced = _errors(recursive, say, teacher_forced=True)
     at_once, *_ = _errors(direct, say)
@@ -77,7 +77,7 @@ def series_curves(recursive: Path, direct: Path, say: Callable[[str], None]) -> 
 
 
 def _errors(path: Path, say: Callable[[str], None], *, teacher_forced: bool = False) -> list[list[float]]:
-    """Of the forecasts of a run, of its steps fed the truth (0 where they are not asked for), and the best of both."""
+    """Return errors by step ahead: forecasts, teacher-forced steps (0 unless asked for), and the best of both."""
     import torch
 
     from seqtrain.training.data import make_source
@@ -111,9 +111,11 @@ def _errors(path: Path, say: Callable[[str], None], *, teacher_forced: bool = Fa
 
 
 def _best(first: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared errors, summed over windows, of who knows seasons, trend and how the noise goes on: free and forced.
+    """Return the best squared errors, free and forced, summed over windows: season, trend and noise process are known.
 
-    `first`: the row of each window that is predicted first; `noise`: of each row.
+    Args:
+        first: Row of each window that is predicted first.
+        noise: Noise of each row.
     """
     import torch
 
@@ -128,10 +130,10 @@ def _best(first: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def text_curves(path: Path, say: Callable[[str], None]) -> Curves:
-    """Shares of bytes that are right, by how many were written since the prompt, greedily.
+    """Return the shares of correct bytes, by the number of bytes written greedily since the prompt.
 
-    `forced`: each after the true ones. `free`: each after those that the model wrote. `unbroken`: all until here.
-    `chance`: where the commonest byte is always said.
+    `forced`: each byte follows the true ones. `free`: each byte follows those that the model wrote. `unbroken`: all
+    bytes so far are correct. `chance`: the most frequent byte is always chosen.
     """
     import torch
 
@@ -152,7 +154,7 @@ def text_curves(path: Path, say: Callable[[str], None]) -> Curves:
             written.append(task.logits(model, hidden[:, -1:]).argmax(-1))
             hidden, state = model(written[-1], state)
         free = torch.cat(written, 1)
-    # Of this very text, so that the guess is as good as a constant one can be.
+    # The most frequent byte of this text makes the best constant guess.
     commonest = tokens.mode().values
     right = free == true
     return {
@@ -167,14 +169,14 @@ def text_curves(path: Path, say: Callable[[str], None]) -> Curves:
 
 
 def findings(series: list[Curves], text: list[Curves]) -> Findings:
-    """What the curves of each seed say of the claim.
+    """Judge the claim from the curves of each seed.
 
-    Part of the distance between the two ways is nobody's fault: who is told the truth knows more. So what is judged
-    is how far each way lies above the best that can be done in it.
+    Part of the distance between the two ways is unavoidable: with the truth a model knows more. The verdict therefore
+    compares how far each way lies above its best possible error.
 
     Args:
-        series: Of each seed, as `series_curves` gives them.
-        text: Of each seed, as `text_curves` gives them.
+        series: Curves of each seed, from `series_curves`.
+        text: Curves of each seed, from `text_curves`.
     """
     mean, words = _means(series), _means(text)
     rows: list[dict[str, str | float]] = []
@@ -225,7 +227,7 @@ def _average(values: list[float]) -> float:
 
 
 def _means(curves: list[Curves]) -> Curves:
-    """Each curve's mean over seeds."""
+    """Return each curve's mean over seeds."""
     means = {}
     for name in curves[0]:
         of_seeds = [one[name] for one in curves]
@@ -234,7 +236,7 @@ def _means(curves: list[Curves]) -> Curves:
 
 
 def _draw(series: Curves, text: Curves, path: Path) -> None:
-    """Both, by steps ahead."""
+    """Draw both sets of curves by steps ahead."""
     figure = pictures.new_figure(11, 4.2)
     left, right = figure.subplots(1, 2)
     lines = (
