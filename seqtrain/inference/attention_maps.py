@@ -33,7 +33,7 @@ Label = Callable[[int], str]
 
 
 class Seen(NamedTuple):
-    """What one layer looked at: `weights` (H, T, N), and the tokens that stand for its T queries and N keys."""
+    """The attention of one layer: `weights` (H, T, N), and the labels of its T queries and N keys."""
 
     name: str
     weights: Float[Tensor, "H T N"]
@@ -42,7 +42,7 @@ class Seen(NamedTuple):
 
 
 def labels(tokenizer: Tokenizer) -> Label:
-    """What a token is called in a picture."""
+    """Return a function that gives the axis label of a token."""
 
     def label(token: int) -> str:
         # Special tokens stand behind those of text, in the order of SPECIALS.

@@ -20,7 +20,7 @@ POOLS: tuple[Pool, ...] = ("mean", "last", "cls")
 
 
 def check_pool(model: SequenceModel, pool: Pool) -> None:
-    """Raises UserError where a model has no such vector of a text."""
+    """Raise UserError if the model cannot give this vector of a text."""
     name = model.name()
     if not model.can_encode:
         raise UserError(
@@ -84,7 +84,7 @@ class TopK:
         self.best: list[tuple[float, Any]] = []
 
     def add(self, vectors: Float[Tensor, "n D"], texts: Sequence[Any]) -> None:
-        """Vectors, and whatever stands for their texts."""
+        """Add candidate vectors, with any items that stand for their texts, and keep the best ones."""
         scores = (_unit(vectors.double()) @ self.query).tolist()
         candidates = [*self.best, *zip(scores, texts, strict=True)]
         # Sorting is stable, also in reverse: of equals the one that was added first stays first.
@@ -92,5 +92,5 @@ class TopK:
 
 
 def _unit(vectors: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
-    """Vectors of length 1; a vector of zeros stays what it is, and so is like nothing."""
+    """Scale vectors to length 1. A vector of zeros is unchanged, so its similarity to all others is 0."""
     return vectors / vectors.norm(dim=1, keepdim=True).clamp(min=torch.finfo(vectors.dtype).tiny)

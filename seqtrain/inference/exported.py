@@ -9,7 +9,7 @@ from seqtrain.runs import export
 
 
 def write_export(opened: Opened, target: Path) -> None:
-    """Writes the weights, the config and the tokenizers to `target`, a new folder, whole or not at all.
+    """Write the weights, the config and the tokenizers to a new folder `target`, completely or not at all.
 
     Raises:
         UserError: `target` exists, or cannot be written.

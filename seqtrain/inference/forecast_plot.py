@@ -25,20 +25,20 @@ FORMATS = {".png": "png", ".svg": "svg"}
 
 
 def draw_fans(fans: Sequence[Fan], path: Path, *, unit: str = "") -> list[str]:
-    """Draws fans to a PNG or SVG file, by the file's ending; several as small pictures beside one another.
+    """Draw fans to a PNG or SVG file, chosen by the file's ending; several become small pictures side by side.
 
     Args:
-        fans: What is drawn, each below its title, which is taken as it is, not as mathematics; of a long history the
-            end, and of more than MAX_FANS the first ones.
+        fans: The fans to draw, each below its title. Titles are plain text, not mathematics. Only the end of a long
+            history is drawn, and only the first MAX_FANS fans.
         path: The file.
-        unit: Of the values.
+        unit: Unit of the values.
 
     Returns:
-        In words what was left out.
+        Messages on what was left out.
 
     Raises:
-        OSError: where the file cannot be written.
-        ValueError: where the ending is another one, or lengths do not agree.
+        OSError: If the file cannot be written.
+        ValueError: If the ending is a different one, or lengths do not agree.
     """
     from matplotlib.figure import Figure
 
@@ -62,11 +62,11 @@ def draw_fans(fans: Sequence[Fan], path: Path, *, unit: str = "") -> list[str]:
 
 
 def draw_small_fan(fan: Fan, path: Path) -> None:
-    """Draws one fan to a small PNG file, quickly: it is done at validations.
+    """Draw one fan to a small PNG file, quickly, since this happens at validations.
 
     Raises:
-        OSError: where the file cannot be written.
-        ValueError: where lengths do not agree.
+        OSError: If the file cannot be written.
+        ValueError: If lengths do not agree.
     """
     from matplotlib.figure import Figure
 

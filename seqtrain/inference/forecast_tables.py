@@ -17,12 +17,12 @@ EXPECTED = "a path, a dict of columns, or a table of pandas or pyarrow"
 
 
 def forecast(opened: Opened, series: Any, say: Callable[[str], None]) -> dict[str, list[Any]]:
-    """What comes after series, by columns.
+    """Forecast the continuation of series, as columns.
 
     Args:
         opened: A run whose task reads series.
         series: A path, a dict of columns, or a table.
-        say: Tells how its rows were taken.
+        say: Receives messages on how its rows were read.
 
     Raises:
         UserError: It is none of these, or cannot be continued.
@@ -51,7 +51,7 @@ def forecast(opened: Opened, series: Any, say: Callable[[str], None]) -> dict[st
 
 
 def _write(table: Any, path: Path) -> None:
-    """Writes a table of memory as parquet; UserError where it is none."""
+    """Write an in-memory table as parquet. Raise UserError if it is not a table."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

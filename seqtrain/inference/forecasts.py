@@ -71,19 +71,19 @@ class Continued:
 
 
 def continue_file(opened: Opened, path: Path, *, called: str, say: Callable[[str], None]) -> list[Continued]:
-    """Forecasts what comes after each series of a file.
+    """Forecast the continuation of each series of a file.
 
     Args:
         opened: A run whose task reads series.
         path: csv, tsv, parquet or jsonl with the columns that the run was trained on.
-        called: What messages call it: `--input more.csv`.
-        say: Tells how its rows were taken.
+        called: The file's name in messages: `--input more.csv`.
+        say: Receives messages on how its rows were read.
 
     Returns:
         A continuation of each series, in the order of the file.
 
     Raises:
-        UserError: The file lacks a column, tells time otherwise than the run's table, its times do not rise, or a
+        UserError: The file lacks a column, has another kind of time than the run's table, its times do not rise, or a
             series is too short to be read.
     """
     scaling = opened.preprocessor.series

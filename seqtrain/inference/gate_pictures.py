@@ -100,7 +100,7 @@ def _draw_values(axes: Any, gates: Gates, name: str) -> Any:
 
 
 def _name_units(axes: Any, gates: Gates) -> None:
-    """How long some of the units hold, beside the first map of a layer."""
+    """Label some of the units, beside the first map of a layer, with their hold times."""
     times = gates.hold_times[gates.order[:MAX_UNITS]].tolist()
     # From the longest to the shortest, in equal steps of rank.
     ticks = torch.linspace(0, len(times) - 1, min(UNIT_TICKS, len(times))).round().int().tolist()

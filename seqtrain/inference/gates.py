@@ -1,4 +1,4 @@
-"""What the gates of LSTM and GRU layers do while a model reads a text, unit by unit.
+"""Values of the gates of LSTM and GRU layers while a model reads a text, unit by unit.
 
 torch's fused kernels hand out hidden states only, so gates are computed again, step by step, from what each module was
 given and from its weights (Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000; Cho et al. 2014).
@@ -37,10 +37,10 @@ class Gates:
 
     @property
     def hold_times(self) -> Float[Tensor, " U"]:
-        """How long each unit holds, in tokens: -1 / log(mean of its forget gate, or of the update gate of a GRU).
+        """The number of tokens that each unit holds its value: -1 / log(mean forget gate, or update gate of a GRU).
 
-        After so many steps at that mean, 1/e of what a unit held is left (Mahto et al. 2021). A mean over this
-        text: of another one it may be another.
+        After so many steps at that mean, 1/e of a unit's value is left (Mahto et al. 2021). The mean is over this text
+        and may differ for another one.
         """
         mean = self.values[HOLDING[self.kind]].double().mean(0)
         # Without the sign, for 1 / log(1) would be minus infinity.
@@ -104,7 +104,7 @@ def look(
 
 @contextmanager
 def _recording(model: nn.Module) -> Iterator[list[Run]]:
-    """Gives a list with a run for each LSTM and GRU that is called inside, in the order of their first calls."""
+    """Yield a list, filled on exit with a run for each LSTM and GRU called inside, in the order of first calls."""
     runs: dict[str, Run] = {}
     hooks = []
     for path, module in model.named_modules():
@@ -135,7 +135,7 @@ def _recorder(path: str, runs: dict[str, Run]) -> Any:
 
 
 def _steps(module: nn.Module, x: Any) -> Float[Tensor, "t E"]:
-    """What one lane reads in a call; one step of a cell."""
+    """Return the steps that one lane reads in a call; one step for a cell."""
     is_cell = isinstance(module, nn.RNNCellBase)
     lane_first = is_cell or module.batch_first
     if not isinstance(x, Tensor) or x.dim() != 3 - is_cell or x.shape[0 if lane_first else 1] != 1:
@@ -180,7 +180,7 @@ def _gates_of(runs: Sequence[Run], tokens: list[str], prefix: str) -> list[Gates
 
 
 def _is_backwards(run: Run, runs: Sequence[Run]) -> bool:
-    """Whether a module reads what a sibling reads, from its end: so layers read both ways without packing."""
+    """Return True if a module reads a sibling's input from its end: layers read both ways without packing like this."""
     parent = run.path.rpartition(".")[0]
     for other in runs:
         if other is run:  # the first of two reads forwards, also a text that is the same from both ends
@@ -203,7 +203,7 @@ def _ways(run: Run, backwards: set[str], runs: Sequence[Run]) -> str:
 
 
 def _turned(gates: Gates) -> Gates:
-    """What was read from the end, in the order of the text."""
+    """Reverse the gates of a layer that read from the end into the order of the text."""
     values = {name: value.flip(0) for name, value in gates.values.items()}
     return Gates(gates.name, gates.kind, gates.tokens[::-1], values)
 
@@ -212,7 +212,7 @@ def _turned(gates: Gates) -> Gates:
 
 
 def _layers(run: Run, x: Float[Tensor, "T E"]) -> Iterator[tuple[str, str, dict[str, Float[Tensor, "T U"]]]]:
-    """Of each layer of a module its direction in words, its kind and its values; T in the order of the text."""
+    """Yield the direction as text, the kind and the values of each layer of a module; T in the order of the text."""
     module: Any = run.module
     kind = "lstm" if isinstance(module, LSTM) else "gru"
     read = _lstm if kind == "lstm" else _gru
@@ -239,7 +239,7 @@ def _layers(run: Run, x: Float[Tensor, "T E"]) -> Iterator[tuple[str, str, dict[
 
 
 def _first(run: Run, layer: int) -> list[Float[Tensor, " U"]]:
-    """What a layer begins from: hidden, and the cell of an LSTM."""
+    """Return the initial state of a layer: hidden, and the cell of an LSTM."""
     if run.state is None:
         zeros = run.inputs[0].new_zeros(run.module.hidden_size)  # type: ignore[call-overload]
         return [zeros, zeros]

@@ -52,7 +52,7 @@ class Opened:
 
     @property
     def loaded(self) -> Loaded:
-        """What predictors of the task need."""
+        """The parts of the run that the task's predictors need."""
         tbptt = make(self.config.tbptt).evaluation
         return Loaded(self.model, self.preprocessor, self.config.data.max_length, tbptt)
 
@@ -69,7 +69,7 @@ class Opened:
 
     @property
     def text_reader(self) -> TextReader[Any]:
-        """How the task reads a text that nothing is predicted of."""
+        """The task's reader for texts without a prediction."""
         return TextReader(self.task, self.loaded)
 
     @property
@@ -85,14 +85,14 @@ class Opened:
 
 
 def open_run(path: Path | str, checkpoint: str = "best") -> Opened:
-    """Opens a run directory; nothing in it can execute.
+    """Open a run directory; nothing in it can execute.
 
     Args:
-        path: of a run, or of what was exported of one.
+        path: of a run, or of its export.
         checkpoint: `best` or `last`.
 
     Raises:
-        UserError: where it is no run, was not trained yet, or holds what its config does not describe.
+        UserError: If it is not a run, was not trained yet, or holds weights or files that do not match its config.
     """
     run = Run.open(path, export="take")
     config = checked_config(run)
@@ -169,7 +169,7 @@ def _check_fit(
 
 
 def load_weights(state_dict: dict[str, torch.Tensor], model: SequenceModel, task: Task) -> None:
-    """Puts a checkpoint's weights into model and task, under whose names the learner keeps them."""
+    """Load a checkpoint's weights, which the learner saves under the names "model" and "task", into both modules."""
     for name, module in (("model", model), ("task", task)):
         prefix = f"{name}."
         module.load_state_dict(

@@ -48,23 +48,24 @@ def probe_labels(
     folds: int = 5,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """How well linear models read labels off a run's vectors, as `seqtrain probe RUN --labels` prints it.
+    """Measure how well linear models predict labels from a run's vectors, as in `seqtrain probe RUN --labels`.
 
     Args:
         trained: the run.
-        texts: that it can embed.
+        texts: texts that the run can embed.
         labels: one for each text: names, or numbers.
-        kind: of the labels.
+        kind: kind of the labels.
         pool: how vectors are pooled.
-        folds: of cross-validation.
-        seed: deals the texts to folds.
+        folds: number of cross-validation folds.
+        seed: assigns the texts to folds.
 
     Returns:
-        `results`, by what was read (the run's vectors, those of the same model untrained, TF-IDF, nothing), and of
-        names `neighbours`: whether the nearest other texts have the same label.
+        `results`, by features (the run's vectors, those of the same model untrained, TF-IDF, none), and, for labels
+        that
+        are names, `neighbours`: whether the nearest other texts have the same label.
 
     Raises:
-        UserError: where there is nothing to learn or to measure.
+        UserError: If there is nothing to learn or to measure.
     """
     rows = Rows.of(
         ({"text": text, "label": str(label)} for text, label in zip(texts, labels, strict=True)),
@@ -99,21 +100,21 @@ def probe_labels(
 def probe_pairs(
     trained: Trained, sources: Sequence[str], targets: Sequence[str], *, pool: Pool = "mean"
 ) -> dict[str, Any]:
-    """How early a run's vectors find the fellow of a text, as `seqtrain probe RUN --pairs` prints it.
+    """Measure how early a run's vectors find the counterpart of a text, as in `seqtrain probe RUN --pairs`.
 
-    A target is read as a source is, by itself: a vector that had seen its source would give the answer away.
+    A target is encoded by itself, like a source: a vector that depends on its source would reveal the answer.
 
     Args:
         trained: the run.
-        sources: that it can embed.
-        targets: the fellow of each.
+        sources: texts that the run can embed.
+        targets: the counterpart of each source.
         pool: how vectors are pooled.
 
     Returns:
         `source_to_target` and `target_to_source`, each with the ranks by kind of vectors; and how often texts repeat.
 
     Raises:
-        UserError: where a target cannot be read so, or there is nothing to tell apart.
+        UserError: If a target cannot be encoded like a source, or there is nothing to tell apart.
     """
     if not trained.opened.preprocessor.shared:
         raise UserError(
@@ -176,17 +177,17 @@ def _ranked(
 
 
 def _groups(texts: Sequence[str]) -> list[int]:
-    """Of each text the first that is the same but for case and white space."""
+    """Return, for each text, the index of the first text equal to it apart from case and white space."""
     return Rows.of(({"text": text, "label": ""} for text in texts), stratify=False).groups
 
 
 def _repeated(groups: Sequence[int]) -> int:
-    """How many texts stand there before already."""
+    """Count the texts that repeat an earlier one."""
     return len(groups) - len(set(groups))
 
 
 def _check_labels(rows: Rows, labels: np.ndarray, kind: probing.Kind, folds: int) -> None:
-    """Raises UserError where nothing can be learnt, or a label is missing in a fold or outside it."""
+    """Raise UserError if there is nothing to learn, or if a label is missing inside or outside a fold."""
     if folds < probing.MIN_FOLDS:
         raise UserError(f"folds={folds}: must be at least {probing.MIN_FOLDS}")
     different = len(set(rows.groups))

@@ -31,7 +31,7 @@ CHANCE: dict[Kind, str] = {"names": "most_frequent", "numbers": "mean"}
 
 
 def check_installed() -> None:
-    """Raises Unavailable where scikit-learn is missing."""
+    """Raise Unavailable if scikit-learn is missing."""
     try:
         import sklearn  # noqa: F401
     except ImportError:
@@ -40,7 +40,7 @@ def check_installed() -> None:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one way to read the labels came to."""
+    """The results of one kind of features on the labels."""
 
     folds: dict[str, list[float]]  # of each measure its value on every fold
     penalties: list[float]  # that were chosen, by fold; none of a baseline that fits nothing
@@ -55,7 +55,7 @@ class Measured:
         return float(np.std(self.folds[measure], ddof=1))
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the results as plain values for JSON."""
         plain: dict[str, Any] = {}
         for measure, values in self.folds.items():
             plain[measure] = {"mean": self.mean(measure), "std": self.spread(measure), "folds": values}
@@ -67,22 +67,22 @@ class Measured:
 def probe(
     features: Mapping[str, Features], rows: Rows, labels: np.ndarray, *, kind: Kind, folds: int, seed: int
 ) -> dict[str, Measured]:
-    """Reads labels off each kind of features, all on the same folds.
+    """Predict labels from each kind of features, all on the same folds.
 
     Args:
-        features: by name; of each row a vector, or its text.
-        rows: which of them have equal texts, so that these stand in one fold.
-        labels: names (n,), read by logistic regression, or numbers (n,), by ridge regression.
-        kind: which of the two.
+        features: by name; a vector for each row, or its text.
+        rows: which of them have equal texts, so that these are in one fold.
+        labels: names (n,), predicted by logistic regression, or numbers (n,), by ridge regression.
+        kind: names or numbers.
         folds: at least MIN_FOLDS.
-        seed: deals rows to folds.
+        seed: assigns rows to folds.
 
     Returns:
-        What each came to, and what the answer without any features comes to.
+        The results of each kind of features, and those of the answer without any features.
 
     Raises:
-        UserError: where rows cannot be dealt so.
-        Unavailable: where scikit-learn is missing.
+        UserError: If the rows cannot be assigned to folds.
+        Unavailable: If scikit-learn is missing.
     """
     check_installed()
     # Once for all features: differences between them are then differences on the same texts, fold by fold.
@@ -145,7 +145,7 @@ def subset(rows: Rows, kept: Int[np.ndarray, " m"]) -> Rows:
 
 
 def _prepared(features: Features, train: Int[np.ndarray, " m"], test: Int[np.ndarray, " k"]) -> tuple[Any, Any]:
-    """What is learnt from and what is asked: scaled, or weighed by TF-IDF, as `train` alone tells."""
+    """Return features of train and test, scaled or weighted by TF-IDF with statistics of `train` only."""
     # Also which words there are and how rare they are: a word of the fold alone is no word that could be known.
     if isinstance(features, np.ndarray):
         from sklearn.preprocessing import StandardScaler

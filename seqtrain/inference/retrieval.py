@@ -20,7 +20,7 @@ Marks = Callable[[slice], Bool[np.ndarray, "b N"]]
 
 
 class Ranks(NamedTuple):
-    """Where the first right candidate of each query stands."""
+    """The rank of the first right candidate of each query, as counts."""
 
     above: Int[np.ndarray, " n"]  # wrong ones with a larger cosine
     wrong: Int[np.ndarray, " n"]  # wrong ones with the same cosine
@@ -46,7 +46,7 @@ class Ranks(NamedTuple):
         return total / len(self.above)
 
     def plain(self) -> dict[str, float]:
-        """Its figures by name."""
+        """Return the measures by name."""
         return {**{f"recall@{depth}": self.recall(depth) for depth in DEPTHS}, "mrr": self.mrr()}
 
 
@@ -60,14 +60,14 @@ def _reciprocal(above: int, wrong: int, right: int) -> float:
 
 
 def rank(scores: Scores, is_right: Marks, is_left_out: Marks | None = None, *, count: int, candidates: int) -> Ranks:
-    """Ranks the candidates of each query, in memory that does not grow with queries times candidates.
+    """Rank the candidates of each query. Memory does not grow with queries times candidates.
 
     Args:
         scores: the cosines of a block of queries.
         is_right: which candidates answer a query.
-        is_left_out: which are no candidates of a query, such as the query itself.
-        count: of queries.
-        candidates: how many there are.
+        is_left_out: which candidates are excluded for a query, such as the query itself.
+        count: number of queries.
+        candidates: number of candidates.
 
     Returns:
         The ranks of the queries that have a right candidate.
@@ -103,15 +103,15 @@ def chance(is_right: Marks, is_left_out: Marks | None = None, *, count: int, can
 
 
 def cosines(queries: Float[np.ndarray, "n D"], candidates: Float[np.ndarray, "N D"]) -> Scores:
-    """Cosines of vectors; one of zeros is equally far from all."""
+    """Return cosines of vectors; a vector of zeros has cosine 0 with all others."""
     left, right = _unit(queries), _unit(candidates).T
     return lambda block: left[block] @ right
 
 
 def tfidf_cosines(queries: Sequence[str], candidates: Sequence[str]) -> Scores:
-    """Cosines of TF-IDF of three letters in a row, which two languages share more of than of words.
+    """Return cosines of TF-IDF over character trigrams, of which two languages share more than of words.
 
-    How rare they are, all the texts together tell.
+    The inverse document frequencies are computed over all queries and candidates together.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -125,7 +125,7 @@ def tfidf_cosines(queries: Sequence[str], candidates: Sequence[str]) -> Scores:
 
 
 def equal(*columns: Sequence[int]) -> Marks:
-    """Marks candidates that have the same key as the query in one of the columns; row i of both is of one pair."""
+    """Mark candidates that have the same key as the query in one of the columns; row i of both belongs to one pair."""
     keys = [np.asarray(column) for column in columns]
 
     def marks(block: slice) -> Bool[np.ndarray, "b N"]:
@@ -138,6 +138,6 @@ def equal(*columns: Sequence[int]) -> Marks:
 
 
 def _unit(vectors: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
-    """Vectors of length 1 in float64, whose products are exact far below TIE."""
+    """Scale vectors to length 1 in float64, where rounding errors of their products are far below TIE."""
     vectors = vectors.astype(np.float64)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float64).tiny)

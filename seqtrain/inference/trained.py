@@ -38,7 +38,7 @@ class Trained:
         return "\n".join([f"Trained({run.path}: {status or 'no training is known'}, {about})", *self._results()])
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the same, and the metrics as a table."""
+        """Return the HTML for a notebook: the text of `repr`, and the metrics as a table."""
         head = f"<pre>{escape(repr(self))}</pre>"
         if not self.metrics:
             return head
@@ -71,7 +71,7 @@ class Trained:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What summary.json says."""
+        """The content of summary.json."""
         return self.opened.run.summary.to_plain()
 
     @property
@@ -105,7 +105,7 @@ class Trained:
         return self.opened.tokenizer
 
     def predict(self, texts: Sequence[str], *, by: str | None = None, **options: Any) -> list[dict[str, Any]]:
-        """What the run's task makes of each text, as plain values.
+        """Return the task's prediction for each text, as plain values.
 
         Args:
             texts: any number of them; answered together.
@@ -158,7 +158,7 @@ class Trained:
         top_p: float | None = None,
         seed: int = 0,
     ) -> list[str]:
-        """What the model writes after each prompt. Takes task=next_token.
+        """Return the model's continuation of each prompt. Requires task=next_token.
 
         Args:
             prompts: any number of them; an empty one begins from nothing.
@@ -178,25 +178,32 @@ class Trained:
         return [answer["text"] for answer in self.predict(prompts, by="continue", **options)]
 
     def score(self, text: str) -> dict[str, Any]:
-        """How surprising a text is: `loss` in nats a token, and `tokens` with their bits each.
+        """Return the surprisal of a text: `loss` in nats a token, and `tokens` with their bits each.
 
-        task=next_token: also `bits_per_byte`; read as evaluation reads a document: in the run's own chunks, with its
-        own rule for carrying state. task=masked_lm: each token hidden in turn, so that `loss` is the mean
-        pseudo-log-likelihood, turned in sign; and `pseudo_perplexity`. `unknown` counts the tokens that are <unk>:
-        what those hide is in no number.
+        task=next_token: also `bits_per_byte`. The text is read as in evaluation: in the run's own chunks, with its own
+        rule
+        for carrying state. task=masked_lm: each token is hidden in turn, so `loss` is the negative mean
+        pseudo-log-likelihood; also `pseudo_perplexity`. `unknown` counts the <unk> tokens: no number includes what
+        these hide.
         """
         return _without_text(self.predict([text], by="score"))[0]
 
     def classify(self, texts: Sequence[str]) -> list[dict[str, Any]]:
-        """Of each text its `label` and the `probabilities` of all labels, likeliest first. Takes task=sentiment.
+        """Return the `label` of each text and the `probabilities` of all labels, likeliest first.
 
-        Of a text longer than data.max_length the first tokens are read, as in training.
+        Requires task=sentiment.
+
+        Only the first tokens of a text longer than data.max_length are read, as in training.
         """
         return _without_text(self.predict(texts, by="classify"))
 
     def fill(self, texts: Sequence[str], *, top_k: int = 5) -> list[dict[str, Any]]:
-        """Of each text with [MASK]s the text with the likeliest tokens `filled` in, and for each of its `masks` the
-        `top_k` likeliest tokens, each a `token` with its `probability`. Takes task=masked_lm."""
+        """Fill in each text with [MASK]s. Requires task=masked_lm.
+
+        `filled` is the text with the likeliest tokens. Each of its `masks` holds the `top_k` likeliest tokens, each a
+        `token`
+        with its `probability`.
+        """
         return _without_text(self.predict(texts, by="fill", top_k=top_k))
 
     def translate(
@@ -238,7 +245,9 @@ class Trained:
         return embedding.embed(self.model, rows, before=before, after=after, pool=pool)
 
     def forecast(self, series: Any) -> dict[str, list[Any]]:
-        """What comes after series, as `seqtrain predict RUN --input FILE` writes it. Takes task=forecast.
+        """Forecast the continuation of series, as `seqtrain predict RUN --input FILE` writes it.
+
+        Requires task=forecast.
 
         Args:
             series: the path of a csv, tsv, parquet or jsonl file, a dict of columns, or a table of pandas or pyarrow,
@@ -259,7 +268,7 @@ class Trained:
     def probe(
         self, texts: Sequence[str], labels: Sequence[str], *, pool: Pool = "mean", folds: int = 5, seed: int = 0
     ) -> dict[str, Any]:
-        """How well logistic regression reads labels off the vectors of texts, as `seqtrain probe RUN --labels` does.
+        """Measure how well logistic regression predicts labels from vectors of texts, as `seqtrain probe RUN --labels`.
 
         Args:
             texts: that the run can embed.
@@ -281,32 +290,33 @@ class Trained:
         return probes.probe_labels(self, texts, labels, pool=pool, folds=folds, seed=seed)
 
     def attention(self, text: str, target: str | None = None) -> list[Seen]:
-        """Where each layer and head looks while the model reads a text.
+        """Return the attention of each layer and head while the model reads a text.
 
         Args:
-            text: what is read.
-            target: of a translation what it writes meanwhile; None: its own greedy translation.
+            text: the text to read.
+            target: the output text of a translation; None: the model's own greedy translation.
 
         Raises:
-            UserError: where the model does not attend.
+            UserError: If the model has no attention.
         """
         from seqtrain.inference import attention_maps
 
         return attention_maps.look(self.model, *self._looked_at(text, target))
 
     def gates(self, text: str, target: str | None = None) -> list[Gates]:
-        """What the gates of each LSTM and GRU layer do while the model reads a text.
+        """Return the gates of each LSTM and GRU layer while the model reads a text.
 
         Args:
-            text: what is read.
-            target: of a translation what it writes meanwhile; None: its own greedy translation.
+            text: the text to read.
+            target: the output text of a translation; None: the model's own greedy translation.
 
         Returns:
-            Of each layer its `tokens`, the `values` (T, U) of each gate and state by name, and by `hold_times` (U,)
-            how many tokens each unit holds what it has: -1 / log(mean forget gate), of a GRU of the update gate.
+            For each layer its `tokens`, the `values` (T, U) of each gate and state by name, and `hold_times` (U,), the
+            number
+            of tokens that each unit holds its value: -1 / log(mean forget gate), or of the update gate of a GRU.
 
         Raises:
-            UserError: where the model has no layer of an LSTM or a GRU.
+            UserError: If the model has no LSTM or GRU layer.
         """
         from seqtrain.inference import gates
 
@@ -315,7 +325,7 @@ class Trained:
     def _looked_at(
         self, text: str, target: str | None
     ) -> tuple[list[int], Callable[[int], str], list[int] | None, Callable[[int], str]]:
-        """Tokens and what they are called, the source that they are written from, if any, and what its are called."""
+        """Return tokens and their labels, and the source (or None) that they are written from and its labels."""
         from seqtrain.inference import attention_maps
 
         self._check([text], self.opened.text_reader)

@@ -94,7 +94,7 @@ class AR(SequenceModel):
 
 
 def factored(weights: Float[Tensor, "K H"]) -> tuple[Float[Tensor, "K R"], Float[Tensor, "H R"]]:
-    """Filters and head weights, of the smaller one of K and H units, whose product are these weights."""
+    """Factor weights into filters (K, R) and head weights (H, R) with R = min(K, H); their product is `weights`."""
     left, sizes, right = torch.linalg.svd(weights.double(), full_matrices=False)
     # Half of each size to either side, so that both begin alike where they are trained on.
     return (left * sizes.sqrt()).to(weights), (right.t() * sizes.sqrt()).to(weights)

@@ -24,7 +24,7 @@ Weights = Mapping[str, Shaped[Tensor, "..."]]
 
 
 class Capability(enum.Flag):
-    """What a model instance promises; each promise is kept by a contract test."""
+    """Properties that a model instance promises; a contract test checks each one."""
 
     NONE = 0
     CAUSAL = enum.auto()  # h_t depends on x_1..t only
@@ -61,7 +61,7 @@ class SequenceModel(nn.Module, ABC):
         """
 
     def name(self) -> str:
-        """What messages call it: as in `model=...`, or, of a model of others, its class."""
+        """Return the model's name in messages: as in `model=...`, or the class name of a third-party model."""
         # The shipped file that chose it is not known where a run is opened; ours are called like their modules.
         room, _, module = type(self).__module__.rpartition(".")
         return module if room == __package__ else type(self).__name__
@@ -74,10 +74,10 @@ class SequenceModel(nn.Module, ABC):
         return self(tokens)[0][:, -1:]
 
     def set_linear(self, weights: Float[Tensor, "K H"], num_channels: int) -> Float[Tensor, "O D"]:
-        """Sets its weights in place so that with the returned ones of a head each channel is mapped by `weights`.
+        """Set the weights in place, and return head weights with which each channel is mapped by `weights`.
 
-        Only models whose `linear_order` is K are asked; the O = H C outputs of the head are those of all channels of
-        the first step, then of the next.
+        Called only on models whose `linear_order` is K. The O = H C outputs of the head are those of all channels for
+        the first step, then for the next step, and so on.
         """
         raise NotImplementedError(f"{type(self).__name__} is no linear map")
 
@@ -91,7 +91,7 @@ class SequenceModel(nn.Module, ABC):
         raise NotImplementedError(f"{type(self).__name__} has no directions that can be read apart")
 
     def from_directions(self, forwards: Weights, backwards: Weights) -> Weights:
-        """Weights of this model, by name, with which it begins as two models of one direction side by side.
+        """Return weights, by name, with which this model starts as two one-directional models side by side.
 
         Args:
             forwards: Weights by name of the model that reads from the first token on.
@@ -110,7 +110,10 @@ class SequenceModel(nn.Module, ABC):
 
     @classmethod
     def idle(cls, options: Mapping[str, Any]) -> dict[str, str]:
-        """Options that change nothing beside the others, each with the reason: whoever types one is refused."""
+        """Return the options that have no effect beside the others, with the reasons;
+
+        setting one explicitly is an error.
+        """
         return {}
 
     def parts(self) -> dict[str, list[nn.Module]]:
@@ -160,22 +163,26 @@ class SequenceModel(nn.Module, ABC):
         return counter.get_total_flops() / length
 
     def sequential_steps(self, length: int) -> int | None:
-        """Steps that must wait for each other when `length` tokens are read at once; None: a model does not say."""
+        """Return the sequential steps needed to read `length` tokens at once, or None if unknown."""
         return None
 
     def longest_path(self, length: int) -> int | None:
-        """Steps between the first and the last of `length` tokens, the fewest there are; None: a model does not say, or
-        the last hidden state does not depend on the first token."""
+        """Return the fewest steps between the first and the last of `length` tokens.
+
+        None if the number is unknown, or if the last hidden state does not depend on the first token.
+        """
         return None
 
     def source_path(self, length: int) -> int | None:
-        """Steps to the last of `length` tokens of a target from that of as many of a source which is farthest from it,
-        the fewest there are; None: a model has no source, or does not say."""
+        """Return the fewest steps from the farthest of `length` source tokens to the last of `length` target tokens.
+
+        None if the model has no source, or if the number is unknown.
+        """
         return None
 
     @property
     def can_encode(self) -> bool:
-        """Whether there are hidden states of a text that is read alone, so that `encode` gives them."""
+        """True if a text read alone has hidden states, which `encode` then returns."""
         return Capability.UNCONDITIONAL in self.capabilities
 
     def encode(
@@ -188,7 +195,7 @@ class SequenceModel(nn.Module, ABC):
         return hidden
 
     def stepper(self, state: State, *, branches: bool = False) -> Stepper:
-        """Goes on from a state token by token, without gradients; the state itself stays as it is.
+        """Return a stepper that continues from a state token by token, without gradients. The state is not modified.
 
         A model that can do it with less copying than `forward` overrides this.
 
@@ -199,19 +206,19 @@ class SequenceModel(nn.Module, ABC):
         return StateStepper(self, state)
 
     def begin(self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None) -> State:
-        """What to generate from: by default `source` is read as a prefix."""
+        """Return the state from which to generate; by default `source` is read as a prefix."""
         return self(source, self.initial(len(source)), lengths)[1]
 
 
 def idle_of(target: Any, options: Mapping[str, Any]) -> dict[str, str]:
-    """What a config's target calls idle of its options; nothing, where it is a function that makes a model."""
+    """Return the options that a config's target reports as unused; empty if the target is a function."""
     if isinstance(target, type) and issubclass(target, SequenceModel):
         return target.idle(options)
     return {}
 
 
 def blank_input(model: SequenceModel, batch: int, length: int) -> Shaped[Tensor, "B T *F"]:
-    """Tokens, or values, of this shape that a model can read, on the device of its weights."""
+    """Return tokens, or values, of this shape that a model can read, on the device of its weights."""
     # A front end of others, or none at all, is taken to read tokens.
     blank = getattr(model.embed, "blank", None)
     if blank is not None:
@@ -220,7 +227,7 @@ def blank_input(model: SequenceModel, batch: int, length: int) -> Shaped[Tensor,
 
 
 def _matrix_vector_flops(matrix: torch.Size, vector: torch.Size, *, out_shape: torch.Size | None = None) -> int:
-    """Operations of a matrix times a vector, which torch's counter leaves out."""
+    """Count the operations of a matrix times a vector, which torch's counter leaves out."""
     return 2 * matrix.numel()
 
 
@@ -264,7 +271,7 @@ def read_warmup(
     warmup_chunks: Sequence[tuple[Shaped[Tensor, "B _ *F"], Bool[Tensor, " B"] | None]],
     state: State | None,
 ) -> list[State | None]:
-    """Reads chunks for the state that they leave.
+    """Read chunks and return the states that they leave.
 
     Args:
         model: reads them.
@@ -289,7 +296,7 @@ def read_by_length(
     state: State,
     lengths: Int[Tensor, " B"] | None,
 ) -> tuple[Float[Tensor, "B T D"], State]:
-    """Reads right-padded lanes with dense calls only: `read` runs from one distinct length to the next.
+    """Read right-padded lanes with dense calls only: `read` runs from one distinct length to the next.
 
     Args:
         read: reads tokens that are all real, and goes on from a state.
@@ -341,7 +348,7 @@ class Segment(NamedTuple):
 def read_in_segments(
     model: SequenceModel, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"], bptt_length: int
 ) -> Iterator[Segment]:
-    """Reads right-padded lanes so that gradients reach exactly the last min(bptt_length, n) tokens of each lane of n.
+    """Read right-padded lanes; gradients reach exactly the last min(bptt_length, n) tokens of each lane of n.
 
     What stands before them is read without gradient: a head of (n - bptt_length) mod bptt_length tokens, then
     `bptt_length` at a time. So every last segment ends where its lane does, and memory is that of `bptt_length` tokens.

@@ -65,7 +65,7 @@ LAWS: list[Law] = [
 
 
 class Verdict(NamedTuple):
-    """What became of one law."""
+    """The result of one law."""
 
     law: Law
     status: Literal["holds", "does not hold", "not promised"]
@@ -73,7 +73,7 @@ class Verdict(NamedTuple):
 
 
 def judge(subject: Subject) -> Iterator[Verdict]:
-    """What becomes of each law, one by one.
+    """Check each law in turn and yield its verdict.
 
     Args:
         subject: the model.
@@ -90,7 +90,7 @@ def judge(subject: Subject) -> Iterator[Verdict]:
 
 
 def verdict_of(law: Law, subject: Any) -> Verdict:
-    """What becomes of one law that is owed; an error that the subject's code raises breaks it."""
+    """Check one promised law and return the verdict; an error raised by the subject's code breaks the law."""
     try:
         law.check(subject)
     except Broken as broken:

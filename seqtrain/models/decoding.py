@@ -31,7 +31,7 @@ def continue_tokens(
     top_p: float | None = None,
     seed: int = 0,
 ) -> Iterator[Int[Tensor, " B"]]:
-    """Continues prompts token by token.
+    """Continue prompts token by token.
 
     Args:
         model: reads the prompts.
@@ -71,7 +71,7 @@ def continue_tokens(
 
 
 def _uniforms(lanes: int, num_tokens: int, seed: int) -> Float[Tensor, "{lanes} {num_tokens}"]:
-    """Numbers in [0, 1) from a generator for each lane, so that a batch gives what its prompts alone would give."""
+    """Draw numbers in [0, 1) with one generator per lane, so a lane's draws do not depend on the rest of the batch."""
     draws = torch.empty(lanes, num_tokens, dtype=torch.float64)
     for lane in range(lanes):
         generator = torch.Generator().manual_seed(seed + lane)
@@ -267,10 +267,10 @@ def _extend(beams: _Beams, logits: Float[Tensor, "M C"], beam: int) -> tuple[_Be
 
 
 def _may_improve(beams: _Beams, step: int, length_penalty: float) -> Bool[Tensor, " N"]:
-    """Which lanes have a hypothesis that may still come to more than the best finished one.
+    """Return a mask of the lanes where an unfinished hypothesis may still beat the best finished one.
 
-    log p only falls, so the most that a hypothesis can come to is its log p so far over the kindest length: the
-    longest, or, where length does not help, that of the next step.
+    log p only falls. The upper bound of a hypothesis is therefore its current log p divided by the most favourable
+    length: the maximum length or, if length does not help, the length after the next step.
     """
     kindest = beams.limits.double() if length_penalty > 0 else step + 1
     return beams.best < beams.log_probs.amax(1) / kindest**length_penalty

@@ -46,7 +46,7 @@ class DLinear(SequenceModel):
         state: State | None = None,
         lengths: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
-        """Maps of the last `window` inputs, and the last `window` - 1 of them as the state."""
+        """Return maps of the last `window` inputs; the state holds the last `window` - 1 inputs."""
         if state is None:
             state = self.initial(len(tokens))
         hidden, inputs = filtered(self.dropout(self.embed(tokens)), state["inputs"], self._filters(), lengths)
@@ -68,7 +68,7 @@ class DLinear(SequenceModel):
 
 
 def of_the_average(weights: Float[Tensor, "K D"], kernel_size: int) -> Float[Tensor, "K D"]:
-    """Weights of a window that do to it what the given ones do to its moving average (A^T times them)."""
+    """Return window weights that equal applying `weights` to the window's moving average (A^T times `weights`)."""
     half = kernel_size // 2
     # What each value gives to the averages around it, those beyond both ends of the window with them.
     shares = F.avg_pool1d(F.pad(weights.t(), (2 * half, 2 * half)), kernel_size, stride=1)

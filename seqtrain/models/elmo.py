@@ -22,7 +22,7 @@ class ELMo(SequenceModel):
     capabilities = Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL | Capability.SEPARABLE
 
     def __init__(self, *, embed: nn.Module, dim: int, num_layers: int, dropout: float, bias: bool) -> None:
-        """Raises ValueError for an odd `dim`: each direction has half of it."""
+        """Build the model. Raise ValueError for an odd `dim`: each direction has half of it."""
         super().__init__()
         if dim % 2:
             raise ValueError(f"dim={dim} must be even: each direction has half of it")
@@ -43,7 +43,7 @@ class ELMo(SequenceModel):
         return {}
 
     def layer_weights(self) -> Float[Tensor, " N"]:
-        """How much of each layer the hidden states are made of, the embedding first; they sum to 1."""
+        """Return the share of each layer in the hidden states, the embedding first. The shares sum to 1."""
         return self.mix.softmax(0)
 
     def forward(

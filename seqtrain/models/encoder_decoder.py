@@ -108,7 +108,7 @@ class EncoderDecoder(SequenceModel):
 
     @classmethod
     def idle(cls, options: Mapping[str, Any]) -> dict[str, str]:
-        """Options of kinds of networks that neither side is."""
+        """Return the options that apply only to kinds of networks that neither side uses, with the reasons."""
         encoder, decoder = options["encoder"], options["decoder"]
         pair = f"encoder={encoder} and decoder={decoder}"
         reasons: dict[str, str] = {}
@@ -130,7 +130,7 @@ class EncoderDecoder(SequenceModel):
         return {"encoder": [self.encoder, self.source_norm], "decoder": [self.decoder, self.norm]}
 
     def initial(self, batch: int) -> State:
-        """As if begun from an empty source."""
+        """Return the state after an empty source."""
         return self.decoder.initial(batch)
 
     @property
@@ -140,11 +140,11 @@ class EncoderDecoder(SequenceModel):
     def encode(
         self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B S D"]:
-        """What the encoder makes of sources, of which the decoder hears nothing yet."""
+        """Encode sources. The decoder is not involved."""
         return self.source_norm(self.encoder(self.embed(source), lengths).out)
 
     def begin(self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None) -> State:
-        """What the decoder needs of sources, which the encoder reads once."""
+        """Read the sources once with the encoder, and return the state that the decoder starts from."""
         out, last = self.encoder(self.embed(source), lengths)
         return self.decoder.begin(Encoded(self.source_norm(out), last), real_lengths(source, lengths))
 

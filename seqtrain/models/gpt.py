@@ -132,14 +132,14 @@ class GPT(SequenceModel):
         return self.norm(x), after
 
     def front(self, tokens: Shaped[Tensor, "B T *F"], num_before: Int[Tensor, " B"] | None) -> Float[Tensor, "B T D"]:
-        """What the first block reads; `num_before`: tokens that each lane has read before, None for none."""
+        """Return the input of the first block. `num_before`: tokens that each lane has read before; None means none."""
         x = self.embed(tokens)
         if self.positions == "sinusoidal":
             x = x * math.sqrt(self.dim)  # as in the paper, since sinusoids are of size 1
         return self.dropout(place(x, self.positions, self.table, num_before))
 
     def rotary(self, length: int, like: Float[Tensor, "*Any"], begin: int = 0) -> Float[Tensor, "2 {length} K"] | None:
-        """Cosines and sines of `length` positions from `begin` on, in the precision of `like`; None: none are used."""
+        """Return cosines and sines of `length` positions from `begin` on, in the dtype of `like`, or None."""
         if self.positions != "rotary":
             return None
         return rotary_table(length, self.dim // self.num_heads, like.device, begin).to(like.dtype)

@@ -43,7 +43,7 @@ class MinGRU(SequenceModel):
         return length + len(self.gates) - 1  # each step multiplies, though many are done at a time
 
     def _read(self, tokens: Shaped[Tensor, "B T *F"], state: State) -> tuple[Float[Tensor, "B T D"], State]:
-        """Reads tokens that are all real."""
+        """Read tokens that are all real."""
         x = self.dropout(self.embed(tokens))
         after = []
         for layer, gates in enumerate(self.gates):

@@ -97,7 +97,7 @@ class Recurrent(SequenceModel):
         return read_by_length(self._read, tokens, state, lengths)
 
     def _read(self, tokens: Shaped[Tensor, "B T *F"], state: State) -> tuple[Float[Tensor, "B T D"], State]:
-        """Reads tokens that are all real, in one direction."""
+        """Read tokens that are all real, in one direction."""
         x = self.dropout(self.embed(tokens))
         hidden, after = run_fused(self.layer, x, [self._begin_from(name, state) for name in self.state_names])
         new: State = {}
@@ -108,7 +108,7 @@ class Recurrent(SequenceModel):
         return self.dropout(hidden), new
 
     def _begin_from(self, name: str, state: State) -> Float[Tensor, "B L D"]:
-        """What each lane goes on from: its state, or the trained one where nothing was read."""
+        """Return the start state of each lane: its state, or the trained one if nothing was read."""
         if self.first is None:
             return state[name]
         first = torch.stack([self.first[f"{name}_l{layer}"] for layer in range(self.num_layers)])
@@ -124,7 +124,7 @@ class Recurrent(SequenceModel):
         return pack_state([vector.expand(1, batch, -1).contiguous() for vector in vectors])
 
     def _both_ways(self, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"] | None) -> Float[Tensor, "B T D"]:
-        """Reads each lane from its first token and from its last real one."""
+        """Read each lane from its first token and from its last real one."""
         x = self.dropout(self.embed(tokens))
         mirror = mirror_index(x, lengths)
         for layer, (forwards, backwards) in enumerate(self.layers):  # type: ignore[misc,arg-type]

@@ -21,21 +21,21 @@ class Stepper(ABC):
 
     @abstractmethod
     def keep(self, rows: Int[Tensor, "B W"]) -> None:
-        """Goes on with W continuations of each of B lanes.
+        """Keep W continuations of each of B lanes.
 
         Args:
-            rows: those of before that each goes on from, all of the same lane; a lane may be left out, and the others
-                stay in order.
+            rows: the earlier row that each continuation goes on from, all W of one lane. A lane may be left out; the
+                others stay in order.
         """
 
 
 class StateStepper(Stepper):
-    """Of any model with state: its own forward pass, and the state that it gives.
+    """A stepper for any model with state. It calls the model's forward pass and keeps the returned state.
 
     Args:
-        forward: of the model.
-        state: to go on from; it stays as it is.
-        shared: names of what is said of a lane, and does not change: rows of one lane share it.
+        forward: the model's forward pass.
+        state: the start state; it is not modified.
+        shared: names of the state's constant per-lane values, which rows of one lane share.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class StateStepper(Stepper):
 
 
 def fold(x: Float[Tensor, "N H 1 K"], lanes: int) -> Float[Tensor, "{lanes} H W K"]:
-    """Rows of a lane as if they were positions of one sequence: they look at the same keys."""
+    """Arrange the rows of a lane as positions of one sequence: they attend to the same keys."""
     rows, heads, _, width = x.shape
     return x.view(lanes, rows // lanes, heads, width).transpose(1, 2)
 

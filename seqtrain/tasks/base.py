@@ -1,4 +1,4 @@
-"""What a task is: the head, the named parts of its loss as sums and counts, and all that is said of it.
+"""The interface of a task: the head, the named loss terms as sums and counts, and the descriptions of its results.
 
 Commands, reports, comparisons, curves and loggers loop over what a task says here; none of them asks which it is.
 """
@@ -44,7 +44,7 @@ def perplexity(loss: float) -> float:
 
 @dataclass(frozen=True)
 class Facts:
-    """What turns a loss per token into one per byte or word: means over the split that was read."""
+    """The numbers that turn a loss per token into one per byte or word: means over the split that was read."""
 
     bytes_per_token: float
     words_per_token: float | None  # None where words are not the tokeniser's units
@@ -91,7 +91,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class SampleOptions:
-    """What is asked of a model that shows what it can at a validation."""
+    """The options of the samples that a model generates at a validation."""
 
     prompt: str
     length: int  # tokens
@@ -129,7 +129,7 @@ class Task(nn.Module, ABC):
 
     @classmethod
     def monitor_better(cls) -> Literal["min", "max"]:
-        """Whether less or more of the monitor is better."""
+        """Return "min" if a smaller value of the monitor is better, else "max"."""
         found = cls.metric(cls.monitor)
         return found.better if found else "min"
 
@@ -140,24 +140,24 @@ class Task(nn.Module, ABC):
 
     @classmethod
     def reads_values(cls) -> bool:
-        """Whether it reads series of values, and no text."""
+        """Return True if the task reads real values instead of tokens."""
         return "values" in cls.fields
 
     @classmethod
     def reads_stream(cls, carry: bool) -> bool:
-        """Whether it reads a stream, where time is cut with or without a state that goes on."""
+        """Return True if the task reads a stream when time is cut with (`carry`) or without carried state."""
         return cls.streams
 
     @classmethod
     def name(cls) -> str:
-        """What messages call it: as in `task=...`, or, of a task of others, its class."""
+        """Return the task's name in messages: as in `task=...`, or the class name of a third-party task."""
         # Which YAML chose a class of others is not known where a run is opened, and its file may hold several.
         room, _, module = cls.__module__.rpartition(".")
         return module if room == __package__ else cls.__name__
 
     @classmethod
     def said(cls) -> dict[str, Any]:
-        """What a run's summary keeps of the task, so that its record can be read without its code."""
+        """Return the task's description for a run's summary, which is then readable without the task's code."""
         return {
             "task": cls.__name__,
             "monitor": [cls.monitor, cls.monitor_better()],
@@ -172,19 +172,19 @@ class Task(nn.Module, ABC):
 
     @classmethod
     def without_effect(cls, options: Mapping[str, Any]) -> dict[str, str]:
-        """Options of the task that do nothing beside the others, each with the reason."""
+        """Return the task's options that have no effect beside the others, each with the reason."""
         return {}
 
     def incompatibility(self, model: SequenceModel) -> str | None:
-        """Why the task cannot be done with this model although it promises what is required; None where it can."""
+        """Return why a model with the required capabilities is incompatible, or None if it is compatible."""
         return None
 
     def no_distance(self) -> str | None:
-        """Why a loss stands at no one distance from what is read, so that none is measured; None where it does."""
+        """Return the reason why a loss has no single distance from its input, so that none is measured; else None."""
         return None
 
     def remedy(self, model: SequenceModel) -> str | None:
-        """Options of the task with which this model does it, where it lacks what is required; None: there are none."""
+        """Return task options that work with a model without the required capabilities, or None if there are none."""
         return None
 
     def arrange(self, rows: Rows) -> Rows:
@@ -206,7 +206,7 @@ class Task(nn.Module, ABC):
 
     @abstractmethod
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
-        """Metrics by name from the sums and counts of all parts; losses are in nats."""
+        """Return metrics by name from the sums and counts of all parts; losses are in nats."""
 
     def token_losses(
         self, model: SequenceModel, hidden: Float[Tensor, "B T D"], targets: Shaped[Tensor, "B T"]
@@ -219,7 +219,7 @@ class Task(nn.Module, ABC):
         raise UserError(f"task={self.name()}: has no loss of each token; tasks that have: next_token")
 
     def blank_targets(self, tokens: Shaped[Tensor, "B T *F"]) -> Shaped[Tensor, "B T *H"]:
-        """Targets of the shape that a stream's have, for what is read in `tokens`: to count what a step keeps."""
+        """Return targets shaped as those of a stream for `tokens`, to measure the memory that a step keeps."""
         return tokens
 
     @abstractmethod
@@ -227,25 +227,25 @@ class Task(nn.Module, ABC):
         """Floating-point operations of a forward pass of the head per target."""
 
     def first_weights(self, model: SequenceModel, train: Rows, preprocessor: Preprocessor, say: Say) -> None:
-        """Sets weights of model and task before the first step from what train says in closed form; most set none.
+        """Set weights of model and task before the first step from a closed-form fit on train; most tasks set none.
 
-        `say`: is told what was set.
+        `say`: receives a message on what was set.
         """
 
     # -- beside a result -----------------------------------------------------------------------------------------
 
     def chance(self, split: Rows, preprocessor: Preprocessor) -> dict[str, float]:
-        """Metrics of a guess among the possible answers to a split; nothing where that is not known."""
+        """Return the expected metrics of a random guess among the possible answers; empty if they are unknown."""
         return {}
 
     def breakdown(self, totals: Reduced) -> dict[str, dict[str, float]]:
-        """Parts of an evaluation, such as a metric by length: what each table holds, and a number for each part."""
+        """Return tables of an evaluation, such as a metric by length: the title of each, and a number for each row."""
         return {}
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
-        """Metrics of `split` by those who know nothing of sequences, or little; by their names in `known_baselines`.
+        """Return metrics of `split` for simple baselines with little or no use of order, by name in `known_baselines`.
 
-        `say`: tells what was left out.
+        `say`: receives a message on what was left out.
         """
         return {}
 
@@ -253,12 +253,12 @@ class Task(nn.Module, ABC):
     def show(
         self, model: SequenceModel, batch: Any, preprocessor: Preprocessor, options: SampleOptions
     ) -> Sequence[str]:
-        """What the model makes of each example of a batch, in words; of a stream there is no batch, but a prompt."""
+        """Return the model's output for each example of a batch, as text. A stream has a prompt instead of a batch."""
 
     def samples(
         self, model: SequenceModel, batch: Any, preprocessor: Preprocessor, options: SampleOptions
     ) -> Sequence[Sample]:
-        """What `show` says, by columns too; one column of text where the task names no others."""
+        """Return the samples of `show` with their columns: one column of text unless the task names others."""
         return [Sample(text, {"text": text}) for text in self.show(model, batch, preprocessor, options)]
 
     # -- texts ---------------------------------------------------------------------------------------------------
@@ -268,11 +268,11 @@ class Task(nn.Module, ABC):
         return [tokenizer.start], []
 
     def encode(self, tokenizer: Tokenizer, text: str) -> Any:
-        """Ids (n,) of a text, without its edges."""
+        """Return the ids (n,) of a text, without its edges."""
         return tokenizer.encode(text)
 
     def most_tokens(self, loaded: Loaded) -> int | None:
-        """Tokens of a text that can be read at once, its edges apart; None where there is no bound."""
+        """Return the most tokens of a text that can be read at once, without its edges; None if there is no limit."""
         if loaded.model.max_length is None:
             return None
         before, after = self.edges(loaded.tokenizer)
@@ -309,7 +309,7 @@ class SeriesTask(Task):
         """The windows of the series of a split."""
 
     def look_at(self, model: SequenceModel, batch: Any, limit: int) -> tuple[list[int], list[int] | None]:
-        """Refuses what `ExampleTask.look_at` gives: UserError."""
+        """Raise UserError: only an `ExampleTask` has tokens to draw attention over."""
         raise UserError("attention is drawn over tokens, and series have none")
 
     @abstractmethod
@@ -342,10 +342,10 @@ class ExampleTask(Task):
     def show(
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> Sequence[str]:
-        """What the model makes of each example of a batch, in words."""
+        """Return the model's output for each example of a batch, as text."""
 
     def look_at(self, model: SequenceModel, batch: Any, limit: int) -> tuple[list[int], list[int] | None]:
-        """Of the first example at most `limit` tokens to look at attention of, and the source where there is one."""
+        """Return up to `limit` tokens of the first example to draw attention over, and its source if there is one."""
         return batch.tokens[0, :limit].tolist(), None
 
     def edges(self, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:

@@ -29,7 +29,7 @@ DIRECTIONS = ("forward", "backward")
 
 
 class ScoreBothWays(Score["BidirectionalLM"]):
-    """How surprising each token is: the mean of what the tokens before it say, and of what those behind it say."""
+    """The surprisal of each token: the mean of that given the tokens before it and that given those after it."""
 
     @torch.no_grad()
     def surprisals(self, ids: Int[np.ndarray, " n"]) -> list[float]:
@@ -99,8 +99,7 @@ class BidirectionalLM(ExampleTask):
     def predictions(
         self, model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"] | None
     ) -> tuple[Output, Output]:
-        """Logits of the tokens at 1..T-1 from those before each, and of the tokens at 0..T-2 from those behind; not
-        made yet."""
+        """Return the outputs, not yet computed, for tokens 1..T-1 given those before, and 0..T-2 given those after."""
         forwards, backwards = model.directions(tokens, lengths)
         # A hidden state has read its own token, so it predicts the neighbour and never itself.
         return self.output(model, forwards[:, :-1]), self.output(model, backwards[:, 1:])
@@ -112,7 +111,7 @@ class BidirectionalLM(ExampleTask):
         targets: Int[Tensor, "B T"],
         lengths: Int[Tensor, " B"] | None,
     ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-        """Nats of each target by both directions, at its own place and in float64; 0 where there is no target."""
+        """Return nats of each target by both directions, at its own position, in float64; 0 if there is no target."""
         from_before, from_behind = self.predictions(model, tokens, lengths)
         nats = []
         for output, there, sides in ((from_before, slice(1, None), (1, 0)), (from_behind, slice(None, -1), (0, 1))):
@@ -163,7 +162,7 @@ class BidirectionalLM(ExampleTask):
         return metrics
 
     def head_flops(self) -> float:
-        """Of both directions: each token is predicted twice."""
+        """Return the operations of both directions: each token is predicted twice."""
         units = self.dim // 2
         if self.tied:
             return 2 * 2.0 * (units * self.dim + self.dim * self.vocab_size)
@@ -172,11 +171,11 @@ class BidirectionalLM(ExampleTask):
     # -- data ----------------------------------------------------------------------------------------------------
 
     def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> StretchExamples:
-        """Documents cut into stretches; raises UserError where `max_length` leaves no room for text."""
+        """Return documents cut into stretches. Raise UserError if `max_length` leaves no room for text."""
         return StretchExamples(rows.columns["text"], preprocessor.tokenizer, max_length=max_length)
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
-        """Counts of one and two tokens of `train`: the bigram once in each direction, as the model reads."""
+        """Return the metrics of unigram and bigram counts of `train`, once in each direction, as the model reads."""
         size = preprocessor.tokenizer.vocab_size
         train_text, split_text = train.columns["text"], split.columns["text"]
         forward = baselines(train_text, split_text, size, say)

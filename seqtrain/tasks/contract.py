@@ -41,7 +41,7 @@ OF_EXAMPLES = (laws.parts_add_up, laws.nothing_without_targets)
 
 
 def judge(subject: TaskSubject) -> Iterator[Verdict]:
-    """What becomes of each law, one by one, in the order of `LAWS`."""
+    """Check each law in the order of `LAWS` and yield its verdict."""
     for law in LAWS:
         if law in OF_EXAMPLES and subject.pair[1].streams:
             yield Verdict(law, "not promised", None)

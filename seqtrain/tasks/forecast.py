@@ -42,7 +42,7 @@ REASON = "what is read is one window of a series"
 
 
 def distribution_of(name: Distribution) -> ForecastDistribution:
-    """What a forecast says of each value."""
+    """Return the distribution with which a forecast describes each value."""
     kinds = {"point": Point, "gaussian": Gaussian, "student_t": StudentT}
     if name == "quantiles":
         return Quantiles(LEVELS)
@@ -108,18 +108,18 @@ class Forecast(SeriesTask, ExampleTask):
         max_length: int = 256,
         preprocessor: Preprocessor | None = None,
     ) -> None:
-        """Holds what is forecast.
+        """Build the head and the scaling tables.
 
         Args:
             horizon: H, how many values ahead.
-            distribution: What is said of each value: a number, a distribution, or quantiles.
+            distribution: The form of the forecast of each value: a number, a distribution, or quantiles.
             relative: Whether the difference to the last value is forecast.
-            patch: Rows that are read as one time step, of windows.
+            patch: Rows of a window that are read as one time step.
             dim: The model's width.
-            strategy: Whether all values are forecast at once, or each from those forecast before it.
+            strategy: Whether all values are forecast at once, or each from the forecasts before it.
             carry: Whether series are read as a stream.
             max_length: Rows of a window.
-            preprocessor: Says how many channels there are, and how they are scaled.
+            preprocessor: Holds the number of channels and their scaling.
         """
         super().__init__()
         self.streams = carry
@@ -272,10 +272,11 @@ class Forecast(SeriesTask, ExampleTask):
         return terms, after
 
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
-        """Means of all that was summed; `coverage80_gap` is how far the covered share is from 80 %.
+        """Return the means of all sums; `coverage80_gap` is the distance of the covered share from 80 %.
 
-        `teacher_forcing_gap`: how much a forecast that runs free has lost to one that is told each value before the
-        next. It is above 0 of a perfect model too, as noise that is yet to come cannot be known.
+        `teacher_forcing_gap`: the error of a free-running forecast minus that of one given each true value before the
+        next.
+        It is above 0 even for a perfect model, since future noise cannot be known.
         """
         found = {}
         for name, (total, count) in totals.items():
@@ -298,7 +299,7 @@ class Forecast(SeriesTask, ExampleTask):
     # -- data ----------------------------------------------------------------------------------------------------
 
     def reading(self, rows: Rows, preprocessor: Preprocessor) -> Reading:
-        """What is read of the series that a split is of."""
+        """Return the reading of the series that a split belongs to."""
         assert rows.series is not None
         assert preprocessor.series is not None
         rows.series.series.check_asked(self.max_length, self.horizon)
@@ -385,7 +386,7 @@ def _window_and_ahead(batch: StreamBatch | WindowBatch) -> tuple[Float[Tensor, "
 
 
 def _table(scaling: Scaling | None, *, naive: bool) -> Float[Tensor, "S C"]:
-    """Of each channel of each series its seasonal naive error, or the deviation by which it is scaled."""
+    """Return, for each channel of each series, its seasonal naive error or the deviation by which it is scaled."""
     if scaling is None:
         return torch.ones(1, 1)
     table = torch.tensor(scaling.naive, dtype=torch.float64)

@@ -1,8 +1,8 @@
-"""What a forecast says of each value to come: a number, a distribution or some of its quantiles.
+"""Forecasts of each future value: a number, a distribution or some of its quantiles.
 
-A head is linear and gives `num_params` numbers for each value; the classes here make parameters of them and answer with
-these. They hold no weights. `*N` is any shape, such as (B, T, H): of each value only its own (marginal) distribution is
-known, so that samples of several horizons are no path.
+A head is linear and gives `num_params` numbers for each value; the classes here turn them into parameters and compute
+statistics from these. They hold no weights. `*N` is any shape, such as (B, T, H). Only the marginal distribution of
+each value is known, so samples of several horizons do not form a path.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ForecastDistribution(ABC):
 
     @abstractmethod
     def parameters(self, raw: Float[Tensor, "*N P"]) -> Float[Tensor, "*N P"]:
-        """Parameters of any numbers that a head gives."""
+        """Turn any numbers that a head gives into parameters."""
 
     @abstractmethod
     def loss(self, params: Float[Tensor, "*N P"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
@@ -93,10 +93,10 @@ class ForecastDistribution(ABC):
 
 
 def _levels(level: float | Float[Tensor, "..."], like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Levels in float64, as those near 1 are all 1 in less.
+    """Return levels in float64: in lower precision those near 1 would round to 1.
 
     Raises:
-        ValueError: where one is not between 0 and 1.
+        ValueError: If a level is not between 0 and 1.
     """
     levels = torch.as_tensor(level, dtype=torch.float64, device=like.device)
     if not bool(((levels > 0) & (levels < 1)).all()):
@@ -252,11 +252,11 @@ class Quantiles(ForecastDistribution):
         return torch.lerp(low, high, share.to(params.dtype))
 
     def sample(self, params: Float[Tensor, "*N Q"], uniforms: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """As of all distributions; of what lies outside the outermost quantiles the outermost are drawn."""
+        """Sample by interpolating between quantiles; values beyond the outermost quantiles are clamped."""
         return self.quantile(params, uniforms.double().clamp(self.levels[0], self.levels[-1]))
 
     def crps(self, params: Float[Tensor, "*N Q"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
-        """As far as the levels tell it: see `crps_of_quantiles`."""
+        """Return the CRPS approximated at the levels: see `crps_of_quantiles`."""
         return crps_of_quantiles(params, true, self.levels)
 
     def rescaled(

@@ -1,4 +1,4 @@
-"""What a task of others has got wrong, in words: which of its hooks failed, and whether it is one of others."""
+"""Descriptions of errors in third-party tasks: the hook that failed, and whether a task is a third-party one."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ TORCH = Path(torch.__file__).parent
 
 
 def is_of_others(task: Task) -> bool:
-    """Whether the class of a task comes from outside seqtrain: no test of ours has held it to its promises."""
+    """Return True if the task's class is defined outside seqtrain; our tests have not checked its contract."""
     return type(task).__module__.partition(".")[0] != OURS.name
 
 
 def failed_hook(error: BaseException) -> str | None:
-    """Which method of a task of others an error came out of, and where in its file.
+    """Return the method of a third-party task that raised an error, and its place in the file.
 
     Args:
-        error: anything that was raised and caught.
+        error: any exception that was caught.
 
     Returns:
-        A line without remedy; None where no code of a task of others was running.
+        A line without remedy; None if no code of a third-party task was running.
     """
     frames = list(traceback.walk_tb(error.__traceback__))
     # The outermost is the hook that seqtrain called; those below it are how its author wrote it.

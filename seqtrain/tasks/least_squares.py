@@ -25,17 +25,17 @@ def begin_with_least_squares(
     relative: bool,
     say: Say,
 ) -> None:
-    """Makes model and head the autoregression that stands beside a forecast as the baseline `ar`.
+    """Set model and head to the autoregression that is reported as the baseline `ar` of a forecast.
 
     Args:
         model: One that can be linear (`SequenceModel.set_linear`).
         head: Gives a number for each value ahead and channel.
-        train: What is fitted; one fit for all channels, each of which is filtered by itself.
+        train: The split to fit: one fit for all channels, each of which is filtered by itself.
         reading: Its scaling.
         order: Values that are read.
         horizon: Values ahead.
-        relative: Whether the task adds the last value to what the head gives.
-        say: Is told what was fitted.
+        relative: Whether the task adds the last value to the output of the head.
+        say: Receives a message on the fit.
 
     Raises:
         UserError: Train has no whole window, or the model is too narrow.
@@ -60,7 +60,7 @@ def begin_with_least_squares(
 
 
 def incompatibility(*, is_point: bool, patch: int) -> str | None:
-    """Why options of a forecast cannot be met by least squares; None where they can."""
+    """Return the reason why least squares cannot meet the options of a forecast, or None if it can."""
     if not is_point:
         return (
             "model.fit=least_squares: gives a number for each value ahead, and no distribution; use "

@@ -40,8 +40,12 @@ class FillMasks(Predictor["MaskedLM"]):
         return reason
 
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
-        """Of each text what it is `filled` in, and for each of its `masks` the `top_k` likeliest tokens, each a
-        `token` with its `probability`."""
+        """Return, for each text, `filled` and its `masks`.
+
+        `filled` is the text with the likeliest tokens filled in. Each of the `masks` holds the `top_k` likeliest
+        tokens, each a
+        `token` with its `probability`.
+        """
         top_k = {**self.takes, **options}["top_k"]
         return [self._fill(text, top_k) for text in texts]
 
@@ -123,7 +127,7 @@ class MaskedLM(ExampleTask):
         dim: int,
         vocab_size: int,
     ) -> None:
-        """Raises ValueError for shares outside 0 to 1, or that are more than 1 together."""
+        """Build the head. Raise ValueError for shares outside 0 to 1, or with a sum above 1."""
         super().__init__()
         if not 0 < mask_prob <= 1:
             raise ValueError(f"mask_prob={mask_prob}: must be above 0 and at most 1")
@@ -207,7 +211,7 @@ class MaskedLM(ExampleTask):
         return total, count
 
     def surprisals(self, model: SequenceModel, row: Int[Tensor, " T"]) -> Float[Tensor, " N"]:
-        """Nats of each token of a row that stands for text, in float64, where it alone is hidden."""
+        """Return nats, in float64, of each text token of a row when only this token is hidden."""
         nats = [row.new_zeros(0, dtype=torch.float64)]  # a row may hold no text
         for places in (row < self.vocab_size).nonzero().flatten().split(COPIES):
             copies = torch.arange(len(places), device=row.device)
@@ -240,7 +244,7 @@ class MaskedLM(ExampleTask):
     # -- data ----------------------------------------------------------------------------------------------------
 
     def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> MaskedExamples:
-        """Documents cut into pieces; raises UserError where `max_length` leaves no room for text."""
+        """Return documents cut into pieces. Raise UserError if `max_length` leaves no room for text."""
         return MaskedExamples(
             rows.columns["text"],
             preprocessor.tokenizer,
@@ -265,7 +269,7 @@ class MaskedLM(ExampleTask):
     # -- texts ---------------------------------------------------------------------------------------------------
 
     def encode(self, tokenizer: Tokenizer, text: str) -> Int[np.ndarray, " n"]:
-        """Ids of a text in which [MASK] stands for a hidden token."""
+        """Return the ids of a text in which [MASK] marks a hidden token."""
         return tokenizer.encode_masked(text)
 
     def most_tokens(self, loaded: Loaded) -> int | None:

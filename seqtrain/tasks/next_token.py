@@ -189,7 +189,7 @@ class NextToken(Task):
         return 2.0 * self.dim * self.vocab_size
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
-        """Counts of one and two tokens of `train`, and what a compressor makes of the same text."""
+        """Return the metrics of unigram and bigram counts of `train`, and of a compressor, on the same text."""
         counts = baselines(train.columns["text"], split.columns["text"], preprocessor.tokenizer.vocab_size, say)
         num_bytes = train.columns["text"].num_bytes + split.columns["text"].num_bytes
         xz: dict[str, dict[str, float]] = {}
@@ -225,7 +225,7 @@ class NextToken(Task):
     def continue_texts(
         self, model: SequenceModel, tokenizer: Tokenizer, prompts: Sequence[str], **options: Any
     ) -> list[str]:
-        """What the model writes after each prompt; `options` as those of `continue_tokens`."""
+        """Return the model's continuation of each prompt; `options` are those of `continue_tokens`."""
         ids = [[tokenizer.start, *self.in_order(tokenizer.encode(prompt)).tolist()] for prompt in prompts]
         steps = continue_tokens(model, partial(self.logits, model), ids, **options)  # each a token of every text
         return [tokenizer.decode(self.in_order(written)) for written in torch.stack(list(steps), 1).tolist()]
@@ -238,7 +238,7 @@ class NextToken(Task):
         return replace(rows, columns={name: from_the_end(corpus) for name, corpus in rows.columns.items()})
 
     def in_order(self, tokens: T) -> T:
-        """Tokens of a text in the order in which the task reads them; what it wrote, in the order of a text."""
+        """Turn a text's tokens from text order into the order in which the task reads, and back."""
         if self.direction == "forward":
             return tokens
         return tokens[::-1]

@@ -55,7 +55,7 @@ class Output(NamedTuple):
 
     @classmethod
     def of(cls, head: nn.Linear, hidden: Float[Tensor, "... D"]) -> Output:
-        """Of a head with weights of its own."""
+        """Return the output of a head with weights of its own."""
         return cls(hidden, head.weight, head.bias, head.out_features)
 
     @classmethod
@@ -67,7 +67,7 @@ class Output(NamedTuple):
         bias: Float[Tensor, " V"] | None = None,
         end: bool = False,
     ) -> Output:
-        """Of a head that shares the embedding's vectors of text (Press & Wolf 2017).
+        """Return the output of a head that shares the embedding's vectors of text (Press & Wolf 2017).
 
         Args:
             embed: the front end of the tokens that are predicted.
@@ -176,7 +176,7 @@ class _SummedLoss(torch.autograd.Function):
 def _loss_and_gradient(
     logits: Float[Tensor, "N V"], targets: Int[Tensor, " N"], label_smoothing: float
 ) -> Float[Tensor, " N"]:
-    """Nats of each row; their gradients by the logits are written where these were."""
+    """Return nats of each row, and overwrite `logits` with the gradients of the logits."""
     counts = targets != IGNORED
     # Any output will do where there is no target: its row is left out below.
     wanted = targets.clamp(min=0).unsqueeze(1)
@@ -199,7 +199,7 @@ def _loss_and_gradient(
 
 
 def _add_product(total: Float[Tensor, "V D"], left: Float[Tensor, "V N"], right: Float[Tensor, "N D"]) -> None:
-    """Adds left @ right in place, in the precision of `total`."""
+    """Add left @ right in place, in the precision of `total`."""
     if total.dtype == left.dtype:
         total.addmm_(left, right)
     else:

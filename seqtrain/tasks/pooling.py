@@ -24,5 +24,5 @@ def pool(hidden: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"], how: Pool) 
 
 
 def padding(hidden: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"]) -> Bool[Tensor, "B T 1"]:
-    """Where no token stands, on the right of shorter lanes."""
+    """Return a mask that is True at padding, on the right of shorter lanes."""
     return (torch.arange(hidden.shape[1], device=hidden.device) >= lengths.unsqueeze(1)).unsqueeze(-1)

@@ -1,4 +1,4 @@
-"""What a trained model does with texts: each predictor is one kind of answer, with its options and its words."""
+"""Predictors of a trained model on texts: each is one kind of answer, with its options and its messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Loaded:
 
 
 class TextReader(Generic[T]):
-    """How a task reads texts that users bring: what of them is read, and which are refused."""
+    """A reader of users' texts for a task: the part of a text that is read, and the texts that are refused."""
 
     needs_text: ClassVar[bool] = True  # whether there is nothing to say without a text
 
@@ -51,7 +51,7 @@ class TextReader(Generic[T]):
         self.loaded = loaded
 
     def encode(self, text: str) -> Int[np.ndarray, " n"]:
-        """Ids (n,) of a text, without its edges."""
+        """Return the ids (n,) of a text, without its edges."""
         return self.task.encode(self.loaded.tokenizer, text)
 
     @property
@@ -67,7 +67,7 @@ class TextReader(Generic[T]):
         return self.task.most_tokens(self.loaded)
 
     def reason(self, text: str) -> str | None:
-        """Why there is no answer to this text, or None."""
+        """Return the reason why this text has no answer, or None."""
         if not is_unicode(text):
             return "holds half of a surrogate pair, which is no Unicode; leave it out"
         if not self.needs_text:
@@ -95,7 +95,7 @@ class TextReader(Generic[T]):
             yield lanes, *padded([rows[lane] for lane in lanes])
 
     def cuts(self, text: str) -> bool:
-        """Whether only the beginning of the text is read."""
+        """Return True if only the beginning of the text is read."""
         return self.longest is not None and len(self.encode(text)) > self.longest
 
 
@@ -117,20 +117,20 @@ class Predictor(TextReader[T], ABC):
         """An answer for a person."""
 
     def without_effect(self, given: Mapping[str, Any]) -> dict[str, str]:
-        """Options that change nothing beside the others that are given, each with the reason and the remedy."""
+        """Return options without effect beside the others given, each with the reason and the remedy."""
         return {}
 
 
 class Score(Predictor[T]):
-    """How surprising a text is, token by token."""
+    """A predictor of the surprisal of a text, token by token."""
 
     @abstractmethod
     def surprisals(self, ids: Int[np.ndarray, " n"]) -> list[float]:
-        """Nats of each token of a text."""
+        """Return nats of each token of a text."""
 
     @abstractmethod
     def total(self, nats: float, loss: float, text: str) -> dict[str, float]:
-        """What is said of the whole text, from the sum of its surprisals and their mean."""
+        """Return the measures of the whole text, from the sum of its surprisals and their mean."""
 
     def encode(self, text: str) -> Int[np.ndarray, " n"]:
         return self.loaded.tokenizer.encode(text)
@@ -160,4 +160,4 @@ class Score(Predictor[T]):
 
     @abstractmethod
     def total_words(self, answer: dict[str, Any]) -> str:
-        """What `total` says, for a person."""
+        """Return the measures of `total` as text for a person."""

@@ -61,7 +61,7 @@ class Numbers(Predictor["Regress"]):
 
     @torch.no_grad()
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
-        """Of each text its `number`."""
+        """Return the `number` of each text."""
         answers: dict[int, dict[str, Any]] = {}
         for lanes, tokens, lengths in self.batches(texts):
             numbers = self.task.numbers(self.task.scaled(self.loaded.model, tokens, lengths)).tolist()

@@ -66,11 +66,11 @@ def fed_back(values: Float[Tensor, "B C"], row: Float[Tensor, "B 1 F"], num_mask
 def incompatibility(
     model: SequenceModel, *, streams: bool, patch: int, is_point: bool, history: int, horizon: int
 ) -> str | None:
-    """Why a model cannot read its forecasts back in, beside these options; None where it can.
+    """Return the reason why a model cannot read its own forecasts with these options, or None if it can.
 
     Args:
-        model: What forecasts.
-        streams: Whether a forecast is asked for at each row of a stream.
+        model: The forecasting model.
+        streams: Whether a forecast is made at each row of a stream.
         patch: Rows that are read as one time step.
         is_point: Whether a forecast is one number for each value.
         history: Rows of a window.

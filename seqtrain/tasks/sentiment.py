@@ -53,7 +53,7 @@ class Classify(Predictor["Sentiment"]):
 
     @torch.no_grad()
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
-        """Of each text its `label` and the `probabilities` of all labels, likeliest first."""
+        """Return the `label` of each text and the `probabilities` of all labels, likeliest first."""
         answers: dict[int, dict[str, Any]] = {}
         for lanes, tokens, lengths in self.batches(texts):
             pooled = self.task.pooled(self.loaded.model, tokens, lengths)

@@ -37,8 +37,11 @@ class Tags(Predictor["Tag"]):
 
     @torch.no_grad()
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
-        """Of each text its words as `tokens`, each a `token` with its `label` and `probability`; where labels are BIO
-        `spans` too, each a `type` with its `text` and the places of its `first` and `last` token, from 0."""
+        """Return the words of each text as `tokens`, each a `token` with its `label` and `probability`.
+
+        If labels are BIO, return `spans` too, each a `type` with its `text` and the positions of its `first` and `last`
+        token, from 0.
+        """
         answers: dict[int, dict[str, Any]] = {}
         for lanes, tokens, lengths in self.batches(texts):
             hidden = self.loaded.model.encode(tokens, lengths)
@@ -151,7 +154,7 @@ class Tag(ExampleTask):
         return {"loss": (losses.double().sum(), count), **self._count(predicted, batch.targets)}, {}
 
     def _count(self, predicted: Int[Tensor, "B W"], targets: Int[Tensor, "B W"]) -> LossTerms:
-        """What a batch adds to the metrics: words and sequences that are right, and spans by three numbers."""
+        """Return a batch's terms of the metrics: correct words and sequences, and three numbers on spans."""
         asked = targets != IGNORED
         # A word that was not read has a target all the same, and no answer equals it.
         right = (predicted == targets) & asked
@@ -219,7 +222,7 @@ class Tag(ExampleTask):
         return TaggedExamples(rows, preprocessor, max_length=max_length, ignore=self.ignore)
 
     def chance(self, split: Rows, preprocessor: Preprocessor) -> dict[str, float]:
-        """What a guess among the possible answers comes to, in the mean; nothing where the source does not know it."""
+        """Return the expected metrics of a random guess among the possible answers; empty if it is unknown."""
         if split.chance is None:
             return {}
         true = joined(split, answer_of_label(preprocessor.labels, self.ignore))
@@ -319,7 +322,7 @@ class Tag(ExampleTask):
 
 
 def _by_position(right: Bool[Tensor, "B W"], asked: Bool[Tensor, "B W"]) -> Int[Tensor, "ranges 2"]:
-    """How many targets are right, and how many there are, in each range of positions."""
+    """Return the number of correct targets and the number of targets in each range of positions."""
     # Words that are not read stand one place further on, behind the separator: next to nothing in such ranges.
     ranges = range_of(torch.arange(asked.shape[1], device=asked.device)).expand_as(asked)  # `start` is at 0
     counts = []

@@ -71,7 +71,7 @@ class TaggedExamples(TextExamples):
         return super().collate(self.kept[index], epoch, totals)
 
     def targets(self, index: Int[np.ndarray, " B"]) -> Int[Tensor, "B _"]:
-        """Answers to the words behind `start`; those of words that are not read stand beyond the tokens."""
+        """Return the answers to the words after `start`; those of unread words are placed after the tokens."""
         width = int(self.widths[index].max())
         unread = max(0, *(len(self.labels[i]) - self.longest for i in index))
         targets = torch.full((len(index), width + unread), IGNORED)
@@ -117,14 +117,14 @@ def joined(rows: Rows, table: Int[np.ndarray, " labels"]) -> Int[np.ndarray, " n
 
 
 def ends_of(rows: Rows) -> Int[np.ndarray, " s"]:
-    """Where, among all words of a split, each text but the last one ends."""
+    """Return the ends of all texts but the last, counted in words of the split."""
     assert isinstance(rows.labels, list)
     # By labels, of which each word has one: tokens may be parts of words.
     return np.array([len(labels) for labels in rows.labels]).cumsum()[:-1]
 
 
 def _malformed_words(rows: Sequence[Int[np.ndarray, " _"]], labels: tuple[str, ...]) -> list[str]:
-    """What is said of BIO labels that are not well formed; nothing where all are."""
+    """Return the message on malformed BIO labels; empty if all are well formed."""
     count = num_rows = 0
     for row in rows:
         found = malformed([labels[place] for place in row.tolist()])

@@ -168,7 +168,7 @@ class Translation(ExampleTask):
         return terms | self._quality(model, batch, source_state), after
 
     def _quality(self, model: SequenceModel, batch: TranslationBatch, source_state: State) -> LossTerms:
-        """What the translations of a batch add to `bleu`, `chrf` and `exact_match`."""
+        """Return the terms of `bleu`, `chrf` and `exact_match` for the translations of a batch."""
         if batch.num_targets == 0:  # a share without examples reads a batch without targets, whose row is no one's
             return update([], [])
         assert self.preprocessor is not None
@@ -183,7 +183,7 @@ class Translation(ExampleTask):
         beam: int | None = None,
         length_penalty: float | None = None,
     ) -> list[str]:
-        """Translations of sources of `lengths` (B,) tokens that `model.begin` has read."""
+        """Translate sources of `lengths` (B,) tokens that `model.begin` has read."""
         if beam is None:
             beam = self.beam
         if length_penalty is None:
@@ -202,7 +202,7 @@ class Translation(ExampleTask):
         return list(map(tokenizer.decode, targets))
 
     def _max_tokens(self, model: SequenceModel, lengths: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-        """Tokens that the translation of each source may have, its end included."""
+        """Return the most tokens allowed for the translation of each source, its end included."""
         most = (lengths.double() * self.max_ratio).long() + EXTRA_TOKENS
         if model.max_length is None:
             return most
@@ -273,7 +273,7 @@ class Translation(ExampleTask):
     def show(
         self, model: SequenceModel, batch: TranslationBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[str]:
-        """Of each example three lines: its source, its reference, and the model's translation."""
+        """Return three lines for each example: its source, its reference, and the model's translation."""
         return [sample.text for sample in self.samples(model, batch, preprocessor, options)]
 
     def samples(
@@ -318,7 +318,7 @@ def model_inputs(model: SequenceModel, source: list[int], target: list[int]) -> 
 
 
 def reads_in_one(model: SequenceModel) -> bool:
-    """Whether the model reads the source as a prefix of the target, with the same front end."""
+    """Return True if the model reads the source as a prefix of the target, with the same front end."""
     return getattr(model, "target_embed", None) is None
 
 
@@ -333,7 +333,7 @@ def _read_sources(model: SequenceModel, batch: TranslationBatch) -> State:
 
 
 def _columns(rows: Rows, most: int) -> tuple[list[str], list[str]]:
-    """Sources and targets of the first rows."""
+    """Return sources and targets of the first `most` rows."""
     sources, targets = [], []
     for row in islice(rows.read(), most):
         sources.append(row["source"])

@@ -1,4 +1,4 @@
-"""How two readings are compared, and how the first place where they differ is told."""
+"""Comparison of two readings, and the description of the first place where they differ."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def agree(
     axes: Sequence[str] = HIDDEN_AXES,
     first_lane: int = 0,
 ) -> None:
-    """Raises Broken, with the first place and the largest difference, unless two tensors agree.
+    """Raise Broken, with the first place and the largest difference, unless two tensors agree.
 
     Args:
         actual: what the model gave.
@@ -61,12 +61,12 @@ def agree(
 def agree_in_bits(
     actual: Shaped[Tensor, "..."], expected: Shaped[Tensor, "..."], what: str, *, axes: Sequence[str] = HIDDEN_AXES
 ) -> None:
-    """Raises Broken unless two tensors are equal bit for bit."""
+    """Raise Broken unless two tensors are equal bit for bit."""
     agree(actual, expected, what, tolerance=0.0, axes=axes)
 
 
 def agree_in_state(actual: State, expected: State, what: str, *, first_lane: int = 0) -> None:
-    """Raises Broken unless two states hold the same."""
+    """Raise Broken unless two states hold the same values."""
     if actual.keys() != expected.keys():
         raise Broken(f"{what}: the state holds {sorted(actual)} instead of {sorted(expected)}")
     for name, value in expected.items():
@@ -76,10 +76,10 @@ def agree_in_state(actual: State, expected: State, what: str, *, first_lane: int
 def agree_in_what_follows(
     model: SequenceModel, actual: State, expected: State, what: str, *, of_source: bool = False, first_lane: int = 0
 ) -> None:
-    """Raises Broken unless two states mean the same.
+    """Raise Broken unless two states are equivalent.
 
-    Those of a model that needs a source, or right after one (`of_source`), may hold unequal amounts of padding: they
-    must go on to the same end.
+    States of a model that needs a source, or states right after a source (`of_source`), may hold different amounts of
+    padding. Such states are equivalent if reading on from them gives equal results.
     """
     if Capability.UNCONDITIONAL in model.capabilities and not of_source:
         agree_in_state(actual, expected, what, first_lane=first_lane)
@@ -97,7 +97,7 @@ def agree_in_what_follows(
 
 
 def nowhere(mask: Bool[Tensor, "..."], what: str, *, axes: Sequence[str] = HIDDEN_AXES) -> None:
-    """Raises Broken, with the first place, where a mask is set."""
+    """Raise Broken, with the first place, if any element of a mask is set."""
     if mask.any():
         raise Broken(f"{what} at {_place(tuple(mask.nonzero()[0].tolist()), axes)}; shape {tuple(mask.shape)}")
 

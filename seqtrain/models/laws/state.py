@@ -48,7 +48,7 @@ def state_is_flat(subject: Subject) -> None:
 
 
 def _check_flat(state: object, what: str) -> None:
-    """Raises Broken unless a state of three lanes is a dict of tensors, batch first."""
+    """Raise Broken unless a state of three lanes is a dict of tensors, batch first."""
     if not isinstance(state, dict) or not state:
         kind = state if isinstance(state, dict) else type(state).__name__
         raise Broken(f"{what} is {kind}, not a dict of tensors")
@@ -100,7 +100,7 @@ def chunks_equal_the_whole(subject: Subject) -> None:
 
 
 def _ways_to_cut(time: int) -> list[list[int]]:
-    """Where chunks may end: once at the borders, everywhere, and at random."""
+    """Return lists of chunk borders: a single cut near either end, random cuts, and a cut at every position."""
     generator = random.Random(0)
     everywhere = list(range(1, time))
     ways = [[1], [time - 1]]
@@ -194,7 +194,7 @@ def _agree_with_new(
     what: str,
     first_lane: int = 0,
 ) -> None:
-    """Raises Broken unless lanes that were reset are read as new ones, bit for bit where that can be asked."""
+    """Raise Broken unless reset lanes are read as new ones: bit for bit if the model is UNCONDITIONAL."""
     tolerance = 0.0
     if Capability.UNCONDITIONAL not in model.capabilities:
         # The state of nothing may have another shape than one that was reset, and kernels then sum in another order.

@@ -1,4 +1,4 @@
-"""What a law is, and the small model that it asks: how it is made, what it reads, and from which states."""
+"""The definition of a law, and the small model that it checks: its construction, its inputs and its start states."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Law(NamedTuple):
 
 
 def law(sentence: str, promise: Capability = Capability.NONE) -> Callable[[Callable[[Any], None]], Law]:
-    """Makes a function a law of this name; a model is held to it once it stands in `contract.LAWS`."""
+    """Turn a function into a law named after it. Models are held to it once it is listed in `contract.LAWS`."""
 
     def make(check: Callable[[Any], None]) -> Law:
         return Law(check.__name__, sentence, promise, check)
@@ -62,7 +62,7 @@ def prepare(model: SequenceModel) -> SequenceModel:
 
 
 def enlarge(model: nn.Module) -> None:
-    """Draws every weight anew from torch's generator, larger than a first weight would be."""
+    """Redraw every weight from torch's generator, with a larger scale than usual initial weights."""
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=WEIGHT_SCALE)
 
@@ -87,14 +87,14 @@ def other_tokens(tokens: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
 
 
 def num_tokens(model: SequenceModel) -> int:
-    """How many tokens laws read at most, after those of a used state."""
+    """Return the largest number of tokens that laws read, after those of a used state."""
     if model.max_length is None:
         return TIME
     return min(TIME, model.max_length - NUM_READ_BEFORE)
 
 
 def starting(model: SequenceModel, batch: int, *, seed: int = 5) -> State | None:
-    """Where reading begins: nothing, or, for a model that needs a source, what sources of uneven lengths left."""
+    """Return the start state: None, or, for a model that needs a source, the state after sources of uneven lengths."""
     if Capability.UNCONDITIONAL in model.capabilities:
         return None
     return model.begin(some_tokens(batch, 6, seed=seed), torch.arange(batch) * 2 % 6 + 1)
@@ -106,7 +106,7 @@ def used_state(model: SequenceModel, batch: int = LANES) -> State:
 
 
 def beginnings(model: SequenceModel, batch: int = LANES) -> list[tuple[str, State | None]]:
-    """Ways to begin, in words and as a state: nothing read; and the source, of a model that needs one."""
+    """Return the start states with a description of each: nothing read, and a source if the model needs one."""
     states = [("from state=None", None), ("from initial()", model.initial(batch))]
     start = starting(model, batch)
     if start is not None:

@@ -32,7 +32,7 @@ MOST_KEYS_BY_HAND = 256  # in bf16 on a CPU; with more the weights take longer t
 def window_mask(
     num_before: Int[Tensor, " B"], length: int, cached: int, attention_window: int | None
 ) -> Bool[Tensor, "B 1 {length} {cached+length}"]:
-    """Which of M cached and T new keys each of T queries sees: itself, and those of tokens before it.
+    """Return a mask of the M cached and T new keys that each of T queries sees: its own and those of earlier tokens.
 
     Args:
         num_before: tokens that each lane has read before; the cache is right-aligned, so as many of its last keys are
@@ -53,7 +53,7 @@ def window_mask(
 
 
 def padding_mask(lengths: Int[Tensor, " B"], width: int) -> Bool[Tensor, "B 1 1 {width}"]:
-    """Which of `width` right-padded keys a lane attends to: its real ones; all, where it has none."""
+    """Return a mask of the `width` right-padded keys a lane attends to: its real ones, or all if it has none."""
     # A softmax over no key at all is NaN, and NaN would reach the gradient of every weight.
     real = ~padding_of(lengths, width)
     return (real | (lengths == 0).unsqueeze(1))[:, None, None]
@@ -90,18 +90,19 @@ def attend(
 
 
 def _faster_by_hand(query: Float[Tensor, "B H T K"], key: Float[Tensor, "B H N K"]) -> bool:
-    """Whether plain products take less time than torch's fused kernel.
+    """Return True if plain products take less time than torch's fused kernel.
 
-    They do in bf16 on a CPU while keys are few: the backward pass of its fused kernel is then 2 to 5 times slower than
-    that in float32 (docs/benchmarks.md).
+    This is the case in bf16 on a CPU with few keys: the backward pass of the fused kernel is then 2 to 5 times slower
+    than in float32 (docs/benchmarks.md).
     """
     return query.dtype == torch.bfloat16 and query.device.type == "cpu" and key.shape[2] <= MOST_KEYS_BY_HAND
 
 
 def _has_slow_softmax(keys: int) -> bool:
-    """Whether torch's softmax over so many numbers of bf16, and its gradient, take longer than in float32.
+    """Return True if torch's softmax over `keys` numbers in bf16, with its gradient, is slower than in float32.
 
-    What is left of a row behind whole vectors of 32 numbers is done one by one, in up to five times the time.
+    The numbers of a row after the last whole vector of 32 are processed one by one, which takes up to five times as
+    long.
     """
     return keys < 64 and keys % 32 >= 8
 
@@ -182,7 +183,7 @@ class _Heads(torch.autograd.Function):
 
 
 class SelfAttention(nn.Module):
-    """What attention within one sequence learns: queries, keys and values by one map, and `out`."""
+    """The weights of attention within one sequence: one map to queries, keys and values, and `out`."""
 
     def __init__(self, *, dim: int, num_heads: int, dropout: float, bias: bool, name: str) -> None:
         super().__init__()
@@ -193,7 +194,7 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(dim, dim, bias=bias)
 
     def heads(self, x: Float[Tensor, "B T D"], rotary: Float[Tensor, "2 T K"] | None) -> HeadsOfThree:
-        """Queries and keys, turned by their positions, and values."""
+        """Return queries and keys, rotated by their positions, and values."""
         if torch.compiler.is_compiling():  # compiled code cannot multiply complex numbers
             query, key, value = split_heads(self.query_key_value(x), 3, self.num_heads)
             if rotary is None:
@@ -225,7 +226,7 @@ class CausalSelfAttention(SelfAttention):
         mask: Bool[Tensor, "B 1 T N"] | None,
         rotary: Float[Tensor, "2 N K"] | None,
     ) -> tuple[Float[Tensor, "B T D"], KeysValues]:
-        """Gives the mixed values, and all keys and values (cached and new), unrotated.
+        """Return the mixed values, and all keys and values (cached and new), unrotated.
 
         Without a mask each token sees every token before it.
         """
@@ -244,13 +245,13 @@ class CausalSelfAttention(SelfAttention):
         return self.mix(query, turned, value, mask, causal=mask is None), (key, value)
 
     def alone(self, x: Float[Tensor, "B T D"], rotary: Float[Tensor, "2 T K"] | None) -> Float[Tensor, "B T D"]:
-        """As `forward` without cache and mask, and keeps nothing, in less time."""
+        """Return the mixed values of `forward` without cache and mask. Nothing is cached, which takes less time."""
         return self.mix(*self.heads(x, rotary), None, causal=True)
 
     def step(
         self, x: Float[Tensor, "N 1 D"], slots: Slots, seen: Seen, rotary: Float[Tensor, "2 1 K"] | None
     ) -> Float[Tensor, "N 1 D"]:
-        """Gives the mixed values of one more token, which `slots` then has."""
+        """Return the mixed values of one more token, and add its key and value to `slots`."""
         query_key_value = split_heads(self.query_key_value(x), 3, self.num_heads)
         query, key = query_key_value[:2]
         if rotary is not None:
@@ -268,7 +269,7 @@ class BidirectionalSelfAttention(SelfAttention):
         mask: Bool[Tensor, "B 1 1 T"] | None,
         rotary: Float[Tensor, "2 T K"] | None,
     ) -> Float[Tensor, "B T D"]:
-        """Gives the mixed values; without a mask every token is real."""
+        """Return the mixed values; without a mask every token is real."""
         return self.mix(*self.heads(x, rotary), mask, causal=False)
 
 
@@ -285,7 +286,10 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(dim, dim, bias=bias)
 
     def read(self, source: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> SourceKeysValues:
-        """Keys and values of a right-padded source, zero at padding: so an empty source is mixed to zero."""
+        """Return keys and values of a right-padded source.
+
+        They are zero at padding, so an empty source is mixed to zero.
+        """
         padding = padding_of(lengths, source.shape[1]).unsqueeze(-1)
         key, value = split_heads(self.key_value(source).masked_fill(padding, 0.0), 2, self.num_heads)
         return key, value
@@ -293,7 +297,7 @@ class CrossAttention(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], source: SourceKeysValues, mask: Bool[Tensor, "B 1 1 S"] | None
     ) -> Float[Tensor, "B T D"]:
-        """Gives the mixed values of a source that was `read`; without a mask all of it is real."""
+        """Return the mixed values of a source that was `read`; without a mask all of it is real."""
         (query,) = split_heads(self.query(x), 1, self.num_heads)
         key, value = source[0].to(query.dtype), source[1].to(query.dtype)  # under autocast the query's is lower
         dropout = self.dropout if self.training else 0.0
@@ -302,7 +306,7 @@ class CrossAttention(nn.Module):
     def step(
         self, x: Float[Tensor, "N 1 D"], source: SourceKeysValues, mask: Bool[Tensor, "B 1 1 S"]
     ) -> Float[Tensor, "N 1 D"]:
-        """Gives the mixed values of a token for each row; several rows of a lane look at one source together."""
+        """Return the mixed values of one token for each row; several rows of a lane share one source."""
         (query,) = split_heads(self.query(x), 1, self.num_heads)
         key, value = source[0].to(query.dtype), source[1].to(query.dtype)
         mixed = unfold(F.scaled_dot_product_attention(fold(query, len(key)), key, value, mask))

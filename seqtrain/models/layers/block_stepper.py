@@ -49,7 +49,7 @@ class BlockStepper(Stepper):
         return hidden[:, 0]
 
     def _seen(self, begin: int) -> Seen:
-        """What is seen from slot `begin` on."""
+        """Return the slots that each row sees from slot `begin` on."""
         if begin >= self.last_begin:
             return Seen(begin, None)
         end = self.prefix_length if self.branches else self.slot + 1
@@ -71,4 +71,4 @@ class BlockStepper(Stepper):
         self.width = rows.shape[1]
 
     def keep_lanes(self, lanes: Int[Tensor, " B"] | None) -> None:
-        """Goes on with some lanes of what a subclass holds for each; None: with all."""
+        """Keep the given lanes of any per-lane values that a subclass holds; None keeps all."""

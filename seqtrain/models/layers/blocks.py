@@ -51,7 +51,7 @@ class ResidualNorm(nn.LayerNorm):
         self.dropout = nn.Dropout(dropout)
 
     def before(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """What the part is given."""
+        """Return the input of the part: normalised if pre-norm, else unchanged."""
         return self(x) if self.pre else x
 
     def after(self, x: Float[Tensor, "B T D"], change: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
@@ -61,14 +61,14 @@ class ResidualNorm(nn.LayerNorm):
 
 
 def final_norm(norm: Norm, dim: int, *, bias: bool = True) -> nn.Module:
-    """What stands behind the last block: with pre-norm the sum of all blocks has not passed a norm yet."""
+    """Return the module after the last block: a norm, except with post-norm, where each block already ends with one."""
     if norm == "post":
         return nn.Identity()
     return nn.LayerNorm(dim, bias=bias)
 
 
 class Block(nn.Module):
-    """What all blocks hold: attention, where there is one to a source, feed-forward, and a norm for each."""
+    """The parts common to all blocks: attention, attention to a source if any, feed-forward, and a norm for each."""
 
     # Of each kind of block, and not options: no model mixes them.
     attention_type: type[SelfAttention]

@@ -35,5 +35,5 @@ def filtered(
 
 
 def filtered_last(x: Float[Tensor, "B T D"], filters: Float[Tensor, "K D"]) -> Float[Tensor, "B 1 D"]:
-    """What `filtered` gives at the last of T inputs, T at most K, before which there are zeros: one weighted sum."""
+    """Return `filtered` at the last of T inputs, T <= K, preceded by zeros: one weighted sum."""
     return (x * filters[len(filters) - x.shape[1] :]).sum(1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Which tokens of a right-padded batch are real, and the last of them."""
+"""Masks of the real tokens in a right-padded batch, and the last of these tokens."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def real_lengths(x: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"] | None)
 
 
 def padding_of(lengths: Int[Tensor, " B"], width: int) -> Bool[Tensor, "B {width}"]:
-    """Which of `width` positions of each lane stand behind its end."""
+    """Return a mask that is True at the positions of `width` after each lane's end."""
     return torch.arange(width, device=lengths.device) >= lengths.unsqueeze(1)
 
 
 def last_inputs(
     inputs: Float[Tensor, "B N D"], lengths: Int[Tensor, " B"] | None, reach: int
 ) -> Float[Tensor, "B {reach} D"]:
-    """Of N inputs, `reach` old and T new ones, the last `reach`, or those before each lane's length."""
+    """Return the last `reach` of N inputs (`reach` old and T new), or the `reach` inputs before each lane's end."""
     if lengths is None:
         return inputs[:, inputs.shape[1] - reach :]
     # The old inputs come first, so what stands before a lane's end begins `lengths` inputs in.

@@ -1,4 +1,4 @@
-"""Where a token stands: sinusoids (Vaswani et al. 2017) and rotary angles (Su et al. 2021, arXiv 2104.09864)."""
+"""Positions of tokens: sinusoids (Vaswani et al. 2017) and rotary angles (Su et al. 2021, arXiv 2104.09864)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def place(
     table: nn.Embedding | None,
     num_before: Int[Tensor, " B"] | None = None,
 ) -> Float[Tensor, "B T D"]:
-    """Adds absolute positions, where a model has them.
+    """Add absolute positions if the model has them.
 
     Args:
         x: embedded tokens.
@@ -63,7 +63,7 @@ def place(
 
 
 class PlacedInput(nn.Module):
-    """What the first block of either side of an encoder-decoder reads: embedded tokens, scaled, and their positions."""
+    """The input of the first block on either side of an encoder-decoder: embedded tokens, scaled, plus positions."""
 
     def __init__(self, *, dim: int, positions: AbsolutePositions, max_length: int | None, dropout: float) -> None:
         super().__init__()
@@ -85,13 +85,13 @@ def angles(index: Int[Tensor, "*T"], width: int) -> Float[Tensor, "*T {width}//2
 
 
 def sinusoids(index: Int[Tensor, "*T"], dim: int, dtype: torch.dtype) -> Float[Tensor, "*T {dim}"]:
-    """Sines and cosines of any integer positions."""
+    """Return sines and cosines of any integer positions."""
     angle = angles(index, dim)
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2).to(dtype)
 
 
 def rotary_table(length: int, width: int, device: torch.device, begin: int = 0) -> Float[Tensor, "2 {length} {width}"]:
-    """Cosines and signed sines of `length` positions from `begin` on, in float64, as `rotate` takes them."""
+    """Return cosines and signed sines of `length` positions from `begin` on, in float64, in the layout of `rotate`."""
     angle = angles(torch.arange(begin, begin + length, device=device), width)
     cos, sin = angle.cos(), angle.sin()
     # Once for each half of a pair.
@@ -99,7 +99,7 @@ def rotary_table(length: int, width: int, device: torch.device, begin: int = 0) 
 
 
 def rotate(x: Float[Tensor, "*B T K"], table: Float[Tensor, "2 T K"]) -> Float[Tensor, "*B T K"]:
-    """Turns each pair (i, i + K/2) of x by its position's angle."""
+    """Rotate each pair (i, i + K/2) of x by its position's angle."""
     cos, sin = table.to(x.dtype)
     # Halves, not neighbours, make a pair: then one roll swaps them, and the sines have the signs.
     return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
@@ -112,7 +112,7 @@ def turns_of(table: Float[Tensor, "2 T K"]) -> Complex[Tensor, "T P"]:
 
 
 def turn(x: Float[Tensor, "*B T K"], turns: Complex[Tensor, "T P"]) -> None:
-    """Turns each pair (2i, 2i + 1) of x by its position's angle, in place: one pass where `rotate` takes four."""
+    """Rotate each pair (2i, 2i + 1) of x by its position's angle, in place, in one pass (`rotate` takes four)."""
     exact = x.to(turns.real.dtype)
     torch.view_as_complex(exact.unflatten(-1, (-1, 2))).mul_(turns)
     if exact is not x:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class AttentionMap(NamedTuple):
-    """What one attention layer looked at in one call."""
+    """The weights of one attention layer in one call."""
 
     name: str  # its place in the model, such as "layer 1 self" or "layer 2 cross"
     weights: Float[Tensor, "B H T N"]  # how each of T queries shares itself out among N keys, before dropout
@@ -22,7 +22,7 @@ _open: list[list[AttentionMap]] = []  # innermost last; a plain list, since torc
 
 @contextmanager
 def recording() -> Iterator[list[AttentionMap]]:
-    """Gives a list to which every attention layer called inside appends, in order; of nested ones the inner gets it."""
+    """Yield a list to which attention layers called inside append, in order. Only the innermost list is filled."""
     maps: list[AttentionMap] = []
     _open.append(maps)
     try:
@@ -32,11 +32,11 @@ def recording() -> Iterator[list[AttentionMap]]:
 
 
 def active() -> bool:
-    """Whether anybody listens; where not, weights need not be computed."""
+    """Return True if a recorder is open; otherwise weights need not be computed."""
     return len(_open) > 0
 
 
 def record(name: str, weights: Float[Tensor, "B H T N"]) -> None:
-    """Hands out a map, cut from the graph; without a recorder nothing happens."""
+    """Append a map, detached from the graph, to the innermost recorder; do nothing without one."""
     if _open:
         _open[-1].append(AttentionMap(name, weights.detach()))

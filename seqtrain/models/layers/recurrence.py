@@ -21,10 +21,10 @@ STATE_NAMES: dict[Cell, tuple[str, ...]] = {"rnn": ("hidden",), "gru": ("hidden"
 
 
 def mirror_index(x: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"] | None) -> Int[Tensor, "B T 1"]:
-    """Where each position of the reversed lanes comes from.
+    """Return, for each position of the reversed lanes, the index that it is read from.
 
-    Only the real tokens are reversed, and padding stays where it is: a lane read backwards begins with its own last
-    token, as it would alone, and nothing has to be packed.
+    Only the real tokens are reversed; padding stays in place. A lane read backwards therefore begins with its own last
+    token, as it would alone, and needs no packing.
     """
     # An index, and not a flip of the tensor, because each lane has an end of its own.
     ends = real_lengths(x, lengths)

@@ -36,7 +36,7 @@ def scan(
 
 
 def steps_in_a_row(length: int) -> int:
-    """Operations of `scan` that wait for each other, for so many tokens."""
+    """Return the number of sequential operations of `scan` for `length` tokens."""
     return min(length, BLOCK) + math.ceil(length / BLOCK) - 1
 
 

@@ -20,23 +20,23 @@ DIRECTIONS = ("forward", "backward")  # the order of the two runs, and of the ha
 def side_by_side(
     own: Weights, runs: tuple[Weights, Weights], *, separator: int, name_of: Callable[[int, int, str], str]
 ) -> dict[str, Shaped[Tensor, "..."]]:
-    """Weights of a bidirectional model that reads as two stacks of one direction do, each with half of its units.
+    """Return weights of a bidirectional model that reads as two one-directional stacks, each with half of its units.
 
-    A layer that reads both directions begins with zeros where it would read the other one: training may fill them.
+    A layer that reads both directions begins with zeros for the other direction; training may change them.
 
     Args:
         own: Weights of the model by name, as they are.
-        runs: Those of the forward and of the backward stack, recurrent and of one direction, as a checkpoint names
-            them, without the `model.` in front.
-        separator: The token at which a text ends: there reading backwards begins, as the backward stack's own reading
+        runs: Weights of the forward and of the backward stack, recurrent and of one direction, as a checkpoint names
+            them, without the leading `model.`.
+        separator: The token at which a text ends. Reading backwards begins there, as the backward stack's own reading
             began at its start token.
         name_of: The model's name of a weight by direction (0, 1), layer, and the name that torch gives it.
 
     Returns:
-        New weights by the model's names, and what has no place in the model by names with a space.
+        New weights by the model's names. Weights without a place in the model have a name with a space.
 
     Raises:
-        UserError: where the runs' layers, or their shapes, are not those of the model's directions.
+        UserError: If the runs' layers, or their shapes, are not those of the model's directions.
     """
     found = {"embed.weight": _embedding(own["embed.weight"], runs, separator)}
     for direction, weights in enumerate(runs):

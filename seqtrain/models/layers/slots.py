@@ -23,11 +23,11 @@ SPARE = 32  # slots at least that are made at a time
 
 
 class Seen:
-    """Which slots the newest token of each row sees.
+    """The slots that the newest token of each row sees.
 
     Args:
         begin: the first slot that any row sees.
-        mask: where not all rows see all slots from there on, which of them (of the prefix, where rows share it).
+        mask: the slots from `begin` on that each row sees (slots of the prefix, if rows share it); None for all.
     """
 
     def __init__(self, begin: int, mask: Bool[Tensor, "B 1 1 N"] | None) -> None:
@@ -36,11 +36,11 @@ class Seen:
 
 
 class Slots:
-    """What one layer has read.
+    """The keys and values that one layer has read.
 
     Args:
-        prefix: keys and values of what was read before, right-aligned, keys rotated by their slots.
-        shared: whether rows of a lane share the prefix, so that it is not copied when they branch.
+        prefix: keys and values of earlier tokens, right-aligned, keys rotated by their slots.
+        shared: True if rows of a lane share the prefix, which is then not copied when they branch.
     """
 
     def __init__(self, prefix: KeysValues, shared: bool) -> None:
@@ -56,7 +56,7 @@ class Slots:
         self.spares: list[Float[Tensor, "N H C K"] | None] = [None, None]
 
     def keep(self, rows: Int[Tensor, " N"], lanes: Int[Tensor, " B"] | None) -> None:
-        """Goes on with some rows; with some lanes of the prefix, where not all go on."""
+        """Keep the given rows and, unless `lanes` is None, the given lanes of the prefix."""
         if self.used:
             self.key, self.spares[0] = _picked(self.key, self.used, rows, self.spares[0]), self.key
             self.value, self.spares[1] = _picked(self.value, self.used, rows, self.spares[1]), self.value
@@ -70,7 +70,7 @@ class Slots:
         value: Float[Tensor, "N H 1 K"],
         seen: Seen,
     ) -> Float[Tensor, "N 1 H*K"]:
-        """Writes a key and a value, and mixes the values of all that is seen."""
+        """Write a key and a value, and mix the values of all slots that are seen."""
         self._write(key, value, seen.begin)
         # From here on a row's own keys are those of the buffers from slot `begin` on.
         begin = max(seen.begin - self.first, 0)
@@ -93,7 +93,7 @@ class Slots:
         return mixed.transpose(1, 2).flatten(2)
 
     def _write(self, key: Float[Tensor, "N H 1 K"], value: Float[Tensor, "N H 1 K"], begin: int) -> None:
-        """Puts a key and a value into the next slot; keys before slot `begin` are seen no more."""
+        """Write a key and a value into the next slot; keys before slot `begin` are not seen again."""
         if self.used == self.key.shape[2]:
             # Room for as many again: so each key is moved a few times at most, however long the text becomes.
             first = max(begin, self.first)

@@ -1,4 +1,4 @@
-"""What the weights of a module cost, and what they begin as."""
+"""Cost and initial values of a module's weights."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from torch import nn
 
 
 def count_weights(module: nn.Module) -> int:
-    """How many numbers the matrices and kernels of a module hold, each of which costs two operations a token.
+    """Count the numbers in the matrices and kernels of a module; each costs two operations a token.
 
-    Tables of vectors are left out: to look one up is no operation.
+    Embedding tables are left out: a lookup needs no operation.
     """
     tables = [part.weight for part in module.modules() if isinstance(part, nn.Embedding)]
     total = sum(weight.numel() for weight in module.parameters() if weight.dim() > 1)
@@ -18,7 +18,7 @@ def count_weights(module: nn.Module) -> int:
 
 
 def initialise_transformer(parts: Sequence[nn.Module]) -> None:
-    """Draws first weights that keep the scale of what they read, forwards and backwards (Glorot & Bengio 2010)."""
+    """Draw initial weights that keep the scale of their input, forwards and backwards (Glorot & Bengio 2010)."""
     tables: list[nn.Embedding] = []
     for part in parts:
         for module in part.modules():

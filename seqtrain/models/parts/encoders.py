@@ -35,7 +35,7 @@ class TransformerEncoder(nn.Module):
         self.blocks = nn.ModuleList(blocks)
 
     def forward(self, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"] | None) -> Encoded:
-        """Reads embedded tokens, right-padded where there are `lengths`."""
+        """Read embedded tokens, right-padded if `lengths` is given."""
         # Without lengths every token is real, and attention without a mask takes torch's faster kernels.
         mask = None if lengths is None else padding_mask(lengths, x.shape[1])
         x = self.front(x)
@@ -66,7 +66,7 @@ class ConvolutionalEncoder(nn.Module):
         )
 
     def forward(self, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"] | None) -> Encoded:
-        """Reads embedded tokens, right-padded where there are `lengths`."""
+        """Read embedded tokens, right-padded if `lengths` is given."""
         return Encoded(self.cnn(x, None, lengths)[0], None)
 
     def operations(self, length: int) -> int:
@@ -92,7 +92,7 @@ class RecurrentEncoder(nn.Module):
             self.layers.append(nn.ModuleList(cores))
 
     def forward(self, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"] | None) -> Encoded:
-        """Reads embedded tokens, right-padded where there are `lengths`; gives zeros at padding."""
+        """Read embedded tokens, right-padded if `lengths` is given; return zeros at padding."""
         # The way back begins at each lane's last real token, not in its padding.
         mirror = mirror_index(x, lengths)
         last: dict[str, list[Float[Tensor, "B D"]]] = {name: [] for name in self.state_names}
@@ -111,7 +111,7 @@ class RecurrentEncoder(nn.Module):
     def _run(
         self, core: nn.RNNBase, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"] | None
     ) -> tuple[Float[Tensor, "B S U"], dict[str, Float[Tensor, "B U"]]]:
-        """Outputs of one direction of a layer with U units, and its state at each lane's end."""
+        """Return the outputs of one direction of a layer with U units, and its state at each lane's end."""
 
         def read(x: Float[Tensor, "b s D"], state: State) -> tuple[Float[Tensor, "b s U"], State]:
             out, after = run_fused(core, x, [state[name] for name in self.state_names])

@@ -46,7 +46,7 @@ class RecurrentDecoder(nn.Module):
         self.steps = decoders[attention](cell=cell, dim=dim, num_layers=num_layers, dropout=dropout)
 
     def initial(self, batch: int) -> State:
-        """As if begun from an empty source."""
+        """Return the state after an empty source."""
         like = next(self.parameters())
         state = {name: like.new_zeros(batch, self.num_layers, self.dim) for name in self.state_names}
         lengths = torch.zeros(batch, dtype=torch.long, device=like.device)
@@ -68,7 +68,7 @@ class RecurrentDecoder(nn.Module):
         return state | self._encoder_out(out.to(dtype), lengths)
 
     def _encoder_out(self, encoder_out: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> State:
-        """What attention needs of the source, for all steps to come."""
+        """Return the part of the state that attention needs of the source at every step."""
         if self.attention == "none":
             return {}
         state = {"encoder_out": encoder_out, "source_filled": lengths}
@@ -84,7 +84,7 @@ class RecurrentDecoder(nn.Module):
         return read_by_length(self._read, x, state, lengths)
 
     def _read(self, x: Float[Tensor, "B T D"], state: State) -> tuple[Float[Tensor, "B T D"], State]:
-        """Reads embedded tokens that are all real."""
+        """Read embedded tokens that are all real."""
         hidden, after = self.steps(self.dropout(x), state)
         new: State = {}
         for name, value in zip(self.state_names, after, strict=True):
@@ -185,7 +185,7 @@ class AdditiveDecoder(nn.Module):
         return self.readout(torch.stack(outputs, 1)).tanh(), after
 
     def _weights(self, hidden: Float[Tensor, "B D"], state: State) -> Float[Tensor, "B S"]:
-        """How much one step, with the state before it, looks at each token of the source."""
+        """Return the attention weights of one step over the source tokens, given the state before it."""
         # The keys were made once a source: only the query is new at each step.
         scores = (self.query(hidden).unsqueeze(1) + state["keys"]).tanh() @ self.score
         return source_weights(scores, state)

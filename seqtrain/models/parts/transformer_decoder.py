@@ -34,7 +34,7 @@ class TransformerDecoder(nn.Module):
         self.blocks = nn.ModuleList(blocks)
 
     def initial(self, batch: int) -> State:
-        """As if begun from an empty source."""
+        """Return the state after an empty source."""
         # One key of zeros, masked: attention over no key at all has no softmax.
         like = next(self.blocks.parameters())
         shape = (batch, self.num_heads, 1, self.dim // self.num_heads)
@@ -45,7 +45,7 @@ class TransformerDecoder(nn.Module):
         return state
 
     def begin(self, encoded: Encoded, lengths: Int[Tensor, " B"]) -> State:
-        """Keys and values of the source for each layer (B, H, S, K), and `source_filled` (B,)."""
+        """Return keys and values of the source for each layer (B, H, S, K), and `source_filled` (B,)."""
         state: State = {"source_filled": lengths}
         for layer, block in enumerate(self.blocks):
             self._put(state, "source_", layer, block.cross.read(encoded.out, lengths))  # type: ignore[union-attr,operator]
@@ -80,18 +80,18 @@ class TransformerDecoder(nn.Module):
         return x, after
 
     def stepper(self, embed: nn.Module, norm: nn.Module, state: State, branches: bool) -> Stepper:
-        """Goes on from a state token by token.
+        """Return a stepper that continues from a state token by token.
 
         Args:
-            embed: of target tokens.
-            norm: what stands behind the last block.
+            embed: embeds target tokens.
+            norm: the module after the last block.
             state: of all lanes.
-            branches: whether a lane will have several continuations, which then share its source.
+            branches: True if a lane will have several continuations, which then share its source.
         """
         return DecoderStepper(self, embed, norm, state, branches)
 
     def _put(self, state: State, prefix: str, layer: int, keys_values: KeysValues) -> None:
-        """Adds keys and values to a state, which keeps the parameters' precision under autocast."""
+        """Add keys and values to a state, which keeps the parameters' precision under autocast."""
         dtype = next(self.blocks.parameters()).dtype
         key, value = keys_values
         state[f"{prefix}key.{layer}"] = key.to(dtype)
@@ -136,7 +136,7 @@ class DecoderStepper(BlockStepper):
 
 
 def align(keys: Float[Tensor, "B H N K"], length: int, lengths: Int[Tensor, " B"]) -> Float[Tensor, "B H M K"]:
-    """Right-aligns the keys of lanes whose last `length` tokens are right-padded.
+    """Right-align the keys of lanes whose last `length` tokens are right-padded.
 
     Returns:
         The keys, zero where a lane has none; M is as small as the longest lane allows.

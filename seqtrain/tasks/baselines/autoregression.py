@@ -111,7 +111,7 @@ class NormalEquations:
         self.squares = np.zeros(horizon)
 
     def update(self, rows: Float[np.ndarray, "n W"]) -> None:
-        """Adds windows of K + H values; those with a missing value are counted apart."""
+        """Add windows of K + H values; those with a missing value are counted separately."""
         whole = np.asarray(rows, np.float64)
         missing = np.isnan(whole).any(1)
         if missing.any():
@@ -132,7 +132,7 @@ class NormalEquations:
         self.count = count
 
     def solve(self) -> tuple[Float[np.ndarray, "K H"], Float[np.ndarray, " H"], Float[np.ndarray, " H"]]:
-        """Weights, bias, and the standard deviation of what they leave."""
+        """Return weights, bias, and the standard deviation of the residuals."""
         moments, crossed = self.products[:, : self.order], self.products[:, self.order :]
         variances, directions = np.linalg.eigh(moments)
         # A constant has no variance but that of rounding its mean.
@@ -187,19 +187,19 @@ def choose_order(
     recursive: bool = False,
     shared: bool = True,
 ) -> OrderChoice:
-    """Fits each order to train and keeps the one with the smallest squared error on validation.
+    """Fit each order to train and keep the one with the smallest squared error on validation.
 
     Args:
-        train: The series of train, read once for each order: a list, or what reads them anew.
-        validation: Those of validation; the first `context` rows of each stand before it and are only read.
+        train: The series of train, read once for each order: a list, or an iterable that can be read repeatedly.
+        validation: The series of validation. The first `context` rows of each precede validation and are only read.
         orders: The candidates.
         horizon: H, how many values are forecast.
-        context: Rows before validation; where it is as large as the largest order, all forecast the same rows.
+        context: Rows before validation. If at least the largest order, all orders forecast the same rows.
         recursive: As in `Autoregression.fit`.
         shared: As in `Autoregression.fit`.
 
     Raises:
-        UserError: where no order has a whole window in both.
+        UserError: If no order has a whole window in both.
     """
     errors: dict[int, float] = {}
     unfit: list[int] = []

@@ -1,4 +1,4 @@
-"""What a loss is worth: the same text under counts of one and two tokens, and under xz.
+"""Baselines for a loss on the same text: counts of one and two tokens, and xz.
 
 The bigram is interpolated absolute discounting (Ney, Essen, Kneser 1994) over the unigram.
 """
@@ -61,7 +61,7 @@ def baselines(
 
 
 def token_counts(corpus: Corpus, vocab_size: int, most: int | None = None) -> Int[np.ndarray, " V"]:
-    """How often each token is; of a corpus of more than `most` tokens, in as many of them, spread over all of it."""
+    """Count each token; a corpus of more than `most` tokens is sampled evenly, about `most` tokens in all."""
     counts = np.zeros(vocab_size, np.int64)
     for begin in _begins(len(corpus.tokens), most):  # at once, numpy would copy all tokens as 8 bytes each
         counts += np.bincount(corpus.tokens[begin : begin + PAIRS], minlength=vocab_size)
@@ -69,7 +69,7 @@ def token_counts(corpus: Corpus, vocab_size: int, most: int | None = None) -> In
 
 
 def _begins(num_tokens: int, most: int | None) -> list[int]:
-    """Where the blocks of PAIRS tokens that are counted begin: all, or as many as `most` allows, evenly spread."""
+    """Return the starts of the counted blocks of PAIRS tokens: all, or as many as `most` allows, evenly spread."""
     begins = np.arange(0, num_tokens, PAIRS)
     if most is not None and num_tokens > most:
         count = most // PAIRS
@@ -134,7 +134,7 @@ class Pairs(NamedTuple):
 
     @classmethod
     def of(cls, corpus: Corpus, vocab_size: int) -> Pairs:
-        """Takes the memory of the distinct pairs, however long the text is."""
+        """Count the pairs of a corpus. Memory grows with the number of distinct pairs, not with the text."""
         known = cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
         for keys in _keys(corpus, vocab_size):
             known = known._and(*np.unique(keys, return_counts=True))
@@ -162,7 +162,7 @@ def _keys(corpus: Corpus, vocab_size: int, most: int | None = None) -> Iterator[
 
 
 class _Followers:
-    """What a text says of some pairs, in memory that does not grow with the text."""
+    """Counts of some pairs in a text, in memory that does not grow with the text."""
 
     def __init__(self, asked: Int[np.ndarray, " n"], vocab_size: int) -> None:
         """`asked`: distinct keys in order."""
@@ -175,7 +175,7 @@ class _Followers:
         self._bits = np.zeros(min((vocab_size + 1) * vocab_size, MOST_PAIRS) // 8 + 1, np.uint8)
 
     def read(self, keys: Int[np.ndarray, " m"]) -> None:
-        """Takes in the pairs of a piece of text."""
+        """Add the pairs of a piece of text to the counts."""
         pairs, counts = np.unique(keys, return_counts=True)
         contexts = pairs // self.vocab_size
         self.seen += np.bincount(contexts, counts, minlength=self.vocab_size + 1).astype(np.int64)
@@ -187,7 +187,10 @@ class _Followers:
         self.distinct += np.bincount(contexts[self._are_new(pairs)], minlength=self.vocab_size + 1)
 
     def _are_new(self, pairs: Int[np.ndarray, " m"]) -> Bool[np.ndarray, " m"]:
-        """Which pairs were not there before; from now on they are. Of more pairs than bits some share one."""
+        """Return a mask of the pairs not seen before, and mark them as seen.
+
+        Pairs with the same bit are not told apart.
+        """
         places = pairs % MOST_PAIRS
         order = np.argsort(places, kind="stable")
         byte, bit = places[order] >> 3, (1 << (places[order] & 7)).astype(np.uint8)
@@ -213,7 +216,7 @@ def _bigram_loss(train: Corpus, split: Corpus, unigram: Float[np.ndarray, " V"])
 
 
 def _compressed(documents: Iterator[str], dictionary: int, leaving: threading.Event) -> int:
-    """Bytes after `xz -9`; no matter what once `leaving` is set."""
+    """Return the number of bytes after `xz -9`; the number is meaningless once `leaving` is set."""
     # xz takes no smaller dictionary than 4096 bytes.
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": max(4096, dictionary)}]
     compressor = lzma.LZMACompressor(lzma.FORMAT_XZ, filters=filters)

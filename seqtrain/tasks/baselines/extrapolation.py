@@ -15,15 +15,15 @@ def last_value(values: Float[np.ndarray, "N K *C"], horizon: int) -> Float[np.nd
 def seasonal_naive(
     values: Float[np.ndarray, "N K *C"], horizon: int, *, period: int
 ) -> Float[np.ndarray, "N {horizon} *C"]:
-    """What was a period ago; where that is missing two periods ago, and so on, as far as the window goes.
+    """Repeat the value of one period ago; if it is missing, use two periods ago, and so on within the window.
 
     Args:
         values: Windows of at least a period, NaN where a value is missing.
         horizon: How many values are forecast.
-        period: Rows after which the series is taken to repeat.
+        period: Rows after which the series is assumed to repeat.
 
     Raises:
-        ValueError: where the window is shorter than the period.
+        ValueError: If the window is shorter than the period.
     """
     if not 0 < period <= values.shape[1]:
         raise ValueError(f"period={period}: expected 1 to {values.shape[1]}, the length of the window")

@@ -1,4 +1,4 @@
-"""What stands beside a forecast: last value, last season, line, waves of a year, and a linear autoregression."""
+"""Baselines of a forecast: last value, last season, line, yearly waves, and a linear autoregression."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Errors:
     def add(
         self, found: Float[np.ndarray, "N H C"], true: Float[np.ndarray, "N H C"], series: Int[np.ndarray, " N"]
     ) -> None:
-        """Adds the forecasts (N, H, C) of origins of these series (N,); missing targets are not counted."""
+        """Add the forecasts (N, H, C) of origins of these series (N,); missing targets are not counted."""
         errors = np.abs(found - true)
         self.squared += float(np.nansum(errors**2))
         self.absolute += float(np.nansum(errors))
@@ -95,15 +95,15 @@ def baselines(
     season: int,
     say: Callable[[str], None],
 ) -> dict[str, dict[str, float]]:
-    """Metrics of those that know little of sequences, on the windows that the model is measured on.
+    """Return metrics of simple baselines on the windows that the model is measured on.
 
     Args:
-        train: What the autoregression is fitted to.
-        windows: Of the split that is measured.
-        reading: Of all series, scaled.
+        train: The split that the autoregression is fitted to.
+        windows: The windows of the measured split.
+        reading: The reading of all series, scaled.
         naive: The seasonal naive error of each channel of each series.
         season: Steps of a season.
-        say: Is told the order of the autoregression, and what was left out.
+        say: Receives messages on the order of the autoregression, and on what was left out.
     """
     if reading.series.asked_after is not None:
         # No value is read, so that the others would say the mean, too, by names that promise more.
@@ -197,7 +197,7 @@ def _fitted(
 
 
 def _orders(history: int, season: int, num_rows: int, horizon: int) -> list[int]:
-    """Orders to choose from: no more values than the model reads, and no more work than a minute's."""
+    """Return the candidate orders: at most as many values as the model reads, and about a minute of work in total."""
     wanted = sorted({min(season, history), max(history // 4, 1), max(history // 2, 1), history})
     kept, operations = [], 0.0
     for order in wanted:

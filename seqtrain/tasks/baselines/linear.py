@@ -23,7 +23,7 @@ def bag_of_words(
 
 
 def _counts(corpus: Corpus, vocab_size: int) -> csr_matrix:
-    """How often each document has each token: (n, V), sparse."""
+    """Count each token in each document: (n, V), sparse."""
     ends = np.concatenate([[0], np.cumsum(corpus.lengths)])
     ones = np.ones(len(corpus.tokens))
     # Tokens that come twice in a row are added up.

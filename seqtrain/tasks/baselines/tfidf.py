@@ -11,9 +11,9 @@ import numpy as np
 
 
 def closest(known: Sequence[str], asked: Sequence[str]) -> list[int]:
-    """Which of the `known` texts is most like each one that is asked for; the first of equals.
+    """Return the index of the `known` text closest to each asked text; the first one if several are equally close.
 
-    The cosine of their sets of words, where a word weighs the logarithm of how rare it is among those known.
+    The score is the cosine of their sets of words. A word is weighted by the logarithm of its rarity among known texts.
     """
     rows: dict[str, list[int]] = defaultdict(list)  # of each word the texts that have it
     for row, text in enumerate(known):

@@ -15,7 +15,7 @@ STATISTICS = 2 + 2 * ORDERS
 
 
 def statistics(hypothesis: str, reference: str, *, lowercase: bool = False) -> Float[Tensor, "10"]:
-    """What a sentence adds: words of both, then by order of n-gram those that match and those there are."""
+    """Return a sentence's statistics: words of both texts, matching n-grams by order, all n-grams by order."""
     found = _metric(lowercase).sentence_score(hypothesis, [reference])
     return torch.tensor([found.sys_len, found.ref_len, *found.counts, *found.totals], dtype=torch.float64)
 
@@ -27,7 +27,7 @@ def score(sums: Sequence[float] | Float[Tensor, " 10"]) -> float:
 
 
 def signature(*, lowercase: bool = False) -> str:
-    """What sacreBLEU prints beside the score, its version included, so that it can be compared."""
+    """Return the signature that sacreBLEU prints with a score, with its version, for comparison with other scores."""
     metric = BLEU(lowercase=lowercase)
     metric.corpus_score([""], [[""]])  # it wants to know how many references there are
     return str(metric.get_signature())

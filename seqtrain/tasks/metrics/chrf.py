@@ -17,7 +17,7 @@ STATISTICS = 3 * METRIC.order
 
 
 def statistics(hypothesis: str, reference: str) -> Float[Tensor, "18"]:
-    """What a sentence adds: by order of n-gram those of the hypothesis, of the reference, and those they share."""
+    """Return a sentence's statistics by order: n-grams of the hypothesis, of the reference, and common to both."""
     found = METRIC._extract_corpus_statistics([hypothesis], [[reference]])
     return torch.tensor(found[0], dtype=torch.float64)
 

@@ -1,4 +1,4 @@
-"""How far forecasts are from what came, as sums and counts: they add up over batches and processes.
+"""Errors of forecasts, as sums and counts that add up over batches and processes.
 
 A target that is NaN, or that a mask leaves out, is neither summed nor counted. Sums are in float64.
 """
@@ -19,7 +19,7 @@ Term = tuple[Tensor, int]
 
 
 def present(true: Float[Tensor, "*N"], mask: Bool[Tensor, "*N"] | None = None) -> Bool[Tensor, "*N"]:
-    """Which targets count: those that are numbers and that the mask, if there is one, lets in."""
+    """Return a mask of the targets that count: those that are not NaN and are set in `mask`, if given."""
     here = ~true.isnan()
     return here if mask is None else here & mask
 
@@ -33,14 +33,14 @@ def summed(values: Float[Tensor, "*N"], here: Bool[Tensor, "*N"]) -> Term:
 def squared_error(
     found: Float[Tensor, "*N"], true: Float[Tensor, "*N"], mask: Bool[Tensor, "*N"] | None = None
 ) -> Term:
-    """Of the mean of a forecast; its mean over targets is the MSE."""
+    """Sum the squared errors of a forecast's mean; their mean over targets is the MSE."""
     return summed((found.double() - true.double()) ** 2, present(true, mask))
 
 
 def absolute_error(
     found: Float[Tensor, "*N"], true: Float[Tensor, "*N"], mask: Bool[Tensor, "*N"] | None = None
 ) -> Term:
-    """Of the median of a forecast; its mean over targets is the MAE."""
+    """Sum the absolute errors of a forecast's median; their mean over targets is the MAE."""
     return summed((found.double() - true.double()).abs(), present(true, mask))
 
 
@@ -128,5 +128,5 @@ def coverage(
     true: Float[Tensor, "*N"],
     mask: Bool[Tensor, "*N"] | None = None,
 ) -> Term:
-    """How many targets lie in an interval, its ends with it; of the 10 % and 90 % quantiles it should be 80 %."""
+    """Count targets in an interval, ends included; for the 10 % and 90 % quantiles the share should be 80 %."""
     return summed(((low <= true) & (true <= high)).double(), present(true, mask))

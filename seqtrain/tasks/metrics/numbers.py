@@ -1,4 +1,4 @@
-"""How far numbers are from the true ones, in their own unit and in rank."""
+"""Errors of predicted numbers, in their own unit and in rank."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scipy.stats import rankdata
 
 
 def quality(found: Float[np.ndarray, " n"], true: Float[np.ndarray, " n"]) -> dict[str, float]:
-    """Errors in the unit of the data, and the correlation of ranks; 0 where one side has a single rank."""
+    """Return errors in the unit of the data, and the rank correlation; 0 if either side is constant."""
     errors = found - true
     # Equal numbers share the mean of their ranks, as Spearman has it.
     ranks, true_ranks = rankdata(found), rankdata(true)

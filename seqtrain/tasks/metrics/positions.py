@@ -17,7 +17,7 @@ def range_of(positions: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
 
 
 def range_names() -> list[str]:
-    """How each range is written."""
+    """Return the label of each range of positions."""
     names = ["1", "2"]
     for number in range(2, NUM_RANGES):
         names.append(f"{2 ** (number - 1) + 1}-{2**number}")

@@ -1,4 +1,4 @@
-"""What translations are worth beside their references: BLEU, chrF and exact matches, from sums over sentences."""
+"""Quality of translations against references: BLEU, chrF and exact matches, from sums over sentences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seqtrain.tasks.metrics import bleu, chrf
 
 
 def update(hypotheses: Sequence[str], references: Sequence[str]) -> LossTerms:
-    """What sentences add to each term: the statistics of `bleu` and `chrf`, and the number of exact matches."""
+    """Return the sentences' terms: the statistics of `bleu` and `chrf`, and the number of exact matches."""
     # In float64: from 2**24 on, float32 no longer counts one by one.
     bleu_sum, chrf_sum = torch.zeros(bleu.STATISTICS).double(), torch.zeros(chrf.STATISTICS).double()
     matches = 0

@@ -20,7 +20,7 @@ class Span(NamedTuple):
 
 
 def is_bio(labels: Collection[str]) -> bool:
-    """Whether labels mark spans: all are `O`, or a type behind `B-` or `I-` (`E-`, `S-` too: the end, and a single)."""
+    """Return True if labels mark spans: `O`, or a type after `B-`, `I-`, `E-` (end) or `S-` (single); not all `O`."""
     # One other label is enough: parts of speech may have names such as `B-1`.
     marked = [label for label in labels if label != OUTSIDE]
     for label in marked:
@@ -48,7 +48,7 @@ def spans(labels: Sequence[str]) -> list[Span]:
 
 
 def _begins(before: str, type_before: str, prefix: str, kind: str) -> bool:
-    """Whether a label that is not `O` begins a span, after the one before it."""
+    """Return True if a label other than `O` begins a span, given the label before it."""
     return before == OUTSIDE or before in ENDS or prefix in STARTS or kind != type_before
 
 
@@ -65,7 +65,7 @@ def span_f1(right: float, predicted: float, true: float) -> float:
 
 
 def malformed(labels: Sequence[str]) -> int:
-    """How many labels go on with a span that does not stand before them: `I-` or `E-` after another type, or `O`."""
+    """Count labels that continue a span without one before them: `I-` or `E-` after another type or after `O`."""
     count = 0
     before, type_before = OUTSIDE, ""
     for label in labels:
