@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import tokenize
@@ -60,6 +61,26 @@ def test_no_name_is_a_retired_word(path: Path) -> None:
 
 def test_retired_words_are_seen() -> None:
     assert retired("def misfit(sitting):\n    return 'arm'  # a Fault\n") == {"misfit", "sitting"}
+
+
+UNCLEAR = ("What", "Whether", "How", "Where", "Why", "Which", "Of", "As")
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def unclear(text: str) -> list[str]:
+    """Return the first lines of docstrings that begin neither with a verb nor with a noun."""
+    nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, DOCUMENTED))
+    lines = ((ast.get_docstring(node) or "-").splitlines()[0] for node in nodes)
+    return [line for line in lines if re.match(rf"({'|'.join(UNCLEAR)})\b", line)]
+
+
+def test_a_docstring_begins_with_a_verb_or_a_noun() -> None:
+    found = {str(path.relative_to(REPOSITORY)): unclear(path.read_text("utf-8")) for path in FILES}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_an_unclear_docstring_is_seen() -> None:
+    assert unclear('def f():\n    """What it does."""\n') == ["What it does."]
 
 
 KEYS = re.compile(r"\b(?:data\.lanes|model\.memory|model\.kernel|trainer\.clip|task\.rate|task\.vocabulary)\b")
