@@ -186,7 +186,7 @@ def run_config(run: Run) -> DictConfig:
 
 
 def checked_config(run: Run) -> DictConfig:
-    """The config of a run that a stranger may have made; UserError for whatever it may not name or ask for."""
+    """Return the config of an untrusted run. Raise UserError for any name or value that is not allowed."""
     # Before OmegaConf sees it, since to resolve a reference is to follow it.
     check_references(run.config, run.path, trusted())
     config = run_config(run)

@@ -61,8 +61,7 @@ def probe_labels(
 
     Returns:
         `results`, by features (the run's vectors, those of the same model untrained, TF-IDF, none), and, for labels
-        that
-        are names, `neighbours`: whether the nearest other texts have the same label.
+        that are names, `neighbours`: whether the nearest other texts have the same label.
 
     Raises:
         UserError: If there is nothing to learn or to measure.

@@ -181,8 +181,7 @@ class Trained:
         """Return the surprisal of a text: `loss` in nats a token, and `tokens` with their bits each.
 
         task=next_token: also `bits_per_byte`. The text is read as in evaluation: in the run's own chunks, with its own
-        rule
-        for carrying state. task=masked_lm: each token is hidden in turn, so `loss` is the negative mean
+        rule for carrying state. task=masked_lm: each token is hidden in turn, so `loss` is the negative mean
         pseudo-log-likelihood; also `pseudo_perplexity`. `unknown` counts the <unk> tokens: no number includes what
         these hide.
         """
@@ -201,8 +200,7 @@ class Trained:
         """Fill in each text with [MASK]s. Requires task=masked_lm.
 
         `filled` is the text with the likeliest tokens. Each of its `masks` holds the `top_k` likeliest tokens, each a
-        `token`
-        with its `probability`.
+        `token` with its `probability`.
         """
         return _without_text(self.predict(texts, by="fill", top_k=top_k))
 
@@ -211,7 +209,7 @@ class Trained:
     ) -> list[str]:
         """The translation of each text. Takes task=translation.
 
-        Of a text longer than the sources of training, the beginning is translated.
+        Only the beginning of a text longer than the sources of training is translated.
 
         Args:
             texts: in the language of the sources.
@@ -312,8 +310,7 @@ class Trained:
 
         Returns:
             For each layer its `tokens`, the `values` (T, U) of each gate and state by name, and `hold_times` (U,), the
-            number
-            of tokens that each unit holds its value: -1 / log(mean forget gate), or of the update gate of a GRU.
+            number of tokens that each unit holds its value: -1 / log(mean forget gate), or of the update gate of a GRU.
 
         Raises:
             UserError: If the model has no LSTM or GRU layer.

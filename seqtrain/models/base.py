@@ -259,7 +259,7 @@ def read(
     Args:
         model: reads them.
         tokens: all of them real.
-        state: None: they are read by themselves, and nobody goes on from them. Then the state after them is empty.
+        state: None: they are read by themselves, and the state after them is empty, as it is not used.
     """
     if state is None:
         return model.encode(tokens), {}

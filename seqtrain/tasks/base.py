@@ -201,7 +201,7 @@ class Task(nn.Module, ABC):
     def evaluate(self, model: SequenceModel, batch: Any, state: State | None) -> tuple[LossTerms, State]:
         """The parts of a batch's loss, and the state after it; in training only the differentiated parts.
 
-        Without a state the batch is read by itself, and nobody goes on from it: what is given as its state is not used.
+        Without a state the batch is read by itself, and the state returned for it is not used.
         """
 
     @abstractmethod
@@ -299,7 +299,7 @@ class SeriesTask(Task):
         """The series of a split as a stream.
 
         Args:
-            rows: Of the split.
+            rows: The rows of the split.
             preprocessor: How they are scaled.
             context: Rows before the split that are read for the state they leave, and not predicted.
         """

@@ -45,7 +45,7 @@ def failed_hook(error: BaseException) -> str | None:
 
 
 def _owner(frame: FrameType) -> str | None:
-    """Whose method runs in a frame, in words; None where it is none of a task of others."""
+    """Return the owner of the method in a frame, as text; None if it is not of a third-party task."""
     if not _is_of_others(frame) or not frame.f_code.co_varnames:
         return None
     first: Any = frame.f_locals.get(frame.f_code.co_varnames[0])  # `self`, or `cls` of a class method

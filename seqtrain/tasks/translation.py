@@ -224,7 +224,7 @@ class Translation(ExampleTask):
     ) -> list[str]:
         """The translation of each text, with the task's own beam and length penalty where none are given.
 
-        Of a source the first `longest` tokens are read; where the model has a table of positions, half a table at most.
+        The first `longest` tokens of a source are read; at most half a table if the model has a table of positions.
         """
         if model.max_length is not None:
             longest = min(longest or model.max_length, model.max_length // 2 - 1)

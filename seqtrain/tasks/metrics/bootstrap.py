@@ -24,7 +24,7 @@ def resample(
         statistic: Of how often (N,) each block was drawn.
         num_blocks: N. What stands within one may be correlated; the blocks themselves should not be.
         num_resamples: R, how often all of them are drawn.
-        seed: Of the draws.
+        seed: Seed of the draws.
 
     Returns:
         The statistic of each draw.
