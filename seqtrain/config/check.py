@@ -1,4 +1,4 @@
-"""Finds every fault of a command line and its configuration at once: stage 1 before anything heavy is imported."""
+"""The check of a command line and its configuration (stage 1): reports every fault at once, before heavy imports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPEN = "???"
 
 @dataclass(frozen=True)
 class Composed:
-    """A configuration that holds no fault of stage 1, its interpolations unresolved, and how it came about."""
+    """A configuration without faults of stage 1, its interpolations unresolved, and how it was composed."""
 
     config: DictConfig
     choices: dict[str, str]  # group: option
@@ -39,7 +39,7 @@ class Composed:
 
 
 def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> Composed:
-    """The configuration that the overrides ask for; raises UserError with a line for each fault. Writes nothing."""
+    """Return the configuration of the overrides; raise UserError with a line for each fault. Nothing is written."""
     files = ConfFiles(config_dirs)
     line = _CommandLine.read(overrides, files)
     if line.refused & DECIDES_OTHERS:
@@ -58,19 +58,19 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> Compo
 
 
 def warm() -> None:
-    """Composes a configuration for nothing: for a server whose commands then find parsers and files read."""
+    """Compose a configuration and discard it, so that a server's later commands find parsers and files already read."""
     compose(["data=text", "data.path=a/b.txt", "model.dim=16", "optimizer.lr=1e-3", "run_dir=a-1", "freeze=[a,b]"])
 
 
 def check_config(config: DictConfig) -> None:
-    """Stage 1 of a configuration that is composed already; raises UserError with a line for each fault."""
+    """Check a composed configuration (stage 1); raise UserError with a line for each fault."""
     faults = list(Schema(config, {}, ConfFiles()).faults())
     if faults:
         raise UserError(*faults)
 
 
 def refuse_several(overrides: Sequence[str], reason: str) -> None:
-    """UserError where a word gives several values, for commands that take one; words that are none are left alone."""
+    """Raise UserError if a word gives several values, for commands that take one; unparsable words are ignored."""
     for text in overrides:
         with contextlib.suppress(HydraException):  # told where it is composed
             if parsed(text).is_sweep_override():
@@ -78,12 +78,12 @@ def refuse_several(overrides: Sequence[str], reason: str) -> None:
 
 
 def key_of(override: str) -> str:
-    """What an override sets, chooses or takes out."""
+    """Return the key that an override sets, chooses or deletes."""
     return override.lstrip("+~").partition("=")[0]
 
 
 def signature_faults(config: DictConfig) -> list[UserError]:
-    """Stage 2: imports every target and holds the keys of its node against its real signature."""
+    """Return the faults of stage 2: import every target and check the keys of its node against its real signature."""
     faults: list[UserError] = []
     for path, node in targets(OmegaConf.to_container(config, resolve=True)):
         try:
@@ -99,7 +99,7 @@ def signature_faults(config: DictConfig) -> list[UserError]:
 def _unknown_options(
     path: str, node: dict[str, Any], parameters: Mapping[str, inspect.Parameter]
 ) -> Iterator[UserError]:
-    """A fault for each key of a node that its target does not take; stage 1 cannot read every signature."""
+    """Yield a fault for each key of a node that its target does not take; stage 1 cannot read every signature."""
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
     known = {*parameters, *own_options(path)}
@@ -124,7 +124,7 @@ def repeated(overrides: Sequence[str]) -> list[str]:
 
 @dataclass
 class _CommandLine:
-    """The overrides, each read by itself, so that one fault does not hide the next."""
+    """The overrides, each parsed by itself, so that one fault does not hide the next."""
 
     fixed: list[str] = field(default_factory=list)  # choices of options, deletions and the like, as typed
     values: dict[str, Override] = field(default_factory=dict)  # by key; each may add it
@@ -134,7 +134,7 @@ class _CommandLine:
 
     @classmethod
     def read(cls, overrides: Sequence[str], files: ConfFiles) -> _CommandLine:
-        """Sorts the overrides; Hydra's struct mode is left out, since Schema judges keys, and all of them at once."""
+        """Sort the overrides. Hydra's struct mode is not used, since Schema checks all keys at once."""
         line = cls()
         for text in overrides:
             try:
@@ -181,7 +181,7 @@ class _CommandLine:
             self.faults.append(f"{text}: every run needs {key}, so it cannot be deleted; give it another value")
 
     def _choose(self, text: str, group: str, value: object, files: ConfFiles) -> None:
-        """Keeps the choice of an option, or refuses it; several at once make sense where entries are collected."""
+        """Keep the choice of an option, or refuse it; several options are valid where entries are collected."""
         names = value if isinstance(value, list) and value and group in ENTRIES else [value]
         options = files.options(group)
         unknown = [show(name) for name in names if name not in options]
@@ -194,11 +194,11 @@ class _CommandLine:
             self.fixed.append(text.lstrip("+"))
 
     def compose(self, files: ConfFiles) -> tuple[DictConfig, set[str], list[str]]:
-        """The configuration of all overrides that can be used, the others become faults; the keys that they added; and
-        lines that tell what was left out.
+        """Return the configuration of all usable overrides, the keys that they added, and lines on what was left out.
 
-        Hydra composes what the choices ask for, and values are set in it as Hydra would: composing takes most of the
-        time of a command that is refused, so it is done once, and each value that does not fit is named by itself.
+        The other overrides become faults. Hydra composes the choices, and values are then set as Hydra would set them:
+        composing takes most of the time of a command that is refused, so it is done once, and each value that does not fit
+        is reported by itself.
         """
         try:
             config = files.compose(self.fixed)
@@ -223,7 +223,7 @@ class _CommandLine:
         return leave_out_values_of_others(config, _choices(config), _choices(files.compose(others)), files)
 
     def _problems(self, files: ConfFiles, error: Exception) -> list[str]:
-        """Why Hydra cannot compose: of each word that fails by itself, or, where none does, of all together."""
+        """Return why Hydra cannot compose: for each word that fails by itself or, if none does, for all together."""
         problems = []
         for text in self.fixed:
             try:
@@ -234,12 +234,12 @@ class _CommandLine:
 
 
 def _typed(override: Override) -> str:
-    """A word of the command line without the sign that it may be added: all may."""
+    """Return a word of the command line without the sign that it may be added: all may."""
     return str(override.input_line).lstrip("+")
 
 
 def _choices(config: DictConfig) -> dict[str, str]:
-    """The option of each group but Hydra's own, OPEN where nothing chose one; several options are joined by commas."""
+    """Return the option of each group but Hydra's own: OPEN if none was chosen, several joined by commas."""
     options = cast(dict[str, Any], OmegaConf.to_container(config.hydra.runtime.choices))
     choices = {}
     for group, option in options.items():
@@ -253,8 +253,10 @@ def _choices(config: DictConfig) -> dict[str, str]:
 
 
 def _refuse_open_groups(choices: dict[str, str], line: _CommandLine) -> None:
-    """UserError where neither the command line nor the task's file chooses what every run needs: a task of the
-    user's."""
+    """Raise UserError if neither the command line nor the task's file chooses what every run needs.
+
+    This happens with a user's own task.
+    """
     groups = [group for group in GROUPS if choices.get(group) == OPEN]
     if not groups:
         return

@@ -36,7 +36,7 @@ SHIPPED: dict[tuple[str, str], dict[str, Any]] = {}
 
 
 def parsed(word: str) -> Override:
-    """An override, read by Hydra's grammar; HydraException where it does not fit, or is too long or deep to be read."""
+    """Parse an override by Hydra's grammar; raise HydraException if it does not fit, or is too long or too deep."""
     try:
         return OverridesParser.create().parse_override(word)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, a list of thousands of levels
@@ -44,10 +44,10 @@ def parsed(word: str) -> Override:
 
 
 class ConfFiles:
-    """Groups, their options, and the configuration that a list of overrides makes of them.
+    """Groups, their options, and the configuration that a list of overrides makes from them.
 
-    Hydra's loader is used directly, not `hydra.compose`: that one works through a global, which Hydra's own
-    multirun holds already.
+    Hydra's loader is used directly instead of `hydra.compose`, which works through a global that Hydra's own multirun
+    holds already.
     """
 
     def __init__(self, config_dirs: Sequence[Path] = ()) -> None:
@@ -65,9 +65,9 @@ class ConfFiles:
         self._contents = {} if config_dirs else SHIPPED
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
-        """The whole configuration, Hydra's own part included; raises one of UNUSABLE.
+        """Return the whole configuration, Hydra's own part included; raise one of UNUSABLE if it cannot be composed.
 
-        A group that nothing chooses an option of is left out: who asks tells all of them at once.
+        A group without a chosen option is left out: the caller reports all of them at once.
         """
         return self.loader.load_configuration(
             "train", list(overrides), RunMode.RUN, from_shell=False, skip_missing_defaults=True
@@ -77,11 +77,11 @@ class ConfFiles:
         return self.loader.repository.group_exists(name)
 
     def options(self, group: str) -> list[str]:
-        """The names that may follow `group=`."""
+        """Return the names that may follow `group=`."""
         return self.loader.repository.get_group_options(group, ObjectType.CONFIG)
 
     def content(self, group: str, option: str) -> dict[str, Any]:
-        """What the file of an option says itself, unresolved; nothing where it cannot be read. Not to be changed."""
+        """Return the contents of an option's file, unresolved; empty if it cannot be read. Do not change the result."""
         if (group, option) not in self._contents:
             self._contents[group, option] = self._read(group, option)
         return self._contents[group, option]
@@ -98,11 +98,11 @@ class ConfFiles:
 
 
 class _CheckedFolder(FileConfigSource):
-    """A folder of YAML files, which may be a stranger's: each is held to its limits before Hydra loads it."""
+    """A folder of YAML files, which may be untrusted: each is checked against its limits before Hydra loads it."""
 
     @classmethod
     def of(cls, source: ConfigSource) -> ConfigSource:
-        """The same source, checked where it is a folder of files."""
+        """Return the same source, checked if it is a folder of files."""
         return cls(source.provider, source.path) if isinstance(source, FileConfigSource) else source
 
     def load_config(self, config_path: str) -> ConfigResult:
@@ -116,7 +116,7 @@ class _CheckedFolder(FileConfigSource):
 
 
 def reads_environment(config: DictConfig, path: str) -> bool:
-    """Whether a value is worked out from an environment variable, however that is written."""
+    """Return True if a value depends on an environment variable, in whatever way it is written."""
     # The resolver itself is watched, since the name of a variable can be put together from other values, and an
     # interpolation can lead to another one: no pattern in the text of a value would find all of that.
     read: list[tuple[Any, ...]] = []

@@ -1,4 +1,4 @@
-"""The groups of a configuration: what each holds, and the options of it that no target takes."""
+"""The groups of a configuration: their contents, and their options that no target takes."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ CALLED = {"DLinear": "dlinear", "ELMo": "elmo", "NoText": "none"}
 
 
 def option_name(target: str) -> str:
-    """The name by which a target is chosen: a.b.MinGRU is min_gru, torch.optim.AdamW adamw."""
+    """Return the name by which a target is chosen: a.b.MinGRU is min_gru, torch.optim.AdamW adamw."""
     name = target.rpartition(".")[2]
     return CALLED.get(name) or WORD_ENDS.sub("_", name).lower()
 
 
 def own_options(group: str) -> dict[str, Option]:
-    """The options of a group ("": the top level) that no target takes, by name."""
+    """Return the options of a group ("": the top level) that no target takes, by name."""
     if group not in OWN:
         return {}
     taken = signature(f"seqtrain.config.options.{OWN[group].__name__}")

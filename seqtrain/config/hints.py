@@ -1,4 +1,4 @@
-"""What helps to mend a value: the key that was meant, and the file that set what nobody typed."""
+"""Hints for a faulty value: the key that was meant, and the file that set a value the user did not type."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Hints:
     added: Collection[str]  # those of them that stand in no file
 
     def meant(self, path: str, leaf: str, known: Collection[str]) -> str:
-        """Another option of the group that has the key, the same key elsewhere, or one spelt alike.
+        """Return another option of the group that has the key, the same key elsewhere, or a key with similar spelling.
 
         Args:
             path: the unknown key.
@@ -42,7 +42,7 @@ class Hints:
         return did_you_mean(path.rpartition(".")[2], known)
 
     def set_in(self, path: str) -> str:
-        """The file that set a value which nobody typed."""
+        """Return the file that set a value that the user did not type."""
         for key in self.given:
             # Who types a map has set the values below it, and who types a value has changed the map above.
             if f"{path}.".startswith(f"{key}.") or f"{key}.".startswith(f"{path}."):
@@ -57,7 +57,7 @@ class Hints:
         return ""
 
     def _same_name(self, leaf: str) -> list[str]:
-        """Known keys of other groups that end as an unknown one does."""
+        """Return known keys of other groups that end like an unknown one."""
         word = f".{leaf.rpartition('.')[2]}"
         return [name for name, _ in leaves(self.values, "") if name.endswith(word) and self._is_known(name, leaf)]
 

@@ -1,4 +1,4 @@
-"""The object that a node of a config describes."""
+"""Creation of objects from the nodes of a config."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NAMING = ("model", "task")  # whose constructors are given what is known only at
 
 
 def plain(node: DictConfig) -> dict[str, Any]:
-    """A config node as plain values, interpolations resolved."""
+    """Return a config node as plain values, interpolations resolved."""
     return cast(dict[str, Any], OmegaConf.to_container(node, resolve=True))
 
 
 def source_of(data: DictConfig) -> Any:
-    """The source that the group `data` describes, without what it says of lanes and batches."""
+    """Return the source that the group `data` describes, without its options of lanes and batches."""
     options = plain(data)
     for key in own_options("data").keys() & options.keys():
         del options[key]
@@ -30,7 +30,7 @@ def source_of(data: DictConfig) -> Any:
 
 
 def make(node: DictConfig, **given: Any) -> Any:
-    """The object that a config node describes, with what it takes of `given`: what is known only at run time."""
+    """Return the object of a config node; it gets those of `given`, known only at run time, that it takes."""
     options: dict[str, Any] = {**plain(node), "_convert_": "all"}
     options.pop("_recommend_", None)  # for the optimizer, not for the model that it stands beside
     partial = options.pop("_partial_", False)
@@ -56,7 +56,7 @@ def make(node: DictConfig, **given: Any) -> Any:
 
 
 def _check_named(path: str, target: Any, parameters: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> None:
-    """UserError for a model or a task whose constructor hides in **options whether it takes what it is given."""
+    """Raise UserError if a model or a task hides behind **options whether its constructor takes what it is given."""
     collected = [name for name, each in parameters.items() if each.kind is inspect.Parameter.VAR_KEYWORD]
     # What it does not name it does not get: handed over unasked, each thing we add would break somebody's class.
     if collected and given and path in NAMING and given.keys().isdisjoint(parameters):

@@ -7,16 +7,16 @@ from typing import Any
 
 
 class Unresolved:
-    """Stands for a value that is missing or does not resolve; fits no kind."""
+    """A marker for a value that is missing or does not resolve; it fits no kind."""
 
 
 def below(path: str, key: Any) -> str:
-    """The dotted path of a key below a path; the top level is the empty path."""
+    """Return the dotted path of a key below a path; the top level is the empty path."""
     return f"{path}.{key}" if path else str(key)
 
 
 def leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Path and value of everything below a node of plain containers that is no map; an empty map is a value."""
+    """Yield path and value of all leaves below a node of plain containers; an empty map is a leaf."""
     if not isinstance(node, dict) or not node:
         yield path, node
         return
@@ -25,7 +25,7 @@ def leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Path and value of every leaf of nested mappings; an empty mapping has none."""
+    """Yield path and value of every leaf of nested mappings; an empty mapping has none."""
     for key, value in values.items():
         if isinstance(value, dict):
             yield from flat(value, f"{prefix}{key}.")
@@ -34,7 +34,7 @@ def flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def at(node: Any, path: str) -> Any:
-    """What stands at a path of plain containers; Unresolved where there is nothing."""
+    """Return the value at a path of plain containers; Unresolved if there is none."""
     for key in path.split("."):
         if not isinstance(node, dict) or key not in node:
             return Unresolved

@@ -43,7 +43,7 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """The group `run`: what a user calls a run; it changes no number."""
+    """The group `run`: a user's labels of a run; they change no number."""
 
     label: str | None  # `seqtrain compare --by label` sets runs apart by it
     tags: list[str]
@@ -87,7 +87,7 @@ DEFAULT_LANES = 32  # of a stream, where data.batch_size says nothing
 
 @dataclass(frozen=True, kw_only=True)
 class Batching:
-    """The part of the group `data` that no source takes: how a stream, or examples, are laid out."""
+    """The part of the group `data` that no source takes: the layout of a stream or of examples."""
 
     batch_size: int | None  # what a step reads side by side: lanes of a stream, or at most so many examples
     eval_lanes: int  # lanes of a stream in evaluation: context policy
@@ -98,12 +98,12 @@ class Batching:
 
     @property
     def lanes(self) -> int:
-        """Lanes that training reads of a stream."""
+        """Number of lanes that training reads of a stream."""
         return self.batch_size or DEFAULT_LANES
 
     @property
     def step_tokens(self) -> int | None:
-        """The most tokens of a step of examples, once the data has decided what `auto` is."""
+        """Most tokens of a step of examples, once `auto` has been decided from the data."""
         assert self.batch_tokens != "auto"
         return self.batch_tokens
 
@@ -113,7 +113,7 @@ class Batching:
 
 
 def origins(init_from: str | Sequence[str] | None) -> list[str]:
-    """The runs that a run begins with: none, one, or the forward and the backward one."""
+    """Return the runs whose weights a run starts from: none, one, or the forward and the backward one."""
     if init_from is None:
         return []
     if isinstance(init_from, str):
@@ -122,14 +122,14 @@ def origins(init_from: str | Sequence[str] | None) -> list[str]:
 
 
 def origin_words(init_from: str | Sequence[str] | None) -> str:
-    """What stands in `init_from`, as it is written on a command line."""
+    """Return the value of `init_from` as it is written on a command line."""
     if init_from is None or isinstance(init_from, str):
         return str(init_from)
     return f"[{','.join(init_from)}]"
 
 
 def _faults_of_origins(init_from: str | Sequence[str] | None) -> list[str]:
-    """Why there cannot be such runs, in lines."""
+    """Return lines on why there cannot be such runs."""
     if "" in origins(init_from):
         return ["init_from=: an empty path; name the directory of a run, or null"]
     if init_from is None or isinstance(init_from, str) or len(init_from) == 2:
@@ -138,8 +138,11 @@ def _faults_of_origins(init_from: str | Sequence[str] | None) -> list[str]:
 
 
 def read_budget(budget: str | Sequence[str] | None) -> dict[str, float]:
-    """What a run may cost, by kind (`params`, `flops`, `seconds`), from texts such as params:1e6; UserError for
-    others."""
+    """Return the cost limits of a run by kind (`params`, `flops`, `seconds`), parsed from texts such as params:1e6.
+
+    Raises:
+        UserError: a text is not of this form.
+    """
     limits: dict[str, float] = {}
     if isinstance(budget, str):
         budget = [budget]

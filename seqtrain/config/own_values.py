@@ -1,4 +1,4 @@
-"""Values that an experiment sets for its own optimizer or schedule, where another one was chosen."""
+"""Values that an experiment sets for its own optimizer or schedule, when another one was chosen."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ METHODS = ("optimizer", "schedule")
 def leave_out_values_of_others(
     config: DictConfig, choices: Mapping[str, str], chosen_by_files: Mapping[str, str], files: ConfFiles
 ) -> list[str]:
-    """Takes out of a configuration what a file says of a method that was not chosen.
+    """Remove a file's values for a method that was not chosen from a configuration.
 
     Args:
-        config: Composed with the options that were typed; changed in place.
-        choices: The option of each group, as typed or else as files choose it.
-        chosen_by_files: The option of each group where no method is typed.
-        files: Those that it was composed of.
+        config: composed with the options that were typed; changed in place.
+        choices: the option of each group, as typed or else as files choose it.
+        chosen_by_files: the option of each group if no method is typed.
+        files: the files of which `config` was composed.
 
     Returns:
-        A line for each method whose values were taken out.
+        A line for each method whose values were removed.
     """
     lines = []
     for group in METHODS:

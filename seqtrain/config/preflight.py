@@ -1,4 +1,4 @@
-"""Stage 1b: what a sound configuration can still fail at before anything heavy is imported: data, devices, places."""
+"""Stage 1b: further checks of a sound configuration before heavy imports: data, devices, folders."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MIN_FREE_BYTES = 1 << 16
 
 
 def check_machine_and_data(config: DictConfig) -> None:
-    """Raises UserError with a line for each thing that stands in the way of a run of this (checked) configuration."""
+    """Raise UserError with a line for each obstacle to a run of this (checked) configuration."""
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     faults = [
         *_devices(values["trainer"], values["optimizer"]),
@@ -45,7 +45,7 @@ def check_machine_and_data(config: DictConfig) -> None:
 
 
 def has_gpu() -> bool:
-    """Whether a GPU may be there, told without a driver call: whoever forks later must not have touched CUDA."""
+    """Return True if there may be a GPU, without a driver call: a process that forks later must not have used CUDA."""
     if sys.platform == "darwin":
         return os.uname().machine == "arm64"  # Macs of Apple's own processor, whose GPU torch can use
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
@@ -91,7 +91,7 @@ def _devices(trainer: dict[str, Any], optimizer: dict[str, Any]) -> Iterator[Use
 
 
 def _workers(workers: int) -> Iterator[UserError]:
-    """Whether data workers have a place where they can hand batches over."""
+    """Yield a fault if data workers have no usable shared memory to hand batches over."""
     if not workers or sys.platform != "linux":
         return
     if not SHARED_MEMORY.is_dir():
@@ -108,7 +108,7 @@ def _workers(workers: int) -> Iterator[UserError]:
 
 
 def is_full(folder: Path) -> bool:
-    """Whether next to nothing can be written in a folder."""
+    """Return True if a folder has almost no free space."""
     try:
         room = os.statvfs(folder)
     except OSError:  # what cannot be told stops nobody
@@ -131,7 +131,7 @@ def _time(tbptt: dict[str, Any], schedule: dict[str, Any]) -> Iterator[UserError
 
 
 def _place(run_dir: str | None) -> Iterator[UserError]:
-    """Whether a new run can be made where the user wants it."""
+    """Yield a fault if a new run cannot be made at the path that the user gave."""
     if run_dir is None:
         return
     path = Path(run_dir)
@@ -150,7 +150,7 @@ def _place(run_dir: str | None) -> Iterator[UserError]:
 
 
 def _origin(init_from: str) -> Iterator[UserError]:
-    """Whether there is a run to begin from."""
+    """Yield a fault if there is no run to start from."""
     path = Path(init_from)
     if any((path / name).is_file() for name in ("config.yaml", "config.json")):
         try:
@@ -174,7 +174,7 @@ def _origin(init_from: str) -> Iterator[UserError]:
 
 
 def _source(data: dict[str, Any], task: dict[str, Any]) -> Iterator[UserError]:
-    """What the source itself finds, with the code that will read it."""
+    """Yield the faults that the source itself finds, with the code that will read it."""
     try:
         make = resolve(data["_target_"], path="data")
         source = make(**_options(data, leave_out=own_options("data")))
@@ -193,5 +193,5 @@ def _source(data: dict[str, Any], task: dict[str, Any]) -> Iterator[UserError]:
 
 
 def _options(node: dict[str, Any], leave_out: Collection[str] = ()) -> dict[str, Any]:
-    """What a node gives its target, without Hydra's keys."""
+    """Return the options that a node gives its target, without Hydra's keys."""
     return {key: value for key, value in node.items() if key not in leave_out and not key.startswith("_")}

@@ -1,8 +1,8 @@
-"""What each number of a configuration may be: one table, held by one loop before anything is built.
+"""The range of each number of a configuration: one table, checked by one loop before anything is built.
 
-A limit at the lower end is the smallest value that does something, one at the upper end the largest that a machine
-could have a use for: beyond it a size would hang or take all memory before anybody could say so. What depends on the
-data or on other options is checked where those are known.
+A lower limit is the smallest value that has an effect. An upper limit is the largest value that a machine could use:
+a larger size would hang or take all memory without a message. Limits that depend on the data or on other options are
+checked where those are known.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LEAST_STEP = 1e-12  # of the learning rate: float32 has 7 digits
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`; without the ends where `above` and `below` say so."""
+    """Numbers from `low` to `high`, excluding the ends if `above` and `below` are set."""
 
     low: float
     high: float
@@ -40,7 +40,7 @@ class Range:
     others: tuple[float, ...] = ()  # single numbers with a meaning of their own
 
     def holds(self, value: float) -> bool:
-        """Whether a number is one of them; nan is not."""
+        """Return True if a number is in the range; nan is not."""
         if value in self.others:
             return True
         if self.whole and value % 1:
@@ -50,7 +50,7 @@ class Range:
         return self.low <= value <= self.high
 
     def words(self) -> str:
-        """For a message: `a whole number from 1 to 1,024`."""
+        """Return the range for a message: `a whole number from 1 to 1,024`."""
         kind = "a whole number" if self.whole else "a number"
         special = "".join(f", or {number:g}" for number in self.others)
         low, high = _spelled(self.low), _spelled(self.high)
@@ -252,7 +252,7 @@ ANSWER_RANGES: dict[str, Range] = {
 
 
 def check_answer_options(**given: Any) -> None:
-    """UserError that names each option of an answer that is no number of its range."""
+    """Raise UserError that names each option of an answer that is not a number in its range."""
     lines = []
     for name, value in given.items():
         allowed = ANSWER_RANGES[name]
@@ -264,7 +264,7 @@ def check_answer_options(**given: Any) -> None:
 
 
 def check_own_options(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """UserError that names each option of a task's own whose value is not of the kind of its default.
+    """Raise UserError that names each option of a task whose value is of another kind than its default.
 
     Args:
         defaults: all options that the task takes, by name; None as a default leaves the kind open.
@@ -280,14 +280,14 @@ def check_own_options(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> 
 
 
 def kind_words(default: Any) -> str:
-    """What an option with this default takes, in words."""
+    """Return the values that an option with this default takes, in words."""
     if default is None:
         return "a number, a text, true or false"
     return KIND_WORDS.get(type(default), f"a value of type {type(default).__name__}")
 
 
 def _is_alike(value: Any, default: Any) -> bool:
-    """Whether a value may stand in the place of this default; NumPy's numbers are numbers."""
+    """Return True if a value may replace this default; NumPy's numbers are numbers."""
     if isinstance(value, bool) or isinstance(default, bool):  # True would be taken for 1
         return isinstance(value, bool) and (default is None or isinstance(default, bool))
     if isinstance(value, numbers.Real) and not math.isfinite(float(value)):
@@ -301,7 +301,7 @@ def _is_alike(value: Any, default: Any) -> bool:
 
 
 def out_of_range(path: str, value: Any) -> str | None:
-    """What is wrong with a value that has the right kind, in words; None where nothing is."""
+    """Return the fault of a value of the right kind that is out of its range, in words; None if it is in range."""
     allowed = RANGES.get(path)
     if allowed is None:
         return None
@@ -315,7 +315,7 @@ def out_of_range(path: str, value: Any) -> str | None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a number; true and false are none."""
+    """Return True if a value is a number; true and false are not numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -1,4 +1,4 @@
-"""Holds a composed configuration against the signatures of its targets: keys, values and what is missing."""
+"""The check of a composed configuration against the signatures of its targets: keys, values and missing ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from seqtrain.files.untrusted import ENVIRONMENT
 
 @dataclass(frozen=True)
 class Schema:
-    """A configuration, and what is needed to say what is wrong with it."""
+    """A configuration, and the context that its error messages need."""
 
     config: DictConfig  # without Hydra's own part
     choices: dict[str, str]
@@ -38,18 +38,18 @@ class Schema:
 
     @functools.cached_property
     def values(self) -> dict[str, Any]:
-        """The configuration as plain containers, unresolved."""
+        """Configuration as plain containers, unresolved."""
         container = OmegaConf.to_container(self.config, resolve=False)
         assert isinstance(container, dict)
         return {str(key): value for key, value in container.items()}
 
     @functools.cached_property
     def hints(self) -> Hints:
-        """What helps to mend a value."""
+        """Hints for faulty values."""
         return Hints(self.values, self.choices, self.files, self.given, self.added)
 
     def faults(self, skip: Collection[str] = ()) -> Iterator[str]:
-        """A line for each fault, in the order of the configuration, but for the groups in `skip`."""
+        """Yield a line for each fault, in the order of the configuration, except for the groups in `skip`."""
         known = [*GROUPS, *ENTRIES, "trainer", *OPTIONAL, *own_options("")]
         for name, node in self.values.items():
             if name not in skip:
@@ -76,7 +76,7 @@ class Schema:
             yield from self._group(name, node)
 
     def _environment(self) -> Iterator[str]:
-        """Values that read the environment though nobody typed them: loggers would carry secrets away."""
+        """Yield faults of values that read the environment and were not typed: loggers would publish secrets."""
         if ENVIRONMENT in trusted():
             return
         # What is typed is the user's own word; it is taken out, so that what a file makes of it is judged alone.
@@ -103,7 +103,7 @@ class Schema:
         yield from self._out_of_range(name)
 
     def _out_of_range(self, name: str) -> Iterator[str]:
-        """What our own options refuse together; values of a wrong kind were reported already."""
+        """Yield the faults of our own options; values of a wrong kind were reported already."""
         if name not in OWN or (name in OPTIONAL and name not in self.values):
             return
         values: dict[str, Any] = {}
@@ -127,7 +127,7 @@ class Schema:
                 yield f"{path}={show(value)}: expected null or a map with a _target_{self.hints.set_in(path)}"
 
     def _target(self, path: str, node: dict[str, Any], own: dict[str, Option]) -> Iterator[str]:
-        """Faults of a node with a `_target_`; `own` are options that the target does not take itself."""
+        """Yield the faults of a node with a `_target_`; `own` are options that the target does not take itself."""
         target = self._resolved(f"{path}._target_")
         if not isinstance(target, str):
             yield self._no_target(path, node)
@@ -149,7 +149,7 @@ class Schema:
         yield from self._keys(path, node, options, is_open=is_open)
 
     def _no_target(self, path: str, node: dict[str, Any]) -> str:
-        """What is wrong with a node of a group that names no class, or something else in its place."""
+        """Return the fault of a group's node that names no class, or has another value in its place."""
         if "_target_" in node:
             value = show(node["_target_"])
             where = self.hints.set_in(f"{path}._target_")
@@ -175,14 +175,14 @@ class Schema:
                 yield from self._value(here, value, option.kind)
 
     def _is_reserved(self, path: str, key: str) -> bool:
-        """Whether a key is no option of the target but one of Hydra's or ours, in its place."""
+        """Return True if a key is one of Hydra's or ours in its valid place, instead of an option of the target."""
         if not RESERVED.match(key) or f"{path}.{key}" in self.added:
             return False
         # `_partial_` leaves a function in the place of the object that a model or a task has to be.
         return key != "_partial_" or not _is_made_at_once(path)
 
     def _handed_over(self, path: str, node: dict[str, Any], key: str) -> bool | None:
-        """Whether the files that name the same target all leave the key out; None where there are no such files."""
+        """Return True if all files that name the same target leave the key out; None if there are no such files."""
         group = path.partition(".")[0]
         if group in OWN and key in OWN[group].__annotations__:  # stands in a file of its own
             return False
@@ -192,7 +192,7 @@ class Schema:
         return not any(key in shipped for shipped in alike)
 
     def _shipped(self, group: str) -> Iterator[dict[str, Any]]:
-        """Every node with a target in the files of a group."""
+        """Yield every node with a target in the files of a group."""
         for option in self.files.options(group):
             for _, node in targets(self.files.content(group, option)):
                 yield node
@@ -223,7 +223,7 @@ class Schema:
             yield f"{path}={show(value)}: {wrong}{self.hints.set_in(path)}"
 
     def _left_open(self, path: str) -> Iterator[str]:
-        """A value that a file leaves to the user, or that stands for one which was refused already."""
+        """Yield the fault of a value that a file leaves to the user, unless its word was refused already."""
         if path in self.unread:
             return
         group = path.partition(".")[0]
@@ -238,7 +238,7 @@ class Schema:
         return group in ("optimizer", "schedule") and not ours
 
     def _is_reported_elsewhere(self, raw: Any) -> bool:
-        """Whether a value is that of another key, `${tbptt.k2}`, which is out of its own range."""
+        """Return True if a value refers to another key, such as `${tbptt.k2}`, that is out of its own range."""
         if not isinstance(raw, str):
             return False
         other = re.fullmatch(r"\$\{([\w.]+)\}", raw)
@@ -257,7 +257,7 @@ class Schema:
         return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
     def _resolved(self, path: str) -> Any:
-        """The value, or Unresolved where there is none (which `_value` reports)."""
+        """Return the value, or Unresolved if there is none (which `_value` reports)."""
         try:
             return self._resolve(path)
         except OmegaConfBaseException:
@@ -265,12 +265,14 @@ class Schema:
 
 
 def _as_text(path: str, value: Any, kind: Any) -> str:
-    """How to type a number so that it is a text, where a text is wanted: YAML takes `1` for a number."""
+    """Return how to type a number as text, if text is expected: YAML reads `1` as a number."""
     return f""" (as text: '{path}="{show(value)}"')""" if fits("", kind) and fits(value, float) else ""
 
 
 def _is_made_at_once(path: str) -> bool:
-    """Whether a node is an object when it is read: the target of a group or an entry, but for what waits for the
-    weights."""
+    """Return True if a node becomes an object when it is read: the target of a group or an entry.
+
+    Optimizers and schedules are made later, because they need the weights.
+    """
     group, _, entry = path.partition(".")
     return group not in ("optimizer", "schedule") and (not entry or (group in ENTRIES and "." not in entry))

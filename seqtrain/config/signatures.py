@@ -30,12 +30,12 @@ PLAIN_WORDS = {
 
 
 class Unknown:
-    """Stands for a type that no YAML value can have, such as a tensor."""
+    """A marker for a type that no YAML value can have, such as a tensor."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """One keyword of a target: the kind of value it takes, and whether it has no default."""
+    """One keyword of a target: the kind of value it takes, and whether it is required."""
 
     kind: Any
     required: bool
@@ -43,7 +43,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Signature:
-    """Where a target is defined, and what it takes; `open` where it takes any keyword."""
+    """The module of a target, and the options it takes; `open` if it takes any keyword."""
 
     module: str
     is_class: bool
@@ -53,7 +53,7 @@ class Signature:
 
 @functools.cache
 def signature(target: str) -> Signature | None:
-    """The signature of a dotted name, followed through re-exports; None where the source does not tell."""
+    """Return the signature of a dotted name, followed through re-exports; None if the source does not show it."""
     module, _, name = target.rpartition(".")
     match _find(module, name):
         case home, ast.FunctionDef() as node:
@@ -65,7 +65,7 @@ def signature(target: str) -> Signature | None:
 
 
 def defined_in(target: str) -> tuple[str, bool] | None:
-    """The module that defines a dotted name, and whether it is a class (or else a function); None for neither."""
+    """Return the module that defines a dotted name, and True for a class, False for a function; None for neither."""
     module, _, name = target.rpartition(".")
     match _find(module, name):
         case home, (ast.ClassDef() | ast.FunctionDef()) as node:
@@ -95,7 +95,10 @@ def class_attribute(target: str, name: str) -> Any:
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """Whether a value of a YAML file is of this kind; a whole number is a float; a bool, nan or infinity no number."""
+    """Return True if a value of a YAML file is of this kind.
+
+    A whole number is a float; a bool, nan or infinity is not a number.
+    """
     if kind is Any:
         return True
     if kind is Unknown:
@@ -119,7 +122,7 @@ def fits(value: Any, kind: Any) -> bool:
 
 
 def words(kind: Any) -> str:
-    """What fits, for a message: `a whole number or null`."""
+    """Return the values of a kind in words, for a message: `a whole number or null`."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Union:
         return " or ".join(words(option) for option in inner if option is not Unknown)
@@ -136,7 +139,7 @@ def words(kind: Any) -> str:
 
 @functools.cache
 def _spec(module: str) -> ModuleSpec | None:
-    """Where a module lives. `find_spec` of a dotted name would import its parents; this imports nothing."""
+    """Return the spec of a module. `find_spec` of a dotted name would import its parents; this imports nothing."""
     parent, _, _ = module.rpartition(".")
     if not parent:
         try:
@@ -151,7 +154,7 @@ def _spec(module: str) -> ModuleSpec | None:
 
 @functools.cache
 def _names(module: str) -> dict[str, ast.stmt]:
-    """The top-level statement that binds each name of a module; none where there is no source."""
+    """Return the top-level statement that binds each name of a module; empty if there is no source."""
     spec = _spec(module) if module else None
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return {}
@@ -172,7 +175,7 @@ def _bound_name(alias: ast.alias) -> str:
 
 
 def _find(module: str, name: str, hops: int = 8) -> tuple[str, ast.stmt] | None:
-    """The module and the statement that define a name, followed through `from x import y`.
+    """Return the module and the statement that define a name, followed through `from x import y`.
 
     Args:
         module: where to begin.
@@ -189,7 +192,7 @@ def _find(module: str, name: str, hops: int = 8) -> tuple[str, ast.stmt] | None:
 
 
 def _imported_module(statement: ast.ImportFrom, module: str) -> str:
-    """The absolute name of the module that a statement imports from."""
+    """Return the absolute name of the module that a statement imports from."""
     if not statement.level:
         return statement.module or ""
     spec = _spec(module)
@@ -203,7 +206,7 @@ def _imported_module(statement: ast.ImportFrom, module: str) -> str:
 
 
 def _constructor(node: ast.ClassDef, module: str) -> tuple[dict[str, Option], bool] | None:
-    """What a class takes, from its own `__init__`, its fields or its first base that has one."""
+    """Return the options of a class, from its own `__init__`, its fields or its first base that has one."""
     for statement in node.body:
         if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
             return _function(statement, module, skip=1)
@@ -218,7 +221,7 @@ def _constructor(node: ast.ClassDef, module: str) -> tuple[dict[str, Option], bo
 
 
 def _inherited(bases: list[ast.expr], module: str) -> tuple[dict[str, Option], bool] | None:
-    """What the first base takes whose constructor can be read; None where there is no such base."""
+    """Return the options of the first base whose constructor can be read; None if there is no such base."""
     for base in bases:
         if not isinstance(base, ast.Name):
             continue
@@ -256,7 +259,7 @@ def _function(node: ast.FunctionDef, module: str, skip: int) -> tuple[dict[str, 
 
 
 def _kind(node: ast.expr | None, module: str) -> Any:
-    """An annotation as a type; `Any` where it says nothing about values of a YAML file."""
+    """Return an annotation as a type; `Any` if it does not restrict values of a YAML file."""
     if node is None:
         return Any
     kind = _type(node, module)
@@ -290,7 +293,7 @@ def _type(node: ast.expr, module: str) -> Any:
 
 
 def _generic(name: str, items: list[ast.expr], module: str) -> Any:
-    """The type `name[items]`."""
+    """Return the type `name[items]`."""
     if name == "Literal":
         return Literal[tuple(map(ast.literal_eval, items))]
     if name in MAPPINGS:

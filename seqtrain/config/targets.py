@@ -1,4 +1,4 @@
-"""Which targets a configuration may name: a file of settings must never choose what code runs."""
+"""The targets that a configuration may name: a file of settings must never choose what code runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ KINDS = {
 
 
 def targets(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Path and node of everything that has a `_target_`."""
+    """Yield path and node of everything that has a `_target_`."""
     if isinstance(node, list):
         children = enumerate(node)
     elif isinstance(node, dict):
@@ -60,8 +60,10 @@ def targets(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def refusal(target: Any) -> str | None:
-    """Why a target may not be named, with the remedy; None where it may. Decided from names and sources: nothing is
-    imported."""
+    """Return why a target may not be named, with the remedy; None if it may.
+
+    The decision uses names and sources only: nothing is imported.
+    """
     if not isinstance(target, str):
         return "expected the dotted name of a class"
     if target in NAMES or _inside(target, trusted()):
@@ -81,9 +83,11 @@ def refusal(target: Any) -> str | None:
 
 
 def resolve(target: Any, *, path: str = "") -> Any:
-    """The class or function of this name, imported only if it may be named, and checked again once it is there.
+    """Return the class or function of this name; import it only if it may be named, then check it again.
 
-    `path`: where the configuration names it; a group takes only what is of its kind.
+    Args:
+        target: the dotted name.
+        path: where the configuration names it; a group takes only classes of its kind.
     """
     reason = refusal(target)
     if reason:
@@ -105,7 +109,7 @@ def resolve(target: Any, *, path: str = "") -> Any:
 
 
 def _kind_at(path: str) -> str | None:
-    """The class that a target at this path must be; None where any class may stand, as inside another target."""
+    """Return the class that a target at this path must be; None if any class is valid, as inside another target."""
     group, *entries = path.split(".")
     depth = 1 if group == "callbacks" else 0  # callbacks are entries of their group, the others are the group itself
     return KINDS.get(group) if len(entries) == depth else None
@@ -116,7 +120,7 @@ def _full_name(kind: type) -> str:
 
 
 def whitelist() -> list[str]:
-    """The same rule as patterns for Hydra's `instantiate`, which holds the line once more."""
+    """Return the same rule as patterns for Hydra's `instantiate`, which checks it once more."""
     return [*(f"{package}.*" for package in (*CLASSES, *trusted())), *NAMES]
 
 

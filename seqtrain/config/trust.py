@@ -1,4 +1,4 @@
-"""The packages of others whose code a config may name, as the command or the Python call was told with `trust`."""
+"""The packages of others whose code a config may name, as given to the command or the Python call with `trust`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _packages: ContextVar[tuple[str, ...]] = ContextVar("trusted packages", default=
 
 
 def trusted() -> tuple[str, ...]:
-    """The packages that are trusted here and now; none unless the user named some."""
+    """Return the packages that are trusted now; empty unless the user named some."""
     return _packages.get()
 
 
 @contextlib.contextmanager
 def trusting(packages: Iterable[str]) -> Iterator[None]:
-    """Trusts these packages, and no others, until the block ends."""
+    """Trust these packages, and no others, until the block ends."""
     # Never added to what is trusted already: two calls in one notebook must not lend each other their trust.
     before = _packages.set(tuple(packages))
     try:
@@ -26,10 +26,10 @@ def trusting(packages: Iterable[str]) -> Iterator[None]:
 
 
 def trust_from_here(packages: Iterable[str]) -> None:
-    """Trusts these packages, and no others, to the end of the surrounding block of `trusting`."""
+    """Trust these packages, and no others, to the end of the surrounding block of `trusting`."""
     _packages.set(tuple(packages))
 
 
 def trust_words() -> list[str]:
-    """What another command must be told to trust the same packages."""
+    """Return the words that make another command trust the same packages."""
     return [word for package in trusted() for word in ("--trust", package)]

@@ -12,7 +12,7 @@ NESTED_OVERRIDE = re.compile(r"No earlier Group Default for '(\w+)@(\w+)\.\1' ex
 
 
 def show(value: Any) -> str:
-    """A value as one would type it."""
+    """Return a value as the user would type it."""
     if isinstance(value, list):
         return f"[{','.join(map(show, value))}]"
     if isinstance(value, dict):
@@ -24,7 +24,7 @@ def show(value: Any) -> str:
 
 
 def first_lines(error: BaseException) -> str:
-    """The message of an error of Hydra, OmegaConf or YAML on one line, without search paths and addresses."""
+    """Return the message of an error of Hydra, OmegaConf or YAML on one line, without search paths and addresses."""
     # Hydra puts its own error around OmegaConf's, whose words name the key.
     if isinstance(error.__cause__, OmegaConfBaseException):
         error = error.__cause__

@@ -1,1 +1,1 @@
-"""Many runs at once: grids and searches, and who launches their trials."""
+"""Many runs at once: grids and searches, and the launchers of their trials."""

@@ -1,4 +1,4 @@
-"""A sweep's directory: what was asked for, its trials, and how each of them ended."""
+"""A sweep's directory: its request, its trials, and how each of them ended."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ REPEATS = "the same as trial "
 
 
 def status_after(fault: UserError) -> Status:
-    """How a trial has ended that a fault ended: only what it asks for itself refuses it."""
+    """Return the status of a trial that a fault ended: refused, or failed if something was only unavailable."""
     return "failed" if isinstance(fault, Unavailable) else "refused"
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a sweep was asked to do, as typed."""
+    """The request for a sweep, as typed."""
 
     overrides: tuple[str, ...]
     kind: Literal["grid", "optuna"] = "grid"
@@ -49,7 +49,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a sweep: its number is its directory, for good."""
+    """One run of a sweep; its number names its directory and never changes."""
 
     sweep: Path
     number: int
@@ -58,32 +58,32 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """The number as it stands in paths; they sort up to a thousand trials."""
+        """Number as it is written in paths; names sort correctly up to a thousand trials."""
         return f"{self.number:03d}"
 
     @property
     def path(self) -> Path:
-        """The run directory; a refused trial has none."""
+        """Run directory; a refused trial has none."""
         return self.sweep / self.name
 
     @property
     def log(self) -> Path:
-        """What the trial's processes printed."""
+        """Output of the trial's processes, as the path of its log file."""
         return self.sweep / LOGS / f"{self.name}.txt"
 
     @property
     def outcome(self) -> dict[str, Any]:
-        """What its process left when it ended: `status`, and `reason` where there is one."""
+        """Record that the trial's process left: `status`, and `reason` if there is one."""
         return _record(self.sweep / TRIALS / f"{self.name}.json")
 
     @property
     def recorded(self) -> str | None:
-        """The status that its process left; None where it left none."""
+        """Status that the trial's process left; None if it left none."""
         return self.outcome.get("status")
 
     @property
     def status(self) -> Status:
-        """How it stands now, whatever killed the processes that ran it."""
+        """Current status, correct even if the trial's processes were killed."""
         if exists(self.path / CONFIG):
             return cast(Status, stands(self.path, Run(self.path).summary))
         recorded = self.recorded
@@ -91,7 +91,7 @@ class Trial:
 
     @property
     def reason(self) -> str:
-        """Why it did not finish; empty where it did, or where nobody could say."""
+        """Reason why the trial did not finish; empty if it finished or the reason is unknown."""
         known = Run(self.path).summary if exists(self.path / CONFIG) else Summary()
         told = {} if known.status == "finished" else self.outcome  # by the process that could not go on with it
         return known.reason or str(told.get("reason", ""))
@@ -102,13 +102,13 @@ class Trial:
         return self.status == "failed" and self.outcome.get("unavailable") is True
 
     def conclude(self, status: Status, reason: str = "", *, pid: int = 0, unavailable: bool = False) -> None:
-        """Records how it stands; by the one process that runs it, which gives its `pid` while it does."""
+        """Record the trial's status; only the process that runs it calls this, with its `pid` while it runs."""
         record = {"overrides": self.overrides, "label": self.label, "status": status, "reason": reason, "pid": pid}
         record |= {"unavailable": True} if unavailable else {}
         write_text(self.sweep / TRIALS / f"{self.name}.json", plain_json(record, 1))
 
     def row(self) -> dict[str, Any]:
-        """How it stands, in plain values."""
+        """Return the trial's status as plain values."""
         return {
             "trial": self.name,
             "label": self.label,
@@ -118,7 +118,7 @@ class Trial:
         }
 
     def fail(self, reason: str) -> None:
-        """Records that it failed, for a process that could not say so itself."""
+        """Record that the trial failed, for a process that could not do so itself."""
         if exists(self.path / CONFIG):
             Run(self.path).update_summary(status="failed", reason=reason)
         self.conclude("failed", reason)
@@ -133,9 +133,12 @@ class Sweep:
 
     @classmethod
     def create(cls, path: Path | str, asked: Asked) -> Sweep:
-        """A new sweep at `path`, which this process alone runs; it appears with what it was asked to do in it.
+        """Create a sweep at `path`, which only this process runs; the folder appears with its request already in it.
 
-        `path` may be an empty folder, or one in which a start was killed. UserError for any other that exists.
+        `path` may be an empty folder, or one in which a start was killed.
+
+        Raises:
+            UserError: `path` is any other existing folder or file.
         """
         sweep = cls(Path(path))
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(asked).items()}
@@ -157,7 +160,7 @@ class Sweep:
 
     @classmethod
     def open(cls, path: Path | str) -> Sweep:
-        """The sweep at `path`; UserError when there is none."""
+        """Return the sweep at `path`; raise UserError if there is none."""
         sweep = cls(Path(path))
         if not is_sweep(sweep.path):
             raise UserError(f"{path} is no sweep: it has no {ASKED}")
@@ -165,7 +168,7 @@ class Sweep:
 
     @functools.cached_property
     def asked(self) -> Asked:
-        """What was asked for; UserError where that is damaged."""
+        """Request for the sweep; UserError if its file is damaged."""
         found = read_yaml(self.path / ASKED)
         lists = {name: found.get(name, []) for name in ("overrides", "config_dirs", "trust")}
         sound = all(isinstance(words, list) and all(map(is_word, words)) for words in lists.values())
@@ -174,9 +177,9 @@ class Sweep:
         return Asked(kind=found["kind"], **{name: tuple(words) for name, words in lists.items()})
 
     def where_it_began(self, say: Callable[[str], None]) -> Sweep:
-        """The sweep, once its relative paths are found again: the working folder is that in which it was begun.
+        """Change to the working folder in which the sweep began, so that relative paths are valid; return the sweep.
 
-        Where that has gone, the working folder stays, and `say` is told so.
+        If that folder is gone, the working folder stays, and `say` gets a line on it.
         """
         began = read_yaml(self.path / ASKED).get(CWD)
         if not isinstance(began, str) or "\0" in began:
@@ -193,50 +196,56 @@ class Sweep:
         return Sweep(path)
 
     def plan(self, number: int, overrides: Sequence[str], label: str) -> Trial:
-        """A trial that is to be run; one that was planned already is left as it is."""
+        """Plan a trial and return it; a trial that was planned already is left as it is."""
         trial = Trial(self.path, number, tuple(overrides), label)
         if not trial.outcome:
             trial.conclude("planned")
         return trial
 
     def trial(self, number: int) -> Trial:
-        """A planned trial; UserError when there is none of that number."""
+        """Return a planned trial; raise UserError if there is none of that number."""
         record = _record(self.path / TRIALS / f"{number:03d}.json")
         if not record:
             raise UserError(f"sweep {self.path}: no trial {number:03d}")
         return Trial(self.path, number, tuple(record["overrides"]), record["label"])
 
     def trials(self) -> list[Trial]:
-        """All that were planned, by number."""
+        """Return all planned trials, by number."""
         return [self.trial(number) for number in sorted(int(path.stem) for path in _records(self.path))]
 
     def check_entries(self) -> None:
-        """UserError for a link where a sweep has a file or a folder of its own: it would be written through."""
+        """Raise UserError for a link in place of a file or folder of the sweep: writing would follow it."""
         for folder in (self.path, self.path / TRIALS, self.path / LOGS):
             for path in listed(folder):
                 if path.is_symlink():
                     raise UserError(f"{path}: a link, which no sweep makes; put there what it points to")
 
     def write_index(self) -> None:
-        """Writes index.json anew: how all trials stand."""
+        """Write index.json anew, with the status of all trials."""
         rows = [trial.row() for trial in self.trials()]
         write_text(self.path / INDEX, plain_json({"trials": rows}, 1) + "\n")
 
     def prepare(self) -> None:
-        """Makes its folders, and removes what killed processes left half written; for the process that claimed it."""
+        """Make the sweep's folders and remove partial files of killed processes.
+
+        Only the process that claimed the sweep calls this.
+        """
         for folder in (self.path, self.path / TRIALS, self.path / LOGS):
             folder.mkdir(exist_ok=True)
             remove_temporary(folder)
         folders.remove_dead(self.path)
 
     def claim(self) -> None:
-        """Makes this process the only one that runs the sweep, until it ends; UserError when another one does so."""
+        """Make this process the only one that runs the sweep until it ends; raise UserError if another one runs it."""
         self._lock = locked(self.path / LOCK)
         if self._lock is None:
             raise Unavailable(f"sweep {self.path} is being run by another process: wait for it or stop it")
 
     def close(self) -> None:
-        """Lets another process run the sweep: one that goes on for long after it, as a notebook's, must not hold it."""
+        """Release the sweep for other processes.
+
+        A process that goes on for long after the sweep, such as a notebook's, must not hold it.
+        """
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -244,7 +253,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class SweepMember:
-    """What a run knows of the sweep that it is a trial of."""
+    """The sweep of a run, as far as the run knows it."""
 
     sweep: str  # its directory's name
     trial: str  # its number, as in paths
@@ -253,14 +262,14 @@ class SweepMember:
 
 
 def member_of(run: Path) -> SweepMember | None:
-    """The sweep that the run directory is a trial of, or None."""
+    """Return the sweep that the run directory is a trial of, or None."""
     home = run.absolute().parent
     record = _record(home / TRIALS / f"{run.name}.json") if is_sweep(home) else {}
     return SweepMember(home.name, run.name, record["label"], tuple(record["overrides"])) if record else None
 
 
 def is_sweep(path: Path) -> bool:
-    """Whether this is a sweep's directory."""
+    """Return True if this is a sweep's directory."""
     return os.path.isdir(path) and exists(path / ASKED)
 
 
@@ -270,7 +279,7 @@ def _records(sweep: Path) -> list[Path]:
 
 
 def _record(path: Path) -> dict[str, Any]:
-    """What trials/NNN.json says; empty when there is none; UserError when it is damaged."""
+    """Return the contents of trials/NNN.json; empty if there is none; raise UserError if it is damaged."""
     if not exists(path):
         return {}
     record = read_json(path)

@@ -1,4 +1,4 @@
-"""A grid: every combination of the values that were given, in the order typed."""
+"""A grid: every combination of the given values, in the order typed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ MOST = 10_000
 
 
 class Grid(Sweeper):
-    """Trial 0 has the first value of everything, and the last key changes fastest."""
+    """The sweeper of a grid: trial 0 has the first value of every key, and the last key changes fastest."""
 
     @functools.cached_property
     def total(self) -> int:  # asked for with every line, when the plan has been made
         return len(self.folder.trials())
 
     def plan(self, words: Sequence[str]) -> None:
-        """Plans every trial at once: what a glob finds, and how a choice is shuffled, then stays as it was."""
+        """Plan every trial at once, so that a glob's matches and a shuffled order stay the same on resume."""
         if (self.folder.path / INDEX).exists():
             return
         files = ConfFiles([Path(folder) for folder in self.folder.asked.config_dirs])
@@ -49,8 +49,11 @@ class Grid(Sweeper):
 
 
 def combinations(words: Sequence[str], files: ConfFiles) -> list[tuple[tuple[str, ...], str]]:
-    """The overrides of each combination, in the order typed, and what differs in it from others; UserError for a
-    word."""
+    """Return the overrides of each combination, in the order typed, and the label of what differs from others.
+
+    Raises:
+        UserError: a word cannot be used.
+    """
     columns: list[list[tuple[str, bool]]] = []
     for word in words:
         try:
@@ -75,7 +78,7 @@ def combinations(words: Sequence[str], files: ConfFiles) -> list[tuple[tuple[str
 
 
 def values(override: Override, files: ConfFiles) -> list[str]:
-    """What a swept word takes, one after another, each as it would be typed; UserError where that cannot be listed."""
+    """Return the values of a swept word in order, each as typed; raise UserError if they cannot be listed."""
     key, word = override.key_or_group, override.input_line
     if override.value_type is ValueType.INTERVAL_SWEEP:
         raise UserError(

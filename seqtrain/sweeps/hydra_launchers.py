@@ -1,4 +1,4 @@
-"""Has a launcher of Hydra's run the trials of a sweep: joblib, Submitit, or another one that is trusted."""
+"""Launchers of Hydra that run the trials of a sweep: joblib, Submitit, or another one that is trusted."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ LOOK = 5.0  # seconds between questions to SLURM
 
 
 class HydraLauncher:
-    """Drives a launcher of Hydra's: it runs `run_trial` where it likes; how trials ended is read from the disk."""
+    """A runner that drives a launcher of Hydra, which runs `run_trial` anywhere; results are read from the disk."""
 
     pulled = "handed out"
 
     def __init__(self, launcher: Launcher, sweep: Path, say: Callable[[str], None], *, together: int | None) -> None:
-        """`together`: most trials that it is given at once; None: all."""
+        """Set the most trials that the launcher gets at once, `together`; None: all."""
         self.launcher = launcher
         self.sweep = sweep
         self.say = say
@@ -49,12 +49,12 @@ class HydraLauncher:
         self._looked = 0.0
 
     def run(self, trials: Iterator[Trial]) -> Iterator[Trial]:
-        """As Runner has it. What interrupts this process interrupts the trials that run, and cancels the others."""
+        """Run trials as in `Runner`. An interrupt of this process interrupts running trials and cancels the others."""
         while batch := list(itertools.islice(trials, self.together)):
             yield from self._batch(batch)
 
     def _batch(self, batch: list[Trial]) -> Iterator[Trial]:
-        """Runs some trials; gives each as soon as it has ended, and at last those that have not."""
+        """Run some trials; yield each as soon as it has ended, and last those that have not ended."""
         launching = threading.Thread(target=self._launch, args=(batch,), daemon=True)
         launching.start()
         waiting = list(batch)
@@ -82,7 +82,10 @@ class HydraLauncher:
             self._error = error
 
     def _is_over(self, launching: threading.Thread) -> bool:
-        """Whether nothing runs any more: of jobs SLURM knows it; their launcher leaves at the first that fails."""
+        """Return True if nothing runs any more.
+
+        SLURM is asked about its jobs, because their launcher exits at the first failure.
+        """
         alive = launching.is_alive()  # first: it may hand in jobs and leave at any moment
         if not (jobs := self._jobs()):
             return not alive
@@ -92,18 +95,18 @@ class HydraLauncher:
         return not queued(jobs)
 
     def _jobs(self) -> list[str]:
-        """The jobs of this attempt."""
+        """Return the jobs of this attempt."""
         return submitted(set(attempts(self.sweep)) - self._earlier)
 
     def _tell(self, batch: list[Trial]) -> None:
-        """Says why the launcher gave up; a UserError where it ran nothing."""
+        """Log why the launcher gave up; raise UserError if it ran nothing."""
         line = f"hydra.launcher: {type(self._error).__name__}: {first_lines(cast(BaseException, self._error))}"
         if all(trial.recorded == "planned" for trial in batch):
             raise UserError(line)
         self.say(line)
 
     def _leave(self, waiting: list[Trial], number: int) -> None:
-        """Asks the trials that run to save and leave, and cancels what has not begun."""
+        """Stop running trials after they save, and cancel those that have not begun."""
         (self.sweep / STOP).touch()
         if jobs := self._jobs():
             again = pasted("seqtrain", "resume", self.sweep)
@@ -125,18 +128,18 @@ def _runs(trial: Trial) -> bool:
 
 
 def attempts(sweep: Path) -> list[Path]:
-    """What Submitit wrote for the sweep: a folder for each attempt."""
+    """Return the folders that Submitit wrote for the sweep, one for each attempt."""
     return [path for path in (sweep / SUBMITIT).glob("*") if path.is_dir()]
 
 
 def submitted(folders: set[Path] | list[Path]) -> list[str]:
-    """The jobs, or arrays of jobs, that Submitit handed to SLURM in these attempts."""
+    """Return the jobs, or arrays of jobs, that Submitit handed to SLURM in these attempts."""
     names = [JOB.fullmatch(path.name) for folder in folders for path in folder.glob("*/*_submitted.pkl")]
     return sorted({found.group(1) for found in names if found})
 
 
 def queued(jobs: Sequence[str]) -> str:
-    """Those of the jobs that wait or run, in SLURM's own words; none where there is no SLURM."""
+    """Return the jobs that wait or run, in SLURM's own words; empty without SLURM."""
     if not jobs:
         return ""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -146,9 +149,9 @@ def queued(jobs: Sequence[str]) -> str:
 
 
 def run_trial(config: DictConfig, *, words: Sequence[str] = ()) -> int:
-    """What a launcher of Hydra's runs for one trial, wherever that is: `seqtrain trial` in a process of its own.
+    """Run one trial for a launcher of Hydra: call `seqtrain trial` in a separate process.
 
-    Under Submitit this process catches SIGUSR2, time is up, and has the job requeued, which sends SIGTERM to all of it.
+    Under Submitit, this process catches SIGUSR2 (time is up) and has the job requeued, which sends SIGTERM to the job.
     """
     path = Path(config.run_dir)
     if (path.parent / STOP).exists():  # before a Python is started for nothing
@@ -180,5 +183,5 @@ def run_trial(config: DictConfig, *, words: Sequence[str] = ()) -> int:
 
 
 def context(loader: Any) -> HydraContext:
-    """What launchers compose with; no callbacks run."""
+    """Return the context in which launchers compose; no callbacks run."""
     return HydraContext(config_loader=loader, callbacks=cast(Any, Callbacks()))

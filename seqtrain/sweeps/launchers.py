@@ -1,4 +1,4 @@
-"""Runs the trials of a sweep on this machine, n at a time, each in processes of its own."""
+"""The local launcher: runs the trials of a sweep on this machine, n at a time, each in processes of its own."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ STEP = ("SLURM_STEP", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NT
 
 
 class Runner(Protocol):
-    """What a sweeper needs of a launcher."""
+    """A runner of trials, as a sweeper needs it."""
 
     pulled: str  # what has become of a trial that it has pulled, in a word or two
     together: int | None  # most trials that it runs at a time; None: all
 
     @abstractmethod
     def run(self, trials: Iterator[Trial]) -> Iterator[Trial]:
-        """Runs planned trials, pulled as there is room for them, and gives each back when it has ended."""
+        """Run planned trials, pulled as there is room for them, and yield each one when it has ended."""
 
 
 def environment(env: Mapping[str, str], *, apart: Sequence[str] = (*PLACE, *MEETING, *STEP)) -> dict[str, str]:
-    """The environment of a trial: that of the sweep, but for where the sweep's own process stands.
+    """Return the environment of a trial: the sweep's, without the variables that place the sweep's own process.
 
     Args:
-        env: The sweep's own environment.
-        apart: Names of variables, or their beginnings, that a trial must not inherit.
+        env: the sweep's own environment.
+        apart: names of variables, or their beginnings, that a trial must not inherit.
     """
     return {name: value for name, value in env.items() if not name.startswith(tuple(apart))}
 
 
 class Local(Launcher):
-    """Runs `n_jobs` trials at a time on this machine, forked from a process that has imported everything once.
+    """A launcher that runs `n_jobs` trials at a time here, forked from a process that has imported everything once.
 
     Each has its share of the GPUs, and `threads` threads (None: OMP_NUM_THREADS, or its share of the cores).
     """
@@ -74,17 +74,17 @@ class Local(Launcher):
         self.say: Callable[[str], None] = print
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Hydra's own interface; a trial is all that it runs."""
+        """Set up the launcher; part of Hydra's interface. It runs nothing but trials."""
         self.sweep = Path(str(config.hydra.sweep.dir))
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Hydra's own interface: of each job, the override run_dir=SWEEP/NNN names the trial."""
+        """Launch jobs; part of Hydra's interface. The override run_dir=SWEEP/NNN of a job names its trial."""
         folder = Sweep.open(self.sweep)
         ended = self.run(map(folder.trial, _trial_numbers(job_overrides)))
         return [JobReturn(overrides=list(trial.overrides), status=_hydra_status(trial)) for trial in ended]
 
     def run(self, trials: Iterator[Trial]) -> Iterator[Trial]:
-        """As Runner has it. What interrupts this process is passed on to the trials, which save and leave."""
+        """Run trials as in `Runner`. Interrupts are passed on to the trials, which save and exit."""
         threads, shares = self._threads(), gpu_shares(gpus(os.environ), self.n_jobs)
         self._say_shares(threads, shares)
         env = environment(os.environ)
@@ -117,13 +117,13 @@ class Local(Launcher):
                 raise
 
     def _threads(self) -> int | None:
-        """Threads of each trial, where that is not left to torch."""
+        """Return the threads of each trial; None if torch decides."""
         if self.threads is not None or self.n_jobs == 1 or "OMP_NUM_THREADS" in os.environ:
             return self.threads
         return max(len(os.sched_getaffinity(0)) // self.n_jobs, 1)
 
     def _say_shares(self, threads: int | None, shares: list[dict[str, str]]) -> None:
-        """Tells what each of several trials has to itself."""
+        """Log the share of threads and GPUs that each of several trials has."""
         if self.n_jobs == 1:
             return
         each = []
@@ -138,26 +138,26 @@ class Local(Launcher):
 
 
 def _how_to_begin() -> Literal["spawn", "fork"]:
-    """How trials get their server: forking is fast, and safe in a command without threads; a notebook has some."""
+    """Return how the trials' server starts: forking is fast, and safe without threads; a notebook has threads."""
     if threading.active_count() > 1 or "torch" in sys.modules:
         return "spawn"
     return "fork"
 
 
 def _trial_numbers(job_overrides: Sequence[Sequence[str]]) -> Iterator[int]:
-    """The number of each job's trial, by its run_dir=SWEEP/NNN, which may be quoted."""
+    """Yield the number of each job's trial, from its run_dir=SWEEP/NNN, which may be quoted."""
     for word in itertools.chain.from_iterable(job_overrides):
         if word.startswith("run_dir="):
             yield int(Path(word).name.strip("'"))
 
 
 def trial_words(trial: Trial) -> list[str]:
-    """The hidden command that runs a trial."""
+    """Return the hidden command that runs a trial."""
     return ["trial", str(trial.sweep), trial.name, *trust_words()]
 
 
 def gpus(env: Mapping[str, str]) -> list[str]:
-    """The GPUs that trials may use, by number or name, without asking torch."""
+    """Return the GPUs that trials may use, by number or name, without asking torch."""
     if "CUDA_VISIBLE_DEVICES" in env:
         return [name for name in env["CUDA_VISIBLE_DEVICES"].split(",") if name.strip() not in ("", "-1")]
     count = len(list(Path("/dev").glob("nvidia[0-9]*")))
@@ -165,7 +165,7 @@ def gpus(env: Mapping[str, str]) -> list[str]:
 
 
 def gpu_shares(devices: Sequence[str], n_jobs: int) -> list[dict[str, str]]:
-    """The environment of each slot: all of its GPUs, as many as every slot can have."""
+    """Return the environment of each slot: equally many GPUs for each, shared if there are fewer GPUs than slots."""
     if not devices:
         return [{}] * n_jobs
     each = max(len(devices) // n_jobs, 1)
@@ -177,7 +177,7 @@ def gpu_shares(devices: Sequence[str], n_jobs: int) -> list[dict[str, str]]:
 
 
 def _after(trial: Trial, child: Child) -> Trial:
-    """The trial, with its end recorded where its process could not do so."""
+    """Return the trial after recording its end, if its process could not record it."""
     code = child.poll() or 0
     if trial.recorded not in (*ENDED, "interrupted"):
         trial.fail(_death(code, child.stderr))
@@ -186,7 +186,7 @@ def _after(trial: Trial, child: Child) -> Trial:
 
 
 def _death(code: int, stderr: str) -> str:
-    """Why a process ended that could not say so itself."""
+    """Return why a process ended that could not record it itself."""
     if code < 0:
         return f"its process was {killed(code)}"
     lines = stderr.strip().splitlines()
@@ -196,7 +196,7 @@ def _death(code: int, stderr: str) -> str:
 
 
 def killed(code: int) -> str:
-    """How a process ended that has this negative exit status."""
+    """Return the signal of a negative exit status, in words."""
     words = f"killed by {signal.Signals(-code).name}"
     if code == -signal.SIGKILL:  # which the kernel sends where there is no memory left
         words += " (the machine may have run out of memory)"
@@ -204,7 +204,7 @@ def killed(code: int) -> str:
 
 
 def _leave(running: Mapping[Child, Any], number: int) -> None:
-    """Passes a signal on to the trials, waits for their checkpoints, and kills what is left of them."""
+    """Send a signal to the trials, wait for their checkpoints, and kill the processes that remain."""
     for child in running:
         child.kill(number)
     limit = time.monotonic() + ranks.ENDING  # of all together: they save at the same time

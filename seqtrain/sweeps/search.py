@@ -1,4 +1,4 @@
-"""A search: each trial is proposed by a sampler of Optuna that knows how the earlier ones ended."""
+"""A search: a sampler of Optuna proposes each trial from the results of the earlier ones."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SAME = "same_as"  # of a trial in the study: the number of the one whose values 
 
 
 class Search(Sweeper):
-    """Asks the sweep's study for trials until there are `n_trials`, and tells it how each of them ended.
+    """The sweeper of a search: gets trials from the sweep's study up to `n_trials`, and tells it how each one ended.
 
-    The trial's number in the study is that of its directory. What is proposed for it is a function of `seed`, this
-    number and what the study knows then: a search that was killed goes on as if it had not been. What is proposed once
-    more is not trained again: it is refused, and the study is told what it knows of it.
+    A trial has the same number in the study and in its directory. Its proposal is a function of `seed`, this number and
+    the results the study has at that moment, so a search that was killed continues as if it had not been. A repeated
+    proposal is not trained again: it is refused, and the study gets the known result.
     """
 
     def __init__(
@@ -61,12 +61,15 @@ class Search(Sweeper):
 
     @property
     def total(self) -> int:
-        """How many trials there are to be."""
+        """Number of trials of the search."""
         return self.n_trials
 
     def plan(self, words: Sequence[str]) -> None:
-        """Reads the space and opens the study; UserError where there is nothing to search, or where no corner is a
-        run."""
+        """Read the space and open the study.
+
+        Raises:
+            UserError: there is nothing to search, or no corner of the space is a valid run.
+        """
         if self.attempt.retry_failed and not any(trial.unavailable for trial in self.folder.trials()):
             raise UserError("--retry-failed: a search does not ask twice; hydra.sweeper.n_trials=N asks for others")
         self._unlucky = False
@@ -92,9 +95,9 @@ class Search(Sweeper):
             self.attempt.say(f"all {self.n_trials} trials run at a time, so that none learns from another; {fewer}")
 
     def trials(self) -> Iterator[Trial]:
-        """First what the study still waits for, then new ones, each asked for when there is room for it.
+        """Yield the trials that the study still waits for, then new ones, each requested when there is room for it.
 
-        None is asked for once one has found that something is wanting: the next would want it, too.
+        No trial is requested after one has found that something is unavailable: the next would need it, too.
         """
         for number in self._waiting():
             trial = self._planned(number)
@@ -110,7 +113,10 @@ class Search(Sweeper):
             yield trial
 
     def told(self, trial: Trial) -> None:
-        """Tells the study; what was interrupted, or is to be tried again, goes on later, under the same number."""
+        """Tell the study the trial's result.
+
+        A trial that was interrupted, or is to be tried again, continues later under the same number.
+        """
         with studies.opening(self.folder.path):  # somebody may have removed it meanwhile
             self._tell(trial)
 
@@ -139,14 +145,14 @@ class Search(Sweeper):
             self.study.tell(trial.number, state=TrialState.FAIL)
 
     def sweep(self, arguments: Sequence[str]) -> list[Trial]:
-        """Searches; says at the end what was best, as a command line."""
+        """Run the search; log the best result as a command line at the end."""
         ended = super().sweep(arguments)
         for line in self.best():
             self.attempt.say(line)
         return ended
 
     def best(self) -> Iterator[str]:
-        """The best trial, or, of several objectives, all that none other beats in each of them."""
+        """Yield the best trial or, for several objectives, all trials that no other one beats in each of them."""
         from optuna.trial import TrialState
 
         if not self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
@@ -162,7 +168,7 @@ class Search(Sweeper):
             yield f"{kind}: trial {found.number:03d}, {values}: seqtrain train {words}"
 
     def _objectives(self, corner: DictConfig) -> list[Objective]:
-        """What is searched for, by the task that all trials share."""
+        """Return the objectives, checked against the task that all trials share."""
         from seqtrain.training.model_and_task import task_class
 
         task = task_class(corner)
@@ -186,15 +192,15 @@ class Search(Sweeper):
         raise faults[0]
 
     def _ask(self) -> int:
-        """Asks the study for another trial; gives its number."""
+        """Request another trial from the study; return its number."""
         with studies.opening(self.folder.path):
             self.study.sampler = self._sampler(len(self.study.get_trials(deepcopy=False)))
             return self._drawn(self.study.ask())
 
     def _drawn(self, trial: optuna.Trial) -> int:
-        """Draws the parameters that a trial has not got yet; gives its number.
+        """Draw the parameters that a trial lacks; return its number.
 
-        Each is drawn with random numbers of its own: killed between two of them, the search draws the same ones.
+        Each is drawn with random numbers of its own: after a kill between two of them, the search draws the same ones.
         """
         self.study.sampler = self._sampler(trial.number)
         trial.relative_params  # noqa: B018 - those that the sampler draws together are drawn here
@@ -209,11 +215,11 @@ class Search(Sweeper):
         return studies.sampler(self.sampler, int(np.random.default_rng([self.seed, *place]).integers(2**32)))
 
     def _waiting(self) -> list[int]:
-        """Trials that were asked for and of whose end the study was not told."""
+        """Return the trials that the study has started but whose end it was not told."""
         return [found.number for found in self.study.get_trials(deepcopy=False) if not found.state.is_finished()]
 
     def _planned(self, number: int) -> Trial:
-        """The trial of this number in its directory; what it is to be is in the study."""
+        """Return the trial of this number in its directory, with its parameters from the study."""
         with studies.opening(self.folder.path):
             params = self._params(number)
         words = [f"{name}={show(value)}" for name, value in params.items()]
@@ -221,7 +227,7 @@ class Search(Sweeper):
         return self.folder.plan(number, [*self.fixed, *words], label)
 
     def _params(self, number: int) -> dict[str, Any]:
-        """What the study has drawn for a trial; it draws what is missing where it was killed while it was asked."""
+        """Return the study's parameters of a trial; draw missing ones if the search was killed while drawing."""
         import optuna
 
         found = self._asked(number)
@@ -232,7 +238,7 @@ class Search(Sweeper):
         return found.params
 
     def _asked(self, number: int) -> FrozenTrial:
-        """How the study has a trial now."""
+        """Return the study's current record of a trial."""
         return self.study.get_trials(deepcopy=False)[number]
 
     def _values(self, trial: Trial) -> list[float]:
@@ -240,11 +246,11 @@ class Search(Sweeper):
         return [objective.value(summary) for objective in self.objectives]
 
     def _note(self, number: int, key: str, value: str | int) -> None:
-        """Leaves in the study why a trial was not trained to its end."""
+        """Record in the study why a trial was not trained to its end."""
         self.study._storage.set_trial_user_attr(self._asked(number)._trial_id, key, value)
 
     def _check(self, trial: Trial) -> None:
-        """As Sweeper has it; UserError, too, for a trial that has not begun and would repeat one that has finished."""
+        """Check a trial as `Sweeper` does; raise UserError also for a new trial that would repeat a finished one."""
         same = None if trial.path.exists() else self._same(trial.number)
         if same is not None:
             self._note(trial.number, SAME, same)
@@ -252,7 +258,7 @@ class Search(Sweeper):
         super()._check(trial)
 
     def _same(self, number: int) -> int | None:
-        """The first of the earlier trials with the same parameters whose values the study knows."""
+        """Return the first earlier trial with the same parameters whose values the study knows."""
         from optuna.trial import TrialState
 
         found = self.study.get_trials(deepcopy=False)
@@ -261,7 +267,7 @@ class Search(Sweeper):
         return next((one.number for one in told if one.params == params), None)
 
     def _copy(self, number: int, to: int) -> None:
-        """Tells the study of a trial what another one, with the same parameters, has come to."""
+        """Tell the study the result of trial `number` as the result of trial `to`, which has the same parameters."""
         known, trial = self._asked(number), self._asked(to)
         for step, value in known.intermediate_values.items():
             self.study._storage.set_trial_intermediate_value(trial._trial_id, step, value)

@@ -1,4 +1,4 @@
-"""Hydra's own part of a sweep: who plans it and who launches it, with which options; checked, then made."""
+"""Hydra's part of a sweep: its sweeper and launcher with their options; checked, then made."""
 
 from __future__ import annotations
 
@@ -50,15 +50,18 @@ USED = ("launcher", "sweeper", "sweep", "runtime", "overrides", "mode", "job.ove
 
 @dataclass(frozen=True)
 class Words:
-    """The words of a command line, sorted."""
+    """The words of a command line, sorted into Hydra's and those of trials."""
 
     hydra: list[str]  # hydra.*, hydra/*, and the choice of sweep=
     trial: list[str]
 
     @classmethod
     def sort(cls, words: Sequence[str]) -> Words:
-        """Sorts; a word that cannot be read is left to the trials, which say so, unless it is Hydra's own:
-        UserError."""
+        """Sort the words; a word that cannot be parsed is left to the trials, which report it.
+
+        Raises:
+            UserError: a word of Hydra's own cannot be parsed.
+        """
         own: list[str] = []
         others: list[str] = []
         for word in words:
@@ -75,7 +78,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Settings:
-    """The composed configuration that a sweep's plugins are made of, its faults told."""
+    """The composed configuration from which a sweep's plugins are made, after its faults were reported."""
 
     config: DictConfig
     files: ConfFiles
@@ -89,9 +92,13 @@ class Settings:
         recorded: Collection[str] = (),
         directory: Path | None = None,
     ) -> Settings:
-        """Composes and checks; UserError with a line for each fault.
+        """Compose and check; raise UserError with a line for each fault.
 
-        `recorded`: words of an earlier attempt, which may be a stranger's. `directory`: that of a sweep that goes on.
+        Args:
+            words: the words of the command line.
+            config_dirs: folders of the user's own configs.
+            recorded: words of an earlier attempt, which are untrusted.
+            directory: that of a sweep that is resumed.
         """
         files = ConfFiles(config_dirs)
         # A file that sets values anywhere may set Hydra's too; one that several trials choose differently may not.
@@ -116,7 +123,7 @@ class Settings:
 
     @property
     def directory(self) -> Path:
-        """The sweep's directory."""
+        """Directory of the sweep."""
         return Path(str(self.config.hydra.sweep.dir))
 
     def make(self, kind: str, base: type[Made]) -> Made:
@@ -140,7 +147,7 @@ class Settings:
         return found(**{name: made[name] for name in node})
 
     def _unused(self) -> list[str]:
-        """A line for each setting of Hydra that no sweep acts upon."""
+        """Return a line for each setting of Hydra that no sweep uses."""
         plain = dict(leaves(_hydra(_composed(self.files, [])), ""))
         used = tuple(f"{name}." for name in USED)
         lines = []
@@ -154,7 +161,7 @@ class Settings:
         return lines
 
     def _commands(self, typed: set[str]) -> list[str]:
-        """A line for each option that is a command, or reads the environment, and that nobody typed."""
+        """Return a line for each option that is a command, or reads the environment, and that the user did not type."""
         lines = []
         accepted = tuple(f"{key}." for key in typed)  # with what lies below them
         for path, value in leaves(_hydra(self.config), ""):
@@ -178,14 +185,14 @@ class Settings:
 
 
 def _refuse(faults: Iterable[str]) -> None:
-    """UserError with these lines, where there are any."""
+    """Raise UserError with these lines, if there are any."""
     lines = list(faults)
     if lines:
         raise UserError(*lines)
 
 
 def quoted(path: Path | str) -> str:
-    """A path as Hydra's grammar has a text of any characters."""
+    """Return a path quoted for Hydra's grammar, with any characters."""
     text = re.sub(r"(\\*)'", r"\1\1\\'", str(path))
     return f"'{text}'"
 
@@ -200,7 +207,7 @@ def _composed(files: ConfFiles, words: Sequence[str]) -> DictConfig:
 
 
 def _wrong_number(path: str, value: Any) -> str | None:
-    """What is wrong with an option of a plugin that is to be a number; a plugin of others checks no kinds."""
+    """Return the fault of a plugin's option that must be a number; plugins of others check no kinds."""
     if path not in RANGES or value is None or value == "auto":
         return None
     reason = f"expected {RANGES[path].words()}"
@@ -221,7 +228,7 @@ def _parsed(word: str) -> Override | None:
 
 
 def _usable(word: str, files: ConfFiles) -> str:
-    """A word in the form that may add what stands in no file; `make` judges keys."""
+    """Return a word in the form that may add keys missing from all files; `make` judges keys."""
     key = key_of(word)
     if key == "sweep":
         return f"+{word}"
@@ -231,7 +238,7 @@ def _usable(word: str, files: ConfFiles) -> str:
 
 
 def _is_choice(word: str, files: ConfFiles) -> bool:
-    """Whether the word chooses one file that may set values anywhere."""
+    """Return True if the word chooses one file that may set values anywhere."""
     override = _parsed(word)
     if override is None or override.key_or_group not in GLOBAL or override.is_sweep_override():
         return False
@@ -239,7 +246,7 @@ def _is_choice(word: str, files: ConfFiles) -> bool:
 
 
 def _earlier(recorded: Collection[str], typed: Sequence[str]) -> list[str]:
-    """What an earlier attempt was told and this one was not; options of a plugin go with the choice of it."""
+    """Return the earlier attempt's words that this one does not replace; options of a plugin go with its choice."""
     again = set(map(key_of, typed))
     kept = []
     for word in recorded:
@@ -252,7 +259,7 @@ def _earlier(recorded: Collection[str], typed: Sequence[str]) -> list[str]:
 
 
 def _fault(word: str, files: ConfFiles) -> str | None:
-    """What is wrong with a word about Hydra's part, as far as it can be told from the word alone."""
+    """Return the fault of a word about Hydra's part, as far as the word alone shows it."""
     override = _parsed(word)
     if override is None:
         return f"{word}: not of the form key=value"
@@ -275,7 +282,7 @@ def _fault(word: str, files: ConfFiles) -> str | None:
 
 
 def _resolved(target: str, kind: str) -> Any:
-    """The class of this name, imported only if it may run."""
+    """Return the class of this name, imported only if it may run."""
     package = target.partition(".")[0]
     # Judged before it is imported: an import alone can run a stranger's code.
     if not (target.startswith(f"{OURS}.") or target in FOREIGN or package in trusted()):

@@ -1,4 +1,4 @@
-"""Options that no trial of a sweep could have: refused once, before a folder is made."""
+"""Options that no trial of a sweep can have: refused once, before a folder is made."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ UNKNOWN = re.compile(r": (no such |\S+ has no option |not of the form )")
 
 
 def refuse_unknown(words: Sequence[str], files: ConfFiles, config_dirs: Sequence[Path]) -> None:
-    """Composes the first trial of each swept choice.
+    """Compose the first trial of each swept choice to find keys that are unknown in all of them.
 
     Args:
-        words: Of the trials, as typed.
-        files: The configs there are.
-        config_dirs: Folders of the user's own configs.
+        words: the words of the trials, as typed.
+        files: the available configs.
+        config_dirs: folders of the user's own configs.
 
     Raises:
-        UserError: a key is unknown under every choice; of other faults a trial may be free.
+        UserError: a key is unknown under every choice; other faults may not affect every trial.
     """
     fixed, swept, choices = _sorted(words, files)
     trials = list(itertools.islice(itertools.product(*choices), MOST_COMPOSED + 1))

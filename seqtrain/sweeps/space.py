@@ -1,4 +1,4 @@
-"""The space of a search: what the words of a command line, and the files of conf/sweep, say is to be searched."""
+"""The space of a search, from the words of a command line and the files of conf/sweep."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ EXAMPLE = "optimizer.lr='tag(log,interval(1e-4,1e-1))'"
 
 
 def space(params: Mapping[str, Any], words: Sequence[str]) -> tuple[dict[str, BaseDistribution], list[str]]:
-    """What is searched, by key, and the words that all trials share; a word replaces what `params` says of its key.
+    """Return the searched distributions by key, and the words that all trials share.
 
-    `~key` takes a key of `params` out of the space. UserError for what cannot be read.
+    A word replaces the entry of its key in `params`; `~key` removes a key of `params` from the space.
+
+    Raises:
+        UserError: a word cannot be read.
     """
     given = {str(key): _parsed(f"{key}={value}") for key, value in params.items()}
     # Words come after the file's keys: the last word about a key counts, and a new key is searched last.
@@ -46,7 +49,7 @@ def space(params: Mapping[str, Any], words: Sequence[str]) -> tuple[dict[str, Ba
 
 
 def other_model(params: Mapping[str, Any], words: Sequence[str], asked: Asked) -> Iterator[str]:
-    """A line where the model that is typed is not the one that the space names: a user's own may want that."""
+    """Yield a line if the typed model is not the one that the space names: a model of the user may want that."""
     if "model" not in params:
         return
     for word in words:
@@ -73,7 +76,7 @@ def _parsed(text: str) -> Override:
 
 
 def _distribution(override: Override) -> BaseDistribution:
-    """What Hydra's own sweeper for Optuna makes of a choice, a range or an interval."""
+    """Return the distribution that Hydra's own sweeper for Optuna makes of a choice, a range or an interval."""
     studies.import_optuna()
     try:
         from hydra_plugins.hydra_optuna_sweeper._impl import create_optuna_distribution_from_override as distribution
@@ -86,7 +89,7 @@ def _distribution(override: Override) -> BaseDistribution:
 
 
 def ends(kind: Any) -> tuple[Any, Any]:
-    """The first and the last value of a distribution."""
+    """Return the first and the last value of a distribution."""
     from optuna.distributions import CategoricalDistribution
 
     if isinstance(kind, CategoricalDistribution):
@@ -95,7 +98,7 @@ def ends(kind: Any) -> tuple[Any, Any]:
 
 
 def short(value: Any) -> str:
-    """A value as it stands in a label."""
+    """Return a value as it is written in a label."""
     if isinstance(value, float):
         return f"{value:.4g}"
     return show(value)

@@ -1,4 +1,4 @@
-"""The Optuna study of a search (Akiba et al. 2019): where it is, what is best, who proposes and who stops trials."""
+"""The Optuna study of a search (Akiba et al. 2019): its storage, its objectives, its sampler and its pruner."""
 
 from __future__ import annotations
 
@@ -44,14 +44,22 @@ NO_PATH = "?#%{}"  # what the address of a sqlite file cannot hold
 
 @dataclass(frozen=True)
 class Objective:
-    """What a search wants: best/NAME or validation/NAME (of the best, of the last weights), or one of FIGURES."""
+    """An objective of a search: best/NAME or validation/NAME (of the best, of the last weights), or one of FIGURES."""
 
     name: str
     mode: Literal["min", "max"]
 
     @classmethod
     def read(cls, name: str, metrics: Sequence[Metric]) -> Objective:
-        """From its name; `metrics`: those that the task measures. UserError for what no run tells."""
+        """Parse an objective's name.
+
+        Args:
+            name: as in `Objective`.
+            metrics: the metrics that the task measures.
+
+        Raises:
+            UserError: no run reports the objective.
+        """
         which, _, metric = name.partition("/")
         if name in FIGURES:
             return cls(name, FIGURES[name])  # type: ignore[arg-type]
@@ -65,13 +73,13 @@ class Objective:
 
     @property
     def metric(self) -> str | None:
-        """The metric of a validation that it is about; None for a figure of the whole run, by which none is stopped."""
+        """Metric of a validation that the objective uses; None for a figure of the whole run, which prunes no trial."""
         if self.name in FIGURES:
             return None
         return self.name.partition("/")[2]
 
     def value(self, summary: Summary) -> float:
-        """What a finished run has come to; KeyError where its summary does not say so."""
+        """Return the value of a finished run; raise KeyError if its summary does not have it."""
         if self.name == "parameters":
             return float(_known(summary.parameters, self.name)["total"])
         if self.metric is None:
@@ -81,14 +89,14 @@ class Objective:
 
 
 def _known(value: Any, name: str) -> Any:
-    """The value of an entry of a summary; KeyError where the summary does not have it."""
+    """Return the value of an entry of a summary; raise KeyError if the summary does not have it."""
     if value in (None, {}):
         raise KeyError(name)
     return value
 
 
 def import_optuna() -> Any:
-    """The package, silenced; UserError where it is not installed."""
+    """Return the package, silenced; raise UserError if it is not installed."""
     try:
         import optuna
         import sqlalchemy  # noqa: F401 - optuna imports it only when it opens a storage
@@ -100,17 +108,17 @@ def import_optuna() -> Any:
 
 
 def sampler(about: Mapping[str, Any], seed: int) -> optuna.samplers.BaseSampler:
-    """Who proposes the parameters of a trial; UserError for options that it does not have."""
+    """Return the sampler of a trial's parameters; raise UserError for options that it does not have."""
     return _made("sampler", {**about, "seed": seed}, SAMPLERS)
 
 
 def pruner(about: Mapping[str, Any]) -> optuna.pruners.BasePruner:
-    """Who says which trials to stop; UserError for options that it does not have."""
+    """Return the pruner, which decides which trials to stop; raise UserError for options that it does not have."""
     return _made("pruner", about, PRUNERS)
 
 
 def _made(key: str, about: Mapping[str, Any], allowed: Sequence[str]) -> Any:
-    """A sampler or a pruner, the `key`, made from its options."""
+    """Return a sampler or a pruner, the `key`, made from its options."""
     options = dict(about)
     target = str(options.pop("_target_", None))
     path = f"hydra.sweeper.{key}"
@@ -128,9 +136,10 @@ def _made(key: str, about: Mapping[str, Any], allowed: Sequence[str]) -> Any:
 
 
 def begin(sweep: Path, objectives: Sequence[Objective], pruner: Mapping[str, Any], url: str | None) -> optuna.Study:
-    """The study of a sweep, made where there is none yet: in SWEEP/study.db, or in the storage at `url`.
+    """Return the study of a sweep, made if there is none yet: in SWEEP/study.db, or in the storage at `url`.
 
-    UserError where it cannot be opened, or was begun with other objectives.
+    Raises:
+        UserError: it cannot be opened, or was begun with other objectives.
     """
     optuna = import_optuna()
     names = [objective.name for objective in objectives]
@@ -161,9 +170,9 @@ def begin(sweep: Path, objectives: Sequence[Objective], pruner: Mapping[str, Any
 
 
 def running_trial(run: Path) -> optuna.trial.Trial | None:
-    """The trial of a search that trains in this directory, if its study is still waiting for it.
+    """Return the trial of a search that trains in this directory, if its study is still waiting for it.
 
-    Raises whatever keeps the storage from being read.
+    Errors of the storage are raised unchanged.
     """
     optuna, sweep = import_optuna(), run.absolute().parent
     storage = _storage(sweep, exists=True)
@@ -180,7 +189,7 @@ def running_trial(run: Path) -> optuna.trial.Trial | None:
 
 
 def reported(study: optuna.Study) -> str | None:
-    """The metric of each validation that the study wants to know; None where it stops nobody."""
+    """Return the metric of each validation that the study needs; None if it prunes no trial."""
     names = study.user_attrs["objectives"]
     if len(names) != 1:  # of several none of them alone says which trial is behind
         return None
@@ -188,10 +197,10 @@ def reported(study: optuna.Study) -> str | None:
 
 
 def gives_up(trial: optuna.trial.Trial, step: int) -> bool:
-    """Whether the study's pruner stops the trial after its validation at `step`, however often that is asked.
+    """Return True if the study's pruner stops the trial after its validation at `step`; repeated calls agree.
 
-    Successive halving notes in the study which rungs a trial has passed, and asked once more it would look at the next
-    one. So what was noted before the first question at this step is kept, and shown to the pruner each time.
+    Successive halving records in the study which rungs a trial has passed, and a second call would look at the next
+    rung. So the record before the first call at this step is kept, and shown to the pruner each time.
     """
     asked = f"asked at step {step}"
     found = copy.copy(trial.storage.get_trial(trial._trial_id))
@@ -203,7 +212,7 @@ def gives_up(trial: optuna.trial.Trial, step: int) -> bool:
 
 
 def _storage(sweep: Path, *, exists: bool = False) -> optuna.storages.BaseStorage:
-    """Where the sweep's study is; `exists`: known to be sound, so that its tables are not looked through once more."""
+    """Return the storage of the sweep's study; `exists`: it is known to be sound, so its tables are not checked."""
     optuna = import_optuna()
     file = sweep.absolute() / STUDY
     url = os.environ.get(ELSEWHERE)
@@ -227,7 +236,7 @@ def _storage(sweep: Path, *, exists: bool = False) -> optuna.storages.BaseStorag
 
 
 def _name(sweep: Path, storage: optuna.storages.BaseStorage) -> str | None:
-    """The name of the sweep's study there: the only one of its own file, whatever the folder is called by now."""
+    """Return the name of the sweep's study: the only one in its own file, even if the folder was renamed."""
     names = [study.study_name for study in storage.get_all_studies()]
     if ELSEWHERE not in os.environ:
         return next(iter(names), None)
@@ -237,7 +246,10 @@ def _name(sweep: Path, storage: optuna.storages.BaseStorage) -> str | None:
 
 
 def _check_tables(file: Path) -> None:
-    """UserError for a database that holds more than tables: what a stranger's views and triggers do has no end."""
+    """Raise UserError for a database that holds more than tables.
+
+    Views and triggers of an untrusted file could run forever.
+    """
     open_checked(file, MAX_BYTES).close()
     with contextlib.closing(sqlite3.connect(f"file:{file}?mode=rw", timeout=PATIENCE, uri=True)) as database:
         try:
@@ -250,7 +262,7 @@ def _check_tables(file: Path) -> None:
 
 
 def _check_sound(study: optuna.Study) -> None:
-    """ValueError where the study is not what a search leaves: its trials are found by their place, its values added."""
+    """Raise ValueError if the study is not one that a search makes: trials are found by index, values are added."""
     names = study.user_attrs["objectives"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"its objectives are {names}")
@@ -263,9 +275,9 @@ def _check_sound(study: optuna.Study) -> None:
 
 @contextlib.contextmanager
 def opening(sweep: Path) -> Iterator[None]:
-    """Turns what keeps a storage from being read into a UserError; its address may hold a password, so it is not told.
+    """Raise errors of a storage as UserError, without its address, which may hold a password.
 
-    A stranger's study may hold anything, of which Optuna raises anything.
+    An untrusted study may hold anything, so Optuna may raise any error.
     """
     try:
         yield

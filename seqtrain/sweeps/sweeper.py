@@ -1,4 +1,4 @@
-"""What a grid and a search share: trials are planned, judged, run and told of, one loop for all."""
+"""The loop that a grid and a search share: trials are planned, checked, run and reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOT_SWEPT = {
 
 @dataclass(frozen=True)
 class SweepAttempt:
-    """What the command that runs a sweep now gives its sweeper, beside the folder."""
+    """The arguments that a command gives the sweeper of a sweep, besides its folder."""
 
     runner: Runner  # takes an iterator of trials, gives each back when it has ended
     retry_failed: bool = False  # what was refused, too: files, packages and this program may have changed
@@ -42,7 +42,7 @@ class SweepAttempt:
 
 
 class Sweeper(HydraSweeper):
-    """Runs the trials that `trials` gives; a subclass says which, and may learn from those that ended.
+    """A sweeper that runs the trials of `trials`; a subclass chooses them, and may learn from those that ended.
 
     `folder`, from `hydra.sweep.dir`, is the sweep on disk; `attempt` is set by the command before `sweep`.
     """
@@ -51,7 +51,7 @@ class Sweeper(HydraSweeper):
     attempt: SweepAttempt
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Hydra's own interface; `config.hydra.sweep.dir` must be a sweep already."""
+        """Set up the sweeper; part of Hydra's interface. `config.hydra.sweep.dir` must be a sweep already."""
         self.hydra_context = hydra_context
         self.config = config
         self.launcher = None  # the attempt has it
@@ -60,24 +60,24 @@ class Sweeper(HydraSweeper):
     @property
     @abstractmethod
     def total(self) -> int | None:
-        """How many trials there are to be, where that is known."""
+        """Number of trials of the sweep, if it is known."""
 
     @abstractmethod
     def plan(self, words: Sequence[str]) -> None:
-        """Looks at what was asked for, as typed; UserError where it makes no sweep. Before `trials`, once."""
+        """Read the request, as typed, once before `trials`; raise UserError if it makes no sweep."""
 
     @abstractmethod
     def trials(self) -> Iterator[Trial]:
-        """The trials, each planned with `self.folder.plan`, those of earlier attempts among them.
+        """Yield the trials, each planned with `self.folder.plan`, including those of earlier attempts.
 
-        Pulled one by one when there is room for another, so that a search may look at all that was told before.
+        They are pulled one by one when there is room for another, so that a search can use all earlier results.
         """
 
     def told(self, trial: Trial) -> None:
-        """A trial ended, in this attempt: its status and its numbers are on disk, `trial.status`, `Run(trial.path)`."""
+        """Handle a trial that ended in this attempt; its status is `trial.status`, its run `Run(trial.path)`."""
 
     def sweep(self, arguments: Sequence[str]) -> list[Trial]:
-        """Runs what is missing or unfinished; gives the trials that ended in this attempt."""
+        """Run missing and unfinished trials; return the trials that ended in this attempt."""
         self.plan(arguments)
         self._ended: list[Trial] = []
         self._begun: dict[int, float] = {}
@@ -86,7 +86,7 @@ class Sweeper(HydraSweeper):
         return self._ended
 
     def _missing(self) -> Iterator[Trial]:
-        """The trials that are to be run now; a faulty one is refused on the spot."""
+        """Yield the trials to run now; a faulty one is refused at once."""
         left = ("finished", "pruned") if self.attempt.retry_failed else ENDED
         for trial in self.trials():
             if trial.status in left:
@@ -104,7 +104,7 @@ class Sweeper(HydraSweeper):
             yield trial
 
     def _check(self, trial: Trial) -> None:
-        """Stage 1 of the trial's own configuration; raises UserError."""
+        """Check the trial's own configuration (stage 1); raise UserError for a fault."""
         for word in trial.overrides:
             key = check.key_of(word)
             if key in NOT_SWEPT:
@@ -128,7 +128,7 @@ class Sweeper(HydraSweeper):
 
 
 def _ending(trial: Trial, seconds: float) -> str:
-    """How a trial ended, in words."""
+    """Return how a trial ended, in words."""
     status, reason = trial.status, trial.reason
     if status == "refused":
         return f"refused: {reason}"
