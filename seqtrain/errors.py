@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
-from seqtrain.terminal import printable
+from seqtrain.terminal import MAX_CHARACTERS, printable
 
 # Endings of the names of options that are paths.
 PATHS = (
@@ -26,15 +27,21 @@ PATHS = (
 MIN_ALIKE = 0.6  # share of common letters above which a word may be a typing error
 MAX_LISTED = 24  # words; more of them would hide the message
 MAX_NAMED = 6  # words of an unbounded list that a message names
-MAX_LINE = 293  # characters, 300 with `error: `; the middle of a longer message, such as that of a path, is left out
+MAX_LINE = 293  # characters without paths, 300 with `error: `; the middle of a longer message is left out
+PATH = re.compile(r"\S*/\S*")
 
 
 class UserError(Exception):
     """One or more faults that the user can fix; each line names the fault, its place and the remedy."""
 
     def __init__(self, *lines: str) -> None:
-        self.lines = tuple(printable(line, MAX_LINE) for line in lines)
+        self.lines = tuple(printable(line, _most(line)) for line in lines)
         super().__init__("\n".join(self.lines))
+
+
+def _most(line: str) -> int:
+    """Return how long a line may be: a user's paths do not count, for a message without them names no place."""
+    return min(MAX_LINE + sum(map(len, PATH.findall(line))), MAX_CHARACTERS)
 
 
 class Unavailable(UserError):

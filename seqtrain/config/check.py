@@ -196,9 +196,9 @@ class _CommandLine:
     def compose(self, files: ConfFiles) -> tuple[DictConfig, set[str], list[str]]:
         """Return the configuration of all usable overrides, the keys that they added, and lines on what was left out.
 
-        The other overrides become faults. Hydra composes the choices, and values are then set as Hydra would set them:
-        composing takes most of the time of a command that is refused, so it is done once, and each value that does not fit
-        is reported by itself.
+        The other overrides become faults. Hydra composes the choices, and values are then set as Hydra would
+        set them: composing takes most of the time of a command that is refused, so it is done once, and each value
+        that does not fit is reported by itself.
         """
         try:
             config = files.compose(self.fixed)
@@ -216,7 +216,7 @@ class _CommandLine:
         return config, added, notes
 
     def _leave_out_values_of_others(self, config: DictConfig, files: ConfFiles) -> list[str]:
-        """Takes out what an experiment says of another optimizer or schedule than the typed one; lines that say so."""
+        """Remove what an experiment sets for another optimizer or schedule than the typed one; return lines that say so."""
         others = [text for text in self.fixed if key_of(text) not in METHODS]
         if len(others) == len(self.fixed) or not any(key_of(text) in GLOBAL for text in others):
             return []  # most commands: nothing is composed twice for them

@@ -231,7 +231,7 @@ class Schema:
         yield f"{path}: missing{needed}; add {path}=..."
 
     def _is_a_strangers(self, path: str) -> bool:
-        """Whether an optimizer or a schedule of somebody else takes it: of equal names it may mean something else."""
+        """Return True if an outside optimizer or schedule takes it: the same name may mean something else."""
         group = path.partition(".")[0]
         target = self._resolved(f"{group}._target_")
         ours = isinstance(target, str) and target.startswith(("seqtrain.", "torch."))

@@ -98,7 +98,7 @@ class Trial:
 
     @property
     def unavailable(self) -> bool:
-        """Whether it failed for want of something that may be there later: see `faults.Unavailable`."""
+        """Return True if it failed for something that may be there later: see `errors.Unavailable`."""
         return self.status == "failed" and self.outcome.get("unavailable") is True
 
     def conclude(self, status: Status, reason: str = "", *, pid: int = 0, unavailable: bool = False) -> None:

@@ -205,6 +205,9 @@ def test_no_message_is_longer_than_300_characters_and_both_its_ends_are_kept() -
     assert line.startswith("data.path=xxx")
     assert line.endswith("no such file; give another one")
     assert UserError("x" * MAX_LINE).lines == ("x" * MAX_LINE,)
+    (line,) = UserError(f"/tmp/{'y' * 400}/config.yaml: is damaged").lines  # a path is told whole
+    assert line.endswith("yyy/config.yaml: is damaged")
+    assert " ... " not in line
 
 
 def test_a_list_in_a_message_names_its_first_words_and_counts_the_others() -> None:

@@ -26,7 +26,6 @@ UNTYPED = {
     "wikitext2": "needs the network",
     "ETTh1.csv": "a published file that is not shipped",
     "data/openwebtext": "tokens of another program",
-    "my_text_document": "tokens of another program",
     "data.path=tokenized": "tokens of another program",
     "test_2016_flickr": "a published data set that is not shipped",
     "data.path=input.txt": "a published text that is not shipped",
