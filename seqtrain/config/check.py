@@ -216,7 +216,7 @@ class _CommandLine:
         return config, added, notes
 
     def _leave_out_values_of_others(self, config: DictConfig, files: ConfFiles) -> list[str]:
-        """Remove what an experiment sets for another optimizer or schedule than the typed one; return lines that say so."""
+        """Remove values that an experiment sets for an optimizer or schedule that was not typed; return their lines."""
         others = [text for text in self.fixed if key_of(text) not in METHODS]
         if len(others) == len(self.fixed) or not any(key_of(text) in GLOBAL for text in others):
             return []  # most commands: nothing is composed twice for them

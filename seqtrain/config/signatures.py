@@ -246,7 +246,7 @@ def _fields(node: ast.ClassDef, module: str) -> Iterator[tuple[str, Option]]:
 
 
 def _function(node: ast.FunctionDef, module: str, skip: int) -> tuple[dict[str, Option], bool]:
-    """Return the keywords that a function takes, without its first `skip` arguments (self), and whether it takes others."""
+    """Return the keywords that a function takes after its first `skip` arguments, and whether it takes others."""
     plain = node.args.args
     # Defaults are those of the last arguments, so both are paired from the end.
     with_default = {argument.arg for argument, _ in zip(reversed(plain), reversed(node.args.defaults), strict=False)}
