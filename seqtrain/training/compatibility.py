@@ -89,7 +89,7 @@ def _on_meta(config: DictConfig, vocab_size: int) -> tuple[SequenceModel, Task, 
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) or "none"
+    return first_few(names) or "none"
 
 
 def _unreadable(config: DictConfig, task: Task) -> str | None:

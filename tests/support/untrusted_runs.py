@@ -250,7 +250,7 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
     "pickle in place of a state": (
         saved(lambda content, place: content["optimizer_states"].append(Shell(place.code)), newest=True),
         LAST,
-        "no checkpoint",
+        "has lost its checkpoints",
     ),
     "pickle in place of a weight": (
         saved(lambda content, place: weights(content, Eval(place.code))),
