@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable
 
 from seqtrain.terminal import MAX_CHARACTERS, printable
@@ -28,7 +27,6 @@ MIN_ALIKE = 0.6  # share of common letters above which a word may be a typing er
 MAX_LISTED = 24  # words; more of them would hide the message
 MAX_NAMED = 6  # words of an unbounded list that a message names
 MAX_LINE = 293  # characters without paths, 300 with `error: `; the middle of a longer message is left out
-PATH = re.compile(r"\S*/\S*")
 
 
 class UserError(Exception):
@@ -41,7 +39,7 @@ class UserError(Exception):
 
 def _most(line: str) -> int:
     """Return how long a line may be: a user's paths do not count, for a message without them names no place."""
-    return min(MAX_LINE + sum(map(len, PATH.findall(line))), MAX_CHARACTERS)
+    return min(MAX_LINE + sum(len(word) for word in line.split() if "/" in word), MAX_CHARACTERS)
 
 
 class Unavailable(UserError):

@@ -73,7 +73,6 @@ def main(argv: list[str]) -> int:
 
 def _choices() -> Iterator[str]:
     """Yield every group with its choices, each with the first words of the comment in its file."""
-
     for group in (*GROUPS, "trainer", *ENTRIES, *GLOBAL, "sweep"):
         yield f"  {group}="
         for path in sorted(Path(conf.__path__[0], group).glob("*.yaml")):

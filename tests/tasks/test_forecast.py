@@ -129,6 +129,14 @@ def window_batch(task: Forecast, source: Held, count: int = 12) -> Any:
     return examples.collate(index, 0, examples.totals(index, 0))
 
 
+def gapped(distribution: str) -> tuple[Any, Forecast, Any]:
+    """Return a model and a task in evaluation mode, and a batch of windows with missing values."""
+    source = Held(numbers(missing=0.4))
+    model, task = pair("gru", prepared(source)[0], carry=False, distribution=distribution)
+    task.eval()
+    return model, task, window_batch(task, source)
+
+
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_a_missing_target_has_no_gradient_and_is_not_counted(distribution: str) -> None:
     source = Held(numbers(missing=0.4))
@@ -152,10 +160,7 @@ def test_a_missing_target_has_no_gradient_and_is_not_counted(distribution: str) 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_what_stands_in_the_place_of_a_missing_target_changes_no_metric(distribution: str) -> None:
-    source = Held(numbers(missing=0.4))
-    model, task = pair("gru", prepared(source)[0], carry=False, distribution=distribution)
-    task.eval()
-    batch = window_batch(task, source)
+    model, task, batch = gapped(distribution)
     whole, _ = task.evaluate(model, batch, None)
     here = ~batch.targets.isnan()
     by_hand = task.params(model, batch, None)[0]
@@ -167,10 +172,7 @@ def test_what_stands_in_the_place_of_a_missing_target_changes_no_metric(distribu
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_mse_is_of_the_forecast_that_predict_writes(distribution: str) -> None:
-    source = Held(numbers(missing=0.4))
-    model, task = pair("gru", prepared(source)[0], carry=False, distribution=distribution)
-    task.eval()
-    batch = window_batch(task, source)
+    model, task, batch = gapped(distribution)
     total, _ = task.evaluate(model, batch, None)[0]["mse"]
     written = np.stack([task.ahead(model, window.numpy(), 1)["forecast"] for window in batch.tokens])
     assert float(total) == pytest.approx(np.nansum((written - batch.targets[:, 0].numpy()) ** 2), rel=1e-6)

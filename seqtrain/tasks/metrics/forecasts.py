@@ -33,7 +33,7 @@ def summed(values: Float[Tensor, "*N"], here: Bool[Tensor, "*N"]) -> Term:
 def squared_error(
     found: Float[Tensor, "*N"], true: Float[Tensor, "*N"], mask: Bool[Tensor, "*N"] | None = None
 ) -> Term:
-    """Sum the squared errors of a forecast's mean; their mean over targets is the MSE."""
+    """Sum the squared errors of a forecast; their mean over targets is the MSE."""
     return summed((found.double() - true.double()) ** 2, present(true, mask))
 
 
