@@ -26,7 +26,7 @@ PATH = re.compile(r"\b((?:seqtrain|tests|conf|docs)/[\w./-]*\w/?)")
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$|`(seqtrain [^`]+)`", re.MULTILINE | re.DOTALL)
 HEREDOC_OR_LINE = re.compile(r"^.*<<'E'\n(?s:.*?)\nE$|^.+$", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
-PLACEHOLDERS = ("...", "{", "seed=1..5")
+PLACEHOLDERS = ("...", "{", "seed=1..5", "SETTINGS")
 """What stands for something in a command that is not written out; such a command is not composed."""
 
 

@@ -242,7 +242,7 @@ def test_records_go_on_where_the_network_dies(directory, monkeypatch, capfd) -> 
     (path,) = wandb_tools.files(directory)
     assert wandb_tools.read_file(path).points() == records
     assert capfd.readouterr().err == (
-        f"W&B: no answer for 0.5 s; `seqtrain sync {directory}` sends what is missing there\n"
+        f"W&B: no answer for 0.5 s; `seqtrain sync {directory}` sends all of it as a new run\n"
     )
     wandb.teardown()
 
