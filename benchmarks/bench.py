@@ -23,10 +23,10 @@ from omegaconf import DictConfig
 from pytorch_lightning import Callback, LightningModule, Trainer
 from rich.console import Console
 
-from seqtrain.cli.written_config import config_text
 from seqtrain.config import check
 from seqtrain.data.batching.loader import TrainLoader
 from seqtrain.data.batching.stream import StreamBatch
+from seqtrain.experiment.written_config import config_text
 from seqtrain.models.base import SequenceModel, detach
 from seqtrain.runs.directory import Run
 from seqtrain.runs.provenance import environment

@@ -183,14 +183,16 @@ def check_words(name: str, *values: object) -> None:
 
 
 def _train(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Trained:
-    from seqtrain.cli.start import Request, start
     from seqtrain.config import check
+    from seqtrain.experiment.start import Request, start
     from seqtrain.inference.opened import open_run
 
     directories = tuple(map(Path, config_dirs))
     composed = check.compose(list(overrides), directories)
     if composed.config.dry_run:
-        raise UserError("dry_run=true: leaves no run to open; use the command line, or seqtrain.cli.dry_run.dry_run")
+        raise UserError(
+            "dry_run=true: leaves no run to open; use the command line, or seqtrain.experiment.dry_run.dry_run"
+        )
     request = Request(list(overrides), directories, ("seqtrain.train", *overrides))
     with interruptible("the training was interrupted; it can be resumed"):
         run = start(composed, request)
@@ -200,7 +202,7 @@ def _train(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Train
 def _sweep(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Path:
     """Train the sweep to its end; return its folder."""
     from seqtrain.cli import sweep as command
-    from seqtrain.cli.start import Request
+    from seqtrain.experiment.start import Request
 
     if "dry_run=true" in overrides:
         raise UserError("dry_run=true: leaves no runs to compare; use `seqtrain train -m --dry-run`")

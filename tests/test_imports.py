@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import seqtrain
-from seqtrain.cli.written_config import config_text
 from seqtrain.config import check
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.data.tokenizers.recipes import Byte
+from seqtrain.experiment.written_config import config_text
 from seqtrain.runs import checkpoint
 from seqtrain.runs.directory import Run
 from seqtrain.training.model_and_task import make_pair
@@ -45,9 +45,9 @@ MAY_IMPORT = {
     "analysis": "files data distributed config runs models tasks training inference",
     "sweeps": "files distributed config runs tasks training",
     "compare": "files config runs sweeps tasks",
-    "api": "config training inference analysis cli compare",
-    "measures": "api config cli",
-    "experiment": "cli config distributed runs training",
+    "api": "experiment config training inference analysis cli compare",
+    "measures": "api config",
+    "experiment": "files data distributed config runs models tasks training inference",
     "cli": "experiment files data distributed config conf runs models tasks training inference analysis sweeps compare "
     "api",
     "": "api measures runs",
@@ -220,7 +220,7 @@ def test_a_package_is_known_only_to_whom_it_concerns(module: str) -> None:
 
 def test_beside_its_rooms_the_package_has_six_modules() -> None:
     assert {name for name in MODULES if name.count(".") == 1 and MODULES[name].name != "__init__.py"} == {
-        f"seqtrain.{name}" for name in ("__main__", "api", "errors", "experiment", "measures", "terminal")
+        f"seqtrain.{name}" for name in ("__main__", "api", "errors", "measures", "terminal")
     }
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from seqtrain.config.ranges import Range
 from seqtrain.config.trust import trust_from_here
 from seqtrain.distributed.ranks import rank_info
+from seqtrain.distributed.ranks import say as say
 from seqtrain.errors import UserError
-from seqtrain.terminal import tell
 
 if TYPE_CHECKING:
     from seqtrain.runs.directory import Run
@@ -63,13 +63,6 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{self.prog}: {message}; see `{self.prog} --help`")
 
 
-def say(line: str) -> None:
-    """Print a line on standard error, once for all processes of a run."""
-    # To standard error: standard output holds only results, which may be piped.
-    if rank_info().first:
-        tell(line)
-
-
 def bounded(allowed: Range) -> Callable[[str], float]:
     """Return an argument type: a number in this range."""
 
@@ -92,7 +85,7 @@ def finish(run: Run, as_json: bool) -> int:
     if as_json:
         print(json.dumps(run.summary.to_plain()))
     else:
-        from seqtrain.cli import report
+        from seqtrain.experiment import report
 
         print("\n".join(report.lines(run)))
     return 0

@@ -86,7 +86,7 @@ def _tell(result: dict[str, Any], options: Namespace, name: str) -> None:
     if options.json:
         print(json.dumps(result))
     else:
-        from seqtrain.cli import report
+        from seqtrain.experiment import report
         from seqtrain.runs.directory import Run
 
         # The number of lanes changes the context of each token, so the metrics are printed with it.
@@ -102,7 +102,7 @@ def _tell(result: dict[str, Any], options: Namespace, name: str) -> None:
 
 def _beside(result: dict[str, Any], summary: Summary) -> Iterator[str]:
     """Yield lines that help to read the metrics: baselines, chance, and the numbers of parts of the split."""
-    from seqtrain.cli import report
+    from seqtrain.experiment import report
 
     known = result.get("baselines", {})
     yield from report.baseline_lines(summary, known)
@@ -191,7 +191,7 @@ def evaluate(
         test_set: Name in `data.test_paths`, if there are several test sets.
         with_baselines: Read train as well, and add the metrics of baselines.
     """
-    from seqtrain.cli.leak_check import leak_of
+    from seqtrain.experiment.leak_check import leak_of
 
     opened, data = open_with_data(path, split, checkpoint, test_set=test_set, with_train=with_baselines)
     leak = None

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.cli.measured import OF_RUNS, Measured, refuse_idle, written
-from seqtrain.cli.start import Request, prepare, read_data
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
+from seqtrain.experiment.start import Request, prepare, read_data
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -83,7 +83,7 @@ def _measure(options: Namespace, is_run: bool) -> Measured:
         config, data, made = _of_overrides(options.of, options.config_dir, notes.append)
 
     from seqtrain.analysis import gradient_picture, gradients
-    from seqtrain.cli.written_config import plain_config
+    from seqtrain.experiment.written_config import plain_config
 
     model, task = made["untrained"]
     wanted = gradients.Options(options.distance, options.samples, options.whole)

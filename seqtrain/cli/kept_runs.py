@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seqtrain.analysis.demo import Train
-from seqtrain.cli.arguments import say
+from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
 from seqtrain.terminal import pasted
@@ -46,15 +46,15 @@ def trainer(folder: Path, *fixed: str) -> Train:
 
 
 def _start(words: Sequence[str]) -> None:
-    from seqtrain.cli.start import Request, start
     from seqtrain.config import check
+    from seqtrain.experiment.start import Request, start
 
     composed = check.compose(list(words), ())
     start(composed, Request(list(words), (), ("seqtrain", "train", *words)))
 
 
 def _resume(path: Path) -> None:
-    from seqtrain.cli.resume import resume
+    from seqtrain.experiment.resume import resume
 
     say(f"resumes: {path}")
     resume(str(path), [], ("seqtrain", "resume", str(path)))

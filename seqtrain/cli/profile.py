@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.cli.measured import Measured, refuse_idle, written
-from seqtrain.cli.start import Request, prepare, read_data
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
+from seqtrain.experiment.start import Request, prepare, read_data
 from seqtrain.runs import provenance
 
 if TYPE_CHECKING:

@@ -90,8 +90,8 @@ def _silent(line: str) -> None:
 
 def _checked(model: str, others: Sequence[str]) -> DictConfig:
     """Return the config of a model's rungs, without a budget; raise UserError for faults known before data is read."""
-    from seqtrain.cli.start import Request, prepare
     from seqtrain.config import check
+    from seqtrain.experiment.start import Request, prepare
 
     # The budget is a stand-in, which has the config prepared to be solved.
     words = [f"model={model}", "budget=[params:1e6,flops:1e12]", *others]

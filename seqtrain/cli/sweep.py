@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli import folds
 from seqtrain.cli.arguments import say
-from seqtrain.cli.dry_run import dry_run, print_cost
-from seqtrain.cli.start import Request
 from seqtrain.config.trust import trust_words, trusted
 from seqtrain.distributed import ranks
 from seqtrain.errors import UserError
+from seqtrain.experiment.dry_run import dry_run, print_cost
+from seqtrain.experiment.start import Request
 from seqtrain.files.atomic import exists, listed
 from seqtrain.runs.directory import CONFIG, Run, remove
 from seqtrain.sweeps.folder import ENDED, INDEX, REPEATS, STOP, Asked, Sweep, Trial

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf/ is mapped in by pyproject.toml
 from seqtrain.cli import folds, sweep
 from seqtrain.cli.arguments import Parser, finish
-from seqtrain.cli.dry_run import dry_run, print_cost
-from seqtrain.cli.start import Request, start
 from seqtrain.config.groups import ENTRIES, GLOBAL, GROUPS
 from seqtrain.errors import UserError
+from seqtrain.experiment.dry_run import dry_run, print_cost
+from seqtrain.experiment.start import Request, start
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

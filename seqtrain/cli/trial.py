@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 from seqtrain.cli.arguments import Parser, finish
-from seqtrain.cli.resume import resume
-from seqtrain.cli.start import Request, start
 from seqtrain.distributed import ranks
 from seqtrain.errors import Unavailable, UserError, kind_of
+from seqtrain.experiment.resume import resume
+from seqtrain.experiment.start import Request, start
 from seqtrain.files.checked import open_append
 from seqtrain.runs.directory import CONFIG, METRICS, Run
 from seqtrain.runs.listing import is_written

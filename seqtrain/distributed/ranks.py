@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any, TypeVar, cast
 
 from seqtrain.errors import RunFailed, Unavailable, UserError, merged
+from seqtrain.terminal import tell
 
 Told = TypeVar("Told")
 PR_SET_PDEATHSIG = 1
@@ -48,6 +49,13 @@ def rank_info(env: Mapping[str, str] = os.environ) -> RankInfo:
         return _given(env)
     except (KeyError, ValueError):  # `check_place` raises the error
         return RankInfo()
+
+
+def say(line: str) -> None:
+    """Print a line on standard error, once for all processes of a run."""
+    # To standard error: standard output holds only results, which may be piped.
+    if rank_info().first:
+        tell(line)
 
 
 def check_place(env: Mapping[str, str] = os.environ) -> None:

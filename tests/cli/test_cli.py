@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 import seqtrain as package
-from seqtrain.cli import dry_run
 from seqtrain.cli.main import COMMANDS, main
 from seqtrain.data.sources.text import Text
+from seqtrain.experiment import dry_run
 from seqtrain.runs.directory import Run
 from seqtrain.training.shipped import shipped, shipped_file
 from tests.conftest import Answer, Seqtrain

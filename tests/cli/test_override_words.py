@@ -8,10 +8,10 @@ import pytest
 from hydra.errors import HydraException
 
 from seqtrain.cli import main
-from seqtrain.cli.resume import _value
 from seqtrain.config import check
 from seqtrain.config.conf_files import ConfFiles, parsed
 from seqtrain.errors import UserError
+from seqtrain.experiment.resume import _value
 from seqtrain.sweeps.grid import combinations
 from seqtrain.sweeps.settings import Words
 from seqtrain.sweeps.space import space

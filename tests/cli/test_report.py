@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from seqtrain.cli import report
 from seqtrain.data.batching.plan import TBPTT
+from seqtrain.experiment import report
 from seqtrain.runs.directory import Run
 from seqtrain.runs.summary import Summary
 from seqtrain.tasks.base import Task

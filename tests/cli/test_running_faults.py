@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqtrain.cli import endings, main
+from seqtrain.cli import main
 from seqtrain.errors import OutOfMemory
+from seqtrain.experiment import endings
 from seqtrain.runs.checkpoint import load, newest_valid, save, step_name
 from seqtrain.runs.directory import Run
 from seqtrain.training.carried_state import CarriedState

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from seqtrain.cli import main
-from seqtrain.cli.dry_run import dry_run
 from seqtrain.cli.scale_plan import plan, size_words
-from seqtrain.cli.start import Request
 from seqtrain.config import check
 from seqtrain.errors import UserError
+from seqtrain.experiment.dry_run import dry_run
+from seqtrain.experiment.start import Request
 from tests.conftest import Seqtrain
 
 

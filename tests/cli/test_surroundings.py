@@ -12,12 +12,13 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from seqtrain.cli import endings, main
+from seqtrain.cli import main
 from seqtrain.config import check, preflight
 from seqtrain.data.batching.loader import TrainLoader
 from seqtrain.data.cache import Store
 from seqtrain.data.sources.files import find
 from seqtrain.errors import Unavailable
+from seqtrain.experiment import endings
 from seqtrain.runs.directory import METRICS, SUMMARY, Run
 from seqtrain.training.callbacks.checkpoints import Checkpoints
 from seqtrain.training.loggers import make, wandb_logger

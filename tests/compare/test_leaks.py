@@ -10,10 +10,10 @@ import pytest
 
 from seqtrain.cli import main as command
 from seqtrain.cli.compare import main
-from seqtrain.cli.leak_check import check_leaks, leak_of
 from seqtrain.compare.entries import read
 from seqtrain.compare.verdict import conclusions
 from seqtrain.errors import UserError
+from seqtrain.experiment.leak_check import check_leaks, leak_of
 from seqtrain.runs.directory import Run
 from seqtrain.runs.leaks import SKETCH
 from tests.data.test_leaks import columns, rows

@@ -10,13 +10,13 @@ import pytest
 import torch
 from rich.console import Console
 
-from seqtrain.cli.start import Request, check_all
-from seqtrain.cli.written_config import config_text
 from seqtrain.config import check
 from seqtrain.data.batching.example_plan import ExamplePlan
 from seqtrain.data.batching.examples import ExampleBatch, Examples, padded
 from seqtrain.data.batching.plan import ExampleChunk, deal
 from seqtrain.data.batching.stream import IGNORED
+from seqtrain.experiment.start import Request, check_all
+from seqtrain.experiment.written_config import config_text
 from seqtrain.runs.directory import Run
 from seqtrain.training.callbacks.signals import Signals
 from seqtrain.training.data import make_data

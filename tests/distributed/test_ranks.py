@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqtrain.cli import arguments, main, report
-from seqtrain.cli import start as attempts
+from seqtrain.cli import arguments, main
 from seqtrain.config import check
 from seqtrain.distributed import launch, ranks
 from seqtrain.distributed.fork_server import Child
 from seqtrain.distributed.ranks import RankInfo, check_world, first_host, rank_info
 from seqtrain.errors import RunFailed, UserError
-from seqtrain.experiment import Attempt
+from seqtrain.experiment import report
+from seqtrain.experiment import start as attempts
+from seqtrain.experiment.story import Attempt
 from seqtrain.runs.checkpoint import newest_valid, step_name
 from seqtrain.runs.directory import Run
 from seqtrain.training.callbacks.same_ranks import checksum

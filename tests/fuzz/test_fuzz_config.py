@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from seqtrain.cli import start
 from seqtrain.config import check
+from seqtrain.experiment import start
 from seqtrain.sweeps.settings import Settings, Words
 from tests.fuzz import values
 from tests.fuzz.law import Law, ask, in_process

@@ -14,9 +14,9 @@ import torch
 
 import seqtrain
 from seqtrain.api import alone
-from seqtrain.cli.resume import resume
 from seqtrain.config import check
 from seqtrain.data.batching.loader import TrainLoader
+from seqtrain.experiment.resume import resume
 from seqtrain.runs.checkpoint import load
 from seqtrain.runs.directory import Run
 from seqtrain.runs.resume_check import difference

@@ -7,9 +7,9 @@ from signal import SIGTERM
 
 import pytest
 
-from seqtrain.cli.written_config import plain_config
 from seqtrain.config import check
-from seqtrain.experiment import Attempt, Experiment
+from seqtrain.experiment.story import Attempt, Experiment
+from seqtrain.experiment.written_config import plain_config
 from seqtrain.runs.directory import Run
 from seqtrain.training.callbacks.signals import Interrupted
 from tests.support.examples import DATA
@@ -23,7 +23,7 @@ def test_why_an_earlier_sitting_ended_is_not_said_of_the_next(tmp_path: Path, mo
     def leave(*_: object) -> None:
         raise Interrupted(SIGTERM)
 
-    monkeypatch.setattr("seqtrain.experiment.read_data", leave)
+    monkeypatch.setattr("seqtrain.experiment.story.read_data", leave)
     with pytest.raises(Interrupted):
         Experiment(run, config, Attempt(command=("seqtrain",))).train()
     summary = Run(run.path).summary
@@ -41,7 +41,7 @@ def test_who_is_interrupted_when_all_is_written_has_ended_as_was_written(
         run.update_summary(status=status)
         raise Interrupted(SIGTERM)
 
-    monkeypatch.setattr("seqtrain.experiment.read_data", leave)
+    monkeypatch.setattr("seqtrain.experiment.story.read_data", leave)
     with pytest.raises(Interrupted):
         Experiment(run, config, Attempt(command=("seqtrain",))).train()
     assert Run(run.path).summary.status == status

@@ -13,9 +13,9 @@ import torch
 import yaml
 
 import seqtrain as package
-from seqtrain.cli.resume import resume
 from seqtrain.config.options import TrainerOptions
 from seqtrain.errors import UserError
+from seqtrain.experiment.resume import resume
 from seqtrain.runs.checkpoint import load, newest_valid, save, step_name
 from seqtrain.runs.directory import Run
 from seqtrain.runs.identity import TRAINER, decisive

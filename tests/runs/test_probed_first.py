@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from seqtrain.cli.resume import resume
 from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.errors import UserError
+from seqtrain.experiment.resume import resume
 from seqtrain.models.gpt import GPT
 from seqtrain.runs.checkpoint import load, save, step_name
 from seqtrain.runs.expected import Mismatch

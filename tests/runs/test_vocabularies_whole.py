@@ -12,10 +12,10 @@ import pytest
 from omegaconf import DictConfig
 
 from benchmarks.kills.hook import killed_before
-from seqtrain.cli.run_data import read_data
 from seqtrain.config import check
 from seqtrain.data.preprocess import LABELS, TARGET_TOKENIZER, TOKENIZER, Preprocessor
 from seqtrain.errors import UserError
+from seqtrain.experiment.data import read_data
 from seqtrain.runs.directory import Run
 from seqtrain.runs.summary import Summary
 from seqtrain.training.splits import Data

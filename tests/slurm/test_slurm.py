@@ -150,7 +150,7 @@ def test_a_task_that_is_killed_ends_the_job_soon_and_the_run_resumes_anywhere(
 
 SLOW = """
 import sys, time
-from seqtrain.cli import report
+from seqtrain.experiment import report
 from seqtrain.cli.main import main
 result = report.result
 def slow(*args):

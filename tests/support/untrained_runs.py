@@ -9,10 +9,10 @@ from torch import nn
 
 import seqtrain
 from seqtrain.api import Trained
-from seqtrain.cli.written_config import config_text
 from seqtrain.config import check
 from seqtrain.config.instantiate import make
 from seqtrain.data.preprocess import Preprocessor
+from seqtrain.experiment.written_config import config_text
 from seqtrain.runs import checkpoint
 from seqtrain.runs.directory import Run
 from seqtrain.training.model_and_task import make_pair

@@ -11,11 +11,8 @@ from typing import Any, cast
 import pytest
 from omegaconf import OmegaConf
 
-from seqtrain.cli import endings
-from seqtrain.cli import start as attempts
 from seqtrain.cli import sweep as command
 from seqtrain.cli import trial as trials
-from seqtrain.cli.start import Request
 from seqtrain.config import check, preflight, targets
 from seqtrain.config.conf_files import ConfFiles
 from seqtrain.config.trust import trusting
@@ -26,7 +23,10 @@ from seqtrain.data.sources.unreadable import readable
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.distributed import ranks
 from seqtrain.errors import Unavailable, UserError, kind_of, merged
-from seqtrain.experiment import Attempt
+from seqtrain.experiment import endings
+from seqtrain.experiment import start as attempts
+from seqtrain.experiment.start import Request
+from seqtrain.experiment.story import Attempt
 from seqtrain.files import untrusted
 from seqtrain.runs import checkpoint
 from seqtrain.runs.directory import Run
@@ -68,7 +68,7 @@ def test_a_group_of_processes_says_of_which_kind_its_fault_was(
     def fails(*_: object, **__: object) -> None:
         raise kind("it is so")
 
-    monkeypatch.setattr("seqtrain.experiment.Experiment.train", fails)
+    monkeypatch.setattr("seqtrain.experiment.story.Experiment.train", fails)
     monkeypatch.setattr("seqtrain.training.trainer.on_gpu", lambda config: False)
     lines: list[str] = []
     code = attempts.worker(lines.append, tmp_path, {}, Attempt(), ())

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import sacrebleu
 
-from seqtrain.cli import report
 from seqtrain.data.preprocess import prepare_rows
 from seqtrain.data.sources.base import Row, Source, Split
 from seqtrain.data.tokenizers.recipes import Char, Recipe, Word
+from seqtrain.experiment import report
 from seqtrain.runs.summary import Summary
 from seqtrain.tasks.base import Task
 from seqtrain.tasks.masked_lm import MaskedLM

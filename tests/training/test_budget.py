@@ -14,12 +14,12 @@ import torch
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from seqtrain.cli.dry_run import dry_run
-from seqtrain.cli.start import Request
 from seqtrain.config import check
 from seqtrain.config.options import RunOptions, read_budget
 from seqtrain.data.batching.plan import TBPTT, Chunk
 from seqtrain.errors import UserError
+from seqtrain.experiment.dry_run import dry_run
+from seqtrain.experiment.start import Request
 from seqtrain.training import budget
 from seqtrain.training.cost import Reading, training_flops
 from seqtrain.training.data import make_data

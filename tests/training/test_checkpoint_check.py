@@ -12,11 +12,11 @@ import pytest
 import torch
 from rich.console import Console
 
-from seqtrain.cli.start import Request, start
 from seqtrain.config import check
 from seqtrain.data.batching.plan import StreamPlan
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.errors import UserError
+from seqtrain.experiment.start import Request, start
 from seqtrain.inference.opened import checked_config
 from seqtrain.runs.checkpoint import load, save, step_name
 from seqtrain.runs.directory import Run

@@ -62,7 +62,7 @@ def test_the_figures_of_a_run_are_those_of_its_records_and_old_records_have_none
 
 
 def test_the_last_line_says_how_often_and_by_how_much_and_nothing_of_an_old_run() -> None:
-    from seqtrain.cli.report import _clipped_line
+    from seqtrain.experiment.report import _clipped_line
     from seqtrain.runs.summary import Summary
 
     said = list(_clipped_line(Summary(clipped={"share": 0.25, "by": 3.0})))

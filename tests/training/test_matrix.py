@@ -16,10 +16,10 @@ from rich.console import Console
 
 from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # mapped in by pyproject.toml
 from seqtrain.cli.matrix import main, models, table, write_page
-from seqtrain.cli.start import Request, check_all
-from seqtrain.cli.written_config import config_text
 from seqtrain.config import check
 from seqtrain.errors import UserError
+from seqtrain.experiment.start import Request, check_all
+from seqtrain.experiment.written_config import config_text
 from seqtrain.models.base import Capability
 from seqtrain.runs.directory import Run
 from seqtrain.training import compatibility

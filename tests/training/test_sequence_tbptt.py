@@ -13,12 +13,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from seqtrain import load
-from seqtrain.cli.dry_run import dry_run
-from seqtrain.cli.start import Request, check_all
 from seqtrain.config import check
 from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.plan import TBPTT
 from seqtrain.errors import UserError
+from seqtrain.experiment.dry_run import dry_run
+from seqtrain.experiment.start import Request, check_all
 from seqtrain.models.base import Capability, Segment, SequenceModel, State, detach
 from seqtrain.tasks.sentiment import Pool, Sentiment, pool_segments
 from seqtrain.training.compatibility import incompatibility

@@ -1,7 +1,7 @@
 """Course of a training: from a checked config to a run directory with the result.
 
 It reads from top to bottom. Checks before a run begins, and the processes that train it (one or several), are in
-cli/start.py and cli/resume.py; other endings than success are in cli/endings.py.
+start.py and resume.py; other endings than success are in endings.py.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from seqtrain.cli import endings, report
-from seqtrain.cli.arguments import say
-from seqtrain.cli.run_data import read_data
-from seqtrain.cli.written_config import config_text, plain_config
 from seqtrain.config.trust import trusted
 from seqtrain.distributed import ranks
+from seqtrain.distributed.ranks import say
+from seqtrain.experiment import endings, report
+from seqtrain.experiment.data import read_data
+from seqtrain.experiment.written_config import config_text, plain_config
 from seqtrain.runs import provenance
 from seqtrain.runs.checkpoint import probe, step_of
 from seqtrain.runs.code_diff import CodeDiff, code_diff, code_entries

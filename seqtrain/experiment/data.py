@@ -7,12 +7,12 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from seqtrain.cli.arguments import say
-from seqtrain.cli.leak_check import check_leaks, say_leaks_unknown
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.data.sources.tokens import TokenSource
 from seqtrain.distributed import ranks
+from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
+from seqtrain.experiment.leak_check import check_leaks, say_leaks_unknown
 from seqtrain.runs.directory import SUMMARY, Run
 from seqtrain.runs.identity import LIMITS, decisive, shown
 from seqtrain.runs.summary import Summary

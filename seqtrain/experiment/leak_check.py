@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from seqtrain.cli.arguments import say
 from seqtrain.config.options import origins
 from seqtrain.data import leaks
 from seqtrain.data.leaks import Leak
 from seqtrain.data.preprocess import Rows
 from seqtrain.data.sketch import MAX_KEPT, Sketch
+from seqtrain.distributed.ranks import say
 from seqtrain.files.atomic import exists
 from seqtrain.runs.directory import Run
 from seqtrain.runs.leaks import MIN_SAID, SKETCH, in_words, is_grave, notes, place_of_kept, worst

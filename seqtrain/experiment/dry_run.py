@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqtrain.cli.arguments import say
-from seqtrain.cli.start import Request, prepare, read_data
+from seqtrain.distributed.ranks import say
+from seqtrain.experiment.start import Request, prepare, read_data
 from seqtrain.runs.directory import Run
 from seqtrain.training.callbacks.signals import Signals
 
@@ -50,7 +50,7 @@ def _speed(config: DictConfig, data: Data, steps: int) -> float:
     from omegaconf import OmegaConf
     from rich.console import Console
 
-    from seqtrain.cli import report
+    from seqtrain.experiment import report
     from seqtrain.training.session import make_session
 
     limits = {"max_steps": steps, "max_epochs": None, "max_seconds": None, "log_every": 1, "validate_every": steps + 1}

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seqtrain.cli.arguments import say
 from seqtrain.config.preflight import SHARED_MEMORY, is_full
 from seqtrain.distributed import ranks
 from seqtrain.distributed.launch import Outcome
+from seqtrain.distributed.ranks import say
 from seqtrain.errors import NonFinite, OutOfMemory, RunFailed, Unavailable, UserError
 from seqtrain.files.atomic import listed, write_text
 from seqtrain.runs.directory import Run
@@ -24,7 +24,7 @@ from seqtrain.training.callbacks.guards import is_out_of_memory, out_of_memory_w
 from seqtrain.training.callbacks.signals import Interrupted
 
 if TYPE_CHECKING:
-    from seqtrain.experiment import Experiment
+    from seqtrain.experiment.story import Experiment
 
 
 # The faults that a process of a group tells the one that started it by its exit code.

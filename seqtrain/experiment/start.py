@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from seqtrain.cli.arguments import say
 from seqtrain.config.trust import trusted, trusting
 from seqtrain.distributed import launch, ranks
+from seqtrain.distributed.ranks import say
 from seqtrain.errors import RunFailed, UserError, merged
 from seqtrain.files.atomic import listed
 from seqtrain.runs.directory import Run, default_name, remove
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from seqtrain.config.check import Composed
-    from seqtrain.experiment import Attempt
+    from seqtrain.experiment.story import Attempt
     from seqtrain.tasks.base import Say
     from seqtrain.training.splits import Data
 
@@ -97,9 +97,9 @@ def start(composed: Composed, request: Request) -> Run:
     config, choices = composed.config, composed.choices
     with ranks.process_group() as here:
         ranks.run_on_all(lambda: prepare(config, request))
-        from seqtrain.cli.written_config import secret_notes
         from seqtrain.config import check
-        from seqtrain.experiment import Attempt
+        from seqtrain.experiment.story import Attempt
+        from seqtrain.experiment.written_config import secret_notes
         from seqtrain.training import effects
         from seqtrain.training.trainer import resolve_auto
 
@@ -130,7 +130,7 @@ def _holds_nothing(run: Run) -> bool:
 
 
 def _create_run(config: DictConfig, choices: dict[str, str]) -> Run:
-    from seqtrain.cli.written_config import config_text
+    from seqtrain.experiment.written_config import config_text
 
     text = config_text(config)
     if config.run_dir is not None:
@@ -143,7 +143,7 @@ def run_attempt(run: Run, config: DictConfig, attempt: Attempt) -> None:
 
     This process trains, which may be one of a group, or as many processes as `config.trainer.devices` asks for.
     """
-    from seqtrain.experiment import Experiment
+    from seqtrain.experiment.story import Experiment
 
     if ranks.rank_info().world == 1 and config.trainer.devices > 1:
         _in_group(run, config, attempt)
@@ -153,8 +153,8 @@ def run_attempt(run: Run, config: DictConfig, attempt: Attempt) -> None:
 
 def _in_group(run: Run, config: DictConfig, attempt: Attempt) -> None:
     """Start the processes, and raise the error that one of them would raise alone."""
-    from seqtrain.cli.endings import conclude_group
-    from seqtrain.cli.written_config import resolved
+    from seqtrain.experiment.endings import conclude_group
+    from seqtrain.experiment.written_config import resolved
     from seqtrain.training.trainer import on_gpu
 
     run.claim()  # here and not in a worker: the lock is held as long as any of them may write
@@ -176,8 +176,8 @@ def worker(
     """
     from omegaconf import OmegaConf
 
-    from seqtrain.cli.endings import exit_code_of
-    from seqtrain.experiment import Experiment
+    from seqtrain.experiment.endings import exit_code_of
+    from seqtrain.experiment.story import Experiment
 
     try:
         with trusting(trust), ranks.process_group() as here:

@@ -1,0 +1,192 @@
+"""Continuation of an interrupted run from its newest sound checkpoint, or extension of a finished one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from seqtrain.distributed import ranks
+from seqtrain.distributed.ranks import say
+from seqtrain.errors import UserError, did_you_mean
+from seqtrain.experiment.start import Request, check_all, run_attempt
+from seqtrain.files.atomic import listed
+from seqtrain.runs.checkpoint import newest_sound, step_of, written_under
+from seqtrain.runs.directory import Run
+from seqtrain.runs.identity import LIMITS, MAY_CHANGE, digest, shown
+from seqtrain.terminal import pasted
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+# The destination of records does not affect the training.
+SAFE_GROUPS = ("logger.",)
+
+
+def resume(path: str, overrides: list[str], command: tuple[str, ...]) -> Run:
+    """Continue the run in `path`.
+
+    Args:
+        path: The run's directory.
+        overrides: Options that change, such as trainer.max_steps.
+        command: The command as it was typed, for the run's summary.
+
+    Raises:
+        UserError: If a change would make it another run, or there is nothing left to do.
+    """
+    from seqtrain.config import check
+    from seqtrain.experiment import endings
+    from seqtrain.experiment.story import Attempt
+    from seqtrain.inference.opened import checked_config
+    from seqtrain.training import budget
+
+    with ranks.process_group() as here:
+        run = Run.open(path)
+        run.writes = here.first  # processes that met: one of them writes for all
+        config = checked_config(run)
+
+        def ready() -> tuple[list[str], Path | None, int]:
+            with endings.writing(run, f"`{pasted('seqtrain', 'resume', run.path)}`"):
+                run.claim()
+            budget.check_free(config, overrides)
+            changed = _apply(config, overrides)
+            config.run_dir = None  # of a new run only; the checks would say that it exists already
+            check.check_config(config)
+            check_all(config, Request())
+            newest = newest_sound(run.checkpoints, say, run=run.identity)
+            checkpoint, step = None, 0
+            if newest is None:
+                _refuse_edited(run)
+            else:
+                checkpoint, step = newest[0], step_of(newest[0])
+                changed += _edited_limits(config, changed, written_under(newest[1]))
+            _refuse_pointless(run, config, changed, step)
+            _say_lost(run, step)
+            return changed, checkpoint, step
+
+        # On each process, for each reads the checkpoint; a fault of one ends all.
+        changed, checkpoint, step = ranks.run_on_all(ready)
+        for line in changed:
+            say(line)
+        say(f"run {run.path}: resumed from step {step}")
+        run_attempt(run, config, Attempt(command, checkpoint, goes_on=True, extended=_extensions(changed, step)))
+    return run
+
+
+def _extensions(changed: list[str], step: int) -> tuple[str, ...]:
+    """Return the limits that are changed after the run has begun. Until then its schedule was that of the old ones."""
+    if not step:
+        return ()
+    return tuple(f"{line} at step {step}" for line in changed if line.startswith("trainer.max_"))
+
+
+def _say_lost(run: Run, step: int) -> None:
+    """Print a warning if metrics.jsonl ends before the checkpoint. A run writes its records before the checkpoint."""
+    reached, every = run.newest_step(), run.config["trainer"]["log_every"]
+    if reached < step // every * every:  # the last step before the checkpoint that was to be recorded
+        say(
+            f"run {run.path}: metrics.jsonl ends at step {reached}, the checkpoint is of step {step}: "
+            "the records between them are lost; from here on it is complete"
+        )
+
+
+def _refuse_edited(run: Run) -> None:
+    """Raise UserError if the config of a run without a checkpoint was edited: the run would mix two configs.
+
+    A run with a checkpoint is checked against the config in it.
+    """
+    if run.summary.identity not in (None, digest(run.config)):
+        raise UserError(
+            f"run {run.path}: its config.yaml was edited, so that it would be another run; put it back as it was, "
+            "or start a new run"
+        )
+
+
+def _edited_limits(config: DictConfig, changed: list[str], before: dict[str, Any]) -> list[str]:
+    """Return a line for each limit edited in config.yaml since the checkpoint. Such an edit extends a run."""
+    overridden = {line.partition(":")[0] for line in changed}
+    lines = []
+    for name in LIMITS:
+        key, limit = f"trainer.{name}", config.trainer[name]
+        if key not in overridden and before.get(key, limit) != limit:
+            lines.append(f"{key}: {shown(before[key])} -> {limit}")
+    return lines
+
+
+def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: int) -> None:
+    """Raise UserError if there is no sound checkpoint to continue from, or nothing left to do after `step`."""
+    if not step and listed(run.checkpoints, "step-*.ckpt"):  # whether they are worth nothing, the user decides
+        raise UserError(
+            f"run {run.path}: no checkpoint is sound; move {run.checkpoints}/step-*.ckpt elsewhere to begin again at "
+            "step 0"
+        )
+    limit, summary = config.trainer.max_steps, run.summary
+    if isinstance(limit, int) and limit < step:
+        raise UserError(f"trainer.max_steps={limit}: run {run.path} is at step {step} already")
+    if summary.status != "finished":
+        return
+    if summary.ended_by == "early_stopping":
+        raise UserError(
+            f"run {run.path} is finished: early stopping ended it at step {step}, more steps change nothing"
+        )
+    if config.budget is not None:
+        raise UserError(f"run {run.path} is finished: its budget is spent; start a new run with another one")
+    seconds, limit = summary.seconds or 0.0, config.trainer.max_seconds
+    if summary.ended_by == "seconds" and limit is not None and limit <= seconds:
+        raise UserError(f"run {run.path} is finished: extend it with trainer.max_seconds=S above {seconds:g}")
+    # `changed` names a limit that was edited in config.yaml, too.
+    if not any(line.startswith("trainer.max_") for line in changed):
+        raise UserError(f"run {run.path} is finished: extend it with trainer.max_steps=N above {step}")
+
+
+def _apply(config: DictConfig, overrides: list[str]) -> list[str]:
+    """Apply the overrides that may change; return a line for each changed value."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    changed = []
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals:
+            raise UserError(f"{override}: expected key=value")
+        before = _value_at(config, key)
+        if before is Unset:
+            raise UserError(f"{key}: no such key in this run{did_you_mean(key, MAY_CHANGE)}")
+        if key not in MAY_CHANGE and not key.startswith(SAFE_GROUPS):
+            raise UserError(
+                f"{key}: a resumed run keeps it, or it were another run; only {', '.join(MAY_CHANGE)} and logger.* "
+                "may change"
+            )
+        value = _value(text)
+        if before == value:
+            continue
+        try:
+            OmegaConf.update(config, key, value)
+        except OmegaConfBaseException:  # a date, a set, half an interpolation
+            raise UserError(f"{override}: no value that a config can hold; give a number, or text in quotes") from None
+        changed.append(f"{key}: {before} -> {value}")
+    return changed
+
+
+class Unset:
+    """Marker for a key that does not exist."""
+
+
+def _value_at(config: DictConfig, key: str) -> Any:
+    """Return the value of a key, or Unset if there is no such key or its name is malformed."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        return OmegaConf.select(config, key, default=Unset)
+    except OmegaConfBaseException:
+        return Unset
+
+
+def _value(text: str) -> Any:
+    # Read as YAML, as config.yaml is.
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise UserError(f"{text}: no value that can be read; give a number, or text in quotes") from None
