@@ -20,7 +20,7 @@ from torch import Tensor
 from seqtrain.data.batching.plan import TBPTT, StreamPlan, most_lanes
 from seqtrain.data.batching.stream import IGNORED, Stream
 from seqtrain.errors import UserError
-from seqtrain.models.base import SequenceModel, reset
+from seqtrain.models.base import SequenceModel, last_hidden, reset
 from seqtrain.tasks.base import Task
 from seqtrain.tasks.metrics.bootstrap import interval, resample
 
@@ -144,7 +144,7 @@ def losses_by_context(
         for first in range(0, len(positions), at_a_time):
             some = positions[first : first + at_a_time, None]
             index = some + np.arange(-length, 0)  # (n, length)
-            hidden = model.last(_tokens(stream, index))
+            hidden = last_hidden(model, _tokens(stream, index))
             losses.append(task.token_losses(model, hidden, _tokens(stream, some)).squeeze(1))
         rows.append(torch.cat(losses).double().numpy())
     return Contexts(list(lengths), np.stack(rows))

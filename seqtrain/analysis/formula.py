@@ -84,7 +84,7 @@ def formula_of(model: SequenceModel, length: int) -> Formula:
         kind = FILTERS if weight.dim() > 1 else "others"
         parameters[kind] += weight.numel()
         if kind == FILTERS:
-            flops[kind] += 2 * weight.numel() * length / model.num_folded
+            flops[kind] += 2 * weight.numel() * length / getattr(model, "num_folded", 1)
     # Each map is one layer of attention: every query with every key, whether a mask hides it or not.
     for seen in maps:
         queries, keys = seen.weights.shape[-2:]

@@ -22,7 +22,7 @@ from seqtrain.analysis.context import (
 from seqtrain.data.batching.plan import TBPTT
 from seqtrain.data.batching.stream import Stream
 from seqtrain.errors import UserError
-from seqtrain.models.base import Capability, SequenceModel
+from seqtrain.models.base import Capability, SequenceModel, name_of
 from seqtrain.tasks.base import Task
 
 SHORTEST, LONGEST = 128, 1024  # bounds of the default context, which is 4 times k2
@@ -236,7 +236,7 @@ def measure(
         UserError: If the model is not causal, or the text is too short.
     """
     if Capability.CAUSAL not in model.capabilities:
-        raise UserError(f"model={model.name()}: sees later tokens, so its context is not what stands before")
+        raise UserError(f"model={name_of(model)}: sees later tokens, so its context is not what stands before")
     lengths = powers_up_to(_longest(context, tbptt.k2, model.max_length))
     within = tbptt.reset == "document"
     positions = targets(stream.documents, lengths[-1], num_targets, within=within)
@@ -270,7 +270,7 @@ def measure(
 def _why_no_state(model: SequenceModel, tbptt: TBPTT) -> str:
     """Return why there is no state to carry from chunk to chunk; empty if there is one."""
     if Capability.STATEFUL not in model.capabilities:
-        return f"model={model.name()} has no state that goes on from chunk to chunk"
+        return f"model={name_of(model)} has no state that goes on from chunk to chunk"
     if model.max_length is not None and model.max_length < 2 * tbptt.k2:
         return (
             f"the model reads at most model.max_length={model.max_length} tokens, less than two chunks of k2={tbptt.k2}"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence, Set
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from seqtrain.analysis import power_law, timing
 from seqtrain.analysis.formula import ATTENTION, EXPONENTS, RECURRENCE, formula_of
 from seqtrain.analysis.power_law import PowerLaw
 from seqtrain.analysis.timing import ALONE, REST, TRAINING
-from seqtrain.models.base import SequenceModel
+from seqtrain.models.base import SequenceModel, can_encode
+from seqtrain.training.cost import num_sequential_steps
 
 DOMINANT = 0.05  # share of the forward pass from which on a kind of work is fitted
 RULING = 0.85  # share from which on the whole pass must grow as one kind of work does
@@ -28,6 +29,37 @@ class Size(NamedTuple):
 
     length: int
     dim: int
+
+
+@runtime_checkable
+class HasPath(Protocol):
+    """A model that knows the length of the path between its inputs."""
+
+    def longest_path(self, length: int) -> int | None:
+        """Return the fewest steps between the first and the last of `length` tokens.
+
+        None if the number is unknown, or if the last hidden state does not depend on the first token.
+        """
+        ...
+
+
+@runtime_checkable
+class HasSourcePath(Protocol):
+    """A model with a source that knows how far away it is."""
+
+    def source_path(self, length: int) -> int | None:
+        """Return the fewest steps from the farthest of `length` source tokens to the last of `length` target tokens."""
+        ...
+
+
+def longest_path(model: SequenceModel, length: int) -> int | None:
+    """Return the fewest steps between the first and the last of `length` tokens; None if the model does not say."""
+    return model.longest_path(length) if isinstance(model, HasPath) else None
+
+
+def source_path(model: SequenceModel, length: int) -> int | None:
+    """Return the fewest steps from the farthest source token to the last target token; None without a source."""
+    return model.source_path(length) if isinstance(model, HasSourcePath) else None
 
 
 @dataclass(frozen=True)
@@ -131,9 +163,9 @@ def count_by_length(make: Make, lengths: Sequence[int], dim: int) -> list[dict[s
                 "flops_by_kind": formula.flops,
                 "flops": formula.total,
                 "counted_flops": counted,
-                "sequential_steps": model.sequential_steps(length),
-                "longest_path": model.longest_path(length),
-                "source_path": model.source_path(length),
+                "sequential_steps": num_sequential_steps(model, length),
+                "longest_path": longest_path(model, length),
+                "source_path": source_path(model, length),
             }
         )
     return rows
@@ -204,7 +236,7 @@ def _best_rate(profile: Profile, made: dict[tuple[str, Size], SequenceModel], gr
     for size, seconds in profile.seconds.items():
         model = made[profile.name, size]
         # The backward pass costs twice the forward one; a model with a source reads as many tokens again.
-        tokens = size.length * (1 if model.can_encode else 2)
+        tokens = size.length * (1 if can_encode(model) else 2)
         operations = 3 * formula_of(model, size.length).total * tokens * grid.batch_of(size)
         best = max(best, operations / seconds[TRAINING])
     return best

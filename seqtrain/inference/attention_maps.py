@@ -16,7 +16,7 @@ from torch import Tensor
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import atomic
-from seqtrain.models.base import SequenceModel
+from seqtrain.models.base import SequenceModel, name_of
 from seqtrain.models.layers.recorder import AttentionMap, recording
 
 ATTENDING = ("bert", "gpt", "encoder_decoder", "rnn_encoder_decoder (model.attention=additive or dot)")
@@ -103,7 +103,7 @@ def look(
             own.append(_seen(each, written, written))
     if not (cross or own or within_source):
         raise UserError(
-            f"model={model.name()} does not attend, so there is no map; models that do: {', '.join(ATTENDING)}"
+            f"model={name_of(model)} does not attend, so there is no map; models that do: {', '.join(ATTENDING)}"
         )
     return [*cross, *own, *within_source]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqtrain.data.batching.examples import by_length, padded
 from seqtrain.errors import UserError
-from seqtrain.models.base import Capability, SequenceModel
+from seqtrain.models.base import Capability, SequenceModel, can_encode, name_of
 
 Pool = Literal["mean", "last", "cls"]
 POOLS: tuple[Pool, ...] = ("mean", "last", "cls")
@@ -21,8 +21,8 @@ POOLS: tuple[Pool, ...] = ("mean", "last", "cls")
 
 def check_pool(model: SequenceModel, pool: Pool) -> None:
     """Raise UserError if the model cannot give this vector of a text."""
-    name = model.name()
-    if not model.can_encode:
+    name = name_of(model)
+    if not can_encode(model):
         raise UserError(
             f"embed: model={name} reads a text only to go on from it; take a run of a model that has an encoder, or no "
             "decoder"

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from seqtrain.errors import UserError
 from seqtrain.inference.attention_maps import Label
-from seqtrain.models.base import SequenceModel, State
+from seqtrain.models.base import SequenceModel, State, name_of
 
 GATED = ("lstm", "gru", "elmo", "rnn_encoder_decoder", "encoder_decoder (model.encoder or model.decoder lstm or gru)")
 LSTM, GRU = (nn.LSTM, nn.LSTMCell), (nn.GRU, nn.GRUCell)
@@ -98,7 +98,9 @@ def look(
         model(torch.tensor([tokens], device=device), state)
     found += _gates_of(runs, list(map(label, tokens)), "")
     if not found:
-        raise UserError(f"model={model.name()} has no gates of an LSTM or a GRU; models that have: {', '.join(GATED)}")
+        raise UserError(
+            f"model={name_of(model)} has no gates of an LSTM or a GRU; models that have: {', '.join(GATED)}"
+        )
     return found
 
 

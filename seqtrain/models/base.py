@@ -9,7 +9,7 @@ import copy
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -45,8 +45,6 @@ class SequenceModel(nn.Module, ABC):
     dim: int  # D, the width of the hidden states
     embed: nn.Module
     max_length: int | None = None  # tokens that may be read since a reset; None = no bound
-    num_folded: int = 1  # sets of filters that are added up before they read, so that they cost what one costs
-    linear_order: int | None = None  # inputs whose least squares the weights begin as; None = they are drawn
 
     @abstractmethod
     def forward(
@@ -59,66 +57,6 @@ class SequenceModel(nn.Module, ABC):
 
         Tokens are right-padded; hidden states at padding are arbitrary. `state=None` is the same as `initial(B)`.
         """
-
-    def name(self) -> str:
-        """Return the model's name in messages: as in `model=...`, or the class name of a third-party model."""
-        # The shipped file that chose it is not known where a run is opened; ours are called like their modules.
-        room, _, module = type(self).__module__.rpartition(".")
-        return module if room == __package__ else type(self).__name__
-
-    def last(self, tokens: Shaped[Tensor, "B T *F"]) -> Float[Tensor, "B 1 D"]:
-        """The last hidden state that `forward` gives of sequences without padding, each read by itself.
-
-        A model that need not compute the others for it overrides this; `flops_per_token` is of all of them.
-        """
-        return self(tokens)[0][:, -1:]
-
-    def set_linear(self, weights: Float[Tensor, "K H"], num_channels: int) -> Float[Tensor, "O D"]:
-        """Set the weights in place, and return head weights with which each channel is mapped by `weights`.
-
-        Called only on models whose `linear_order` is K. The O = H C outputs of the head are those of all channels for
-        the first step, then for the next step, and so on.
-        """
-        raise NotImplementedError(f"{type(self).__name__} is no linear map")
-
-    def directions(
-        self, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"] | None = None
-    ) -> tuple[Float[Tensor, "B T U"], Float[Tensor, "B T U"]]:
-        """Hidden states of both directions apart, of dim/2 units each: at t of x_1..t, and of x_t..T.
-
-        Only models that are SEPARABLE are asked.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no directions that can be read apart")
-
-    def from_directions(self, forwards: Weights, backwards: Weights) -> Weights:
-        """Return weights, by name, with which this model starts as two one-directional models side by side.
-
-        Args:
-            forwards: Weights by name of the model that reads from the first token on.
-            backwards: Those of the model that reads from the last token on.
-
-        Returns:
-            New weights by name, and, by names with a space in them, what of the two has no place here.
-
-        Raises:
-            UserError: where this model has no two directions, or others.
-        """
-        raise UserError(
-            f"init_from: model={self.name()} has no two directions that could begin with two runs; models that have: "
-            "elmo, and lstm, gru or rnn with model.bidirectional=true"
-        )
-
-    @classmethod
-    def idle(cls, options: Mapping[str, Any]) -> dict[str, str]:
-        """Return the options that have no effect beside the others, with the reasons;
-
-        setting one explicitly is an error.
-        """
-        return {}
-
-    def parts(self) -> dict[str, list[nn.Module]]:
-        """The networks that it joins, whose parameters are told one by one; nothing of a model that is one network."""
-        return {}
 
     @abstractmethod
     def initial(self, batch: int) -> State:
@@ -155,35 +93,12 @@ class SequenceModel(nn.Module, ABC):
         except RuntimeError as error:  # of what depends on values, which meta tensors lack
             reason = str(error).partition("\n")[0]
             raise UserError(
-                f"model={self.name()} cannot be read on the meta device ({reason}), so torch cannot count its "
+                f"model={name_of(self)} cannot be read on the meta device ({reason}), so torch cannot count its "
                 "operations; give it a method flops_per_token"
             ) from error
         if needs_source:
             return counter.get_total_flops() / (2 * length)  # the source is as long as the target
         return counter.get_total_flops() / length
-
-    def sequential_steps(self, length: int) -> int | None:
-        """Return the sequential steps needed to read `length` tokens at once, or None if unknown."""
-        return None
-
-    def longest_path(self, length: int) -> int | None:
-        """Return the fewest steps between the first and the last of `length` tokens.
-
-        None if the number is unknown, or if the last hidden state does not depend on the first token.
-        """
-        return None
-
-    def source_path(self, length: int) -> int | None:
-        """Return the fewest steps from the farthest of `length` source tokens to the last of `length` target tokens.
-
-        None if the model has no source, or if the number is unknown.
-        """
-        return None
-
-    @property
-    def can_encode(self) -> bool:
-        """True if a text read alone has hidden states, which `encode` then returns."""
-        return Capability.UNCONDITIONAL in self.capabilities
 
     def encode(
         self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None
@@ -210,11 +125,67 @@ class SequenceModel(nn.Module, ABC):
         return self(source, self.initial(len(source)), lengths)[1]
 
 
+def name_of(model: SequenceModel) -> str:
+    """Return the model's name in messages: as in `model=...`, or the class name of a third-party model.
+
+    A model whose module has another name than its shipped file says it as `config_name`.
+    """
+    found = getattr(model, "config_name", None)
+    if found is not None:
+        return found
+    # The shipped file that chose it is not known where a run is opened; ours are called like their modules.
+    room, _, module = type(model).__module__.rpartition(".")
+    return module if room == __package__ else type(model).__name__
+
+
+def can_encode(model: SequenceModel) -> bool:
+    """Return True if a text read alone has hidden states, which `encode` then returns.
+
+    A model that needs a source, and has an encoder for it, sets `has_encoder = True`.
+    """
+    return Capability.UNCONDITIONAL in model.capabilities or getattr(model, "has_encoder", False)
+
+
+@runtime_checkable
+class ReadsLast(Protocol):
+    """A model that computes the last hidden state at less cost than all of them."""
+
+    def last(self, tokens: Shaped[Tensor, "B T *F"]) -> Float[Tensor, "B 1 D"]:
+        """Return the last hidden state that `forward` gives of sequences without padding."""
+        ...
+
+
+def last_hidden(model: SequenceModel, tokens: Shaped[Tensor, "B T *F"]) -> Float[Tensor, "B 1 D"]:
+    """Return the last hidden state of sequences without padding, each read by itself."""
+    if isinstance(model, ReadsLast):
+        return model.last(tokens)
+    return model(tokens)[0][:, -1:]
+
+
+class Separable(Protocol):
+    """A model that promises SEPARABLE."""
+
+    def directions(
+        self, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"] | None = None
+    ) -> tuple[Float[Tensor, "B T U"], Float[Tensor, "B T U"]]:
+        """Return hidden states of both directions apart, of dim/2 units each: at t of x_1..t, and of x_t..T."""
+        ...
+
+
+def directions(
+    model: SequenceModel, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"] | None = None
+) -> tuple[Float[Tensor, "B T U"], Float[Tensor, "B T U"]]:
+    """Return the hidden states of both directions apart, for a model that promises SEPARABLE."""
+    return cast(Separable, model).directions(tokens, lengths)
+
+
 def idle_of(target: Any, options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options that a config's target reports as unused; empty if the target is a function."""
-    if isinstance(target, type) and issubclass(target, SequenceModel):
-        return target.idle(options)
-    return {}
+    """Return the options that have no effect beside the others, with the reasons; setting one is an error.
+
+    Models with such options have a class method `idle`.
+    """
+    idle = getattr(target, "idle", None) if isinstance(target, type) and issubclass(target, SequenceModel) else None
+    return {} if idle is None else idle(options)
 
 
 def blank_input(model: SequenceModel, batch: int, length: int) -> Shaped[Tensor, "B T *F"]:

@@ -106,6 +106,8 @@ class EncoderDecoder(SequenceModel):
         kinds = [(self.encoder, encoder), (self.decoder, decoder)]
         initialise_transformer([part for part, kind in kinds if kind == "transformer"])
 
+    has_encoder = True
+
     @classmethod
     def idle(cls, options: Mapping[str, Any]) -> dict[str, str]:
         """Return the options that apply only to kinds of networks that neither side uses, with the reasons."""
@@ -122,9 +124,11 @@ class EncoderDecoder(SequenceModel):
             reasons["attention"] = f"is of recurrent decoders; decoder={decoder} has attention of its own"
         return reasons
 
-    def name(self) -> str:
+    @property
+    def config_name(self) -> str:
         # Two shipped files make it: the one that is nearest.
-        return f"rnn_{super().name()}" if set(self.kinds) <= set(CELLS) else super().name()
+        name = "encoder_decoder" if type(self).__module__ == __name__ else type(self).__name__
+        return f"rnn_{name}" if set(self.kinds) <= set(CELLS) else name
 
     def parts(self) -> dict[str, list[nn.Module]]:
         return {"encoder": [self.encoder, self.source_norm], "decoder": [self.decoder, self.norm]}
@@ -132,10 +136,6 @@ class EncoderDecoder(SequenceModel):
     def initial(self, batch: int) -> State:
         """Return the state after an empty source."""
         return self.decoder.initial(batch)
-
-    @property
-    def can_encode(self) -> bool:
-        return True
 
     def encode(
         self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None

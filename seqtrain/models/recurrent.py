@@ -135,8 +135,6 @@ class Recurrent(SequenceModel):
         return x
 
     def from_directions(self, forwards: Weights, backwards: Weights) -> Weights:
-        if not self.bidirectional:
-            return super().from_directions(forwards, backwards)
         separator: int = self.embed.separator  # type: ignore[assignment]
 
         def name_of(direction: int, layer: int, kind: str) -> str:
@@ -144,10 +142,11 @@ class Recurrent(SequenceModel):
 
         return side_by_side(self.state_dict(), (forwards, backwards), separator=separator, name_of=name_of)
 
-    def name(self) -> str:
+    @property
+    def config_name(self) -> str:
         # Three models stand in this module.
         kind = type(self)
-        return kind.__name__.lower() if kind.__module__ == __name__ else super().name()
+        return kind.__name__.lower() if kind.__module__ == __name__ else kind.__name__
 
     def sequential_steps(self, length: int) -> int:
         if self.bidirectional:  # the first token of a layer waits for the whole way back of the one below

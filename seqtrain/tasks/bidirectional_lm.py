@@ -18,7 +18,7 @@ from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.batching.stretches import StretchExamples
 from seqtrain.data.corpus import from_the_end
 from seqtrain.data.preprocess import Preprocessor, Rows
-from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.models.base import Capability, SequenceModel, State, directions
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say, perplexity
 from seqtrain.tasks.baselines.counts import baselines
 from seqtrain.tasks.masked_text import bracketed
@@ -100,7 +100,7 @@ class BidirectionalLM(ExampleTask):
         self, model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"] | None
     ) -> tuple[Output, Output]:
         """Return the outputs, not yet computed, for tokens 1..T-1 given those before, and 0..T-2 given those after."""
-        forwards, backwards = model.directions(tokens, lengths)
+        forwards, backwards = directions(model, tokens, lengths)
         # A hidden state has read its own token, so it predicts the neighbour and never itself.
         return self.output(model, forwards[:, :-1]), self.output(model, backwards[:, 1:])
 

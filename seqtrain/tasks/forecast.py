@@ -15,7 +15,7 @@ from seqtrain.data.batching.values import SeriesStream, WindowBatch, Windows
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.scaling import Scaling
-from seqtrain.models.base import Capability, SequenceModel, State, read
+from seqtrain.models.base import Capability, SequenceModel, State, last_hidden, read
 from seqtrain.tasks import least_squares, rollout
 from seqtrain.tasks.base import (
     Baseline,
@@ -157,7 +157,7 @@ class Forecast(SeriesTask, ExampleTask):
     def incompatibility(self, model: SequenceModel) -> str | None:
         if self.streams and self.patch > 1:
             return f"task.patch={self.patch}: of a stream each row is a time step; use tbptt=whole, or task.patch=1"
-        if model.linear_order is not None:
+        if least_squares.linear_order_of(model) is not None:
             is_point = not self.distribution.is_probabilistic
             reason = least_squares.incompatibility(is_point=is_point, patch=self.patch)
             if reason:
@@ -179,11 +179,12 @@ class Forecast(SeriesTask, ExampleTask):
         return "task.strategy=recursive with tbptt=whole" if self.streams else "task.strategy=recursive"
 
     def first_weights(self, model: SequenceModel, train: Rows, preprocessor: Preprocessor, say: Say) -> None:
-        if model.linear_order is None:
+        order = least_squares.linear_order_of(model)
+        if order is None:
             return
         assert train.series is not None
         # Windows may hold fewer values than the model could read.
-        history = model.linear_order if self.streams else min(model.linear_order, self.max_length)
+        history = order if self.streams else min(order, self.max_length)
         least_squares.begin_with_least_squares(
             model,
             self.head,
@@ -209,7 +210,7 @@ class Forecast(SeriesTask, ExampleTask):
             return self._free_running(model, *_window_and_ahead(batch)), {}
         if isinstance(batch, WindowBatch):
             # Of a window only the last state has read all of it.
-            return self._params(model, model.last(batch.tokens), batch.tokens[:, -1:]), {}
+            return self._params(model, last_hidden(model, batch.tokens), batch.tokens[:, -1:]), {}
         hidden, after = read(model, batch.tokens, state)
         return self._params(model, hidden, batch.tokens), after
 
@@ -351,7 +352,7 @@ class Forecast(SeriesTask, ExampleTask):
             hidden, _ = model(tokens[:, -1:], state)
         else:
             tokens = tokens[:, -self.max_length :].reshape(1, self.max_length // self.patch, -1)
-            hidden = model.last(tokens)
+            hidden = last_hidden(model, tokens)
         # In float64 before units come back: a large mean would take the digits of small changes.
         params = self._params(model, hidden[:, -1:], tokens[:, -1:])[0, 0].double()
         found = {"forecast": self.distribution.median(params).numpy()}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Protocol, cast
+
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.series import SeriesSplit
@@ -11,6 +14,25 @@ from seqtrain.models.base import SequenceModel
 from seqtrain.tasks.base import Say
 from seqtrain.tasks.baselines.autoregression import Autoregression
 from seqtrain.tasks.baselines.forecasts import ScaledBlocks
+
+
+class LinearMap(Protocol):
+    """A model that can be a linear map of its last inputs, whose weights least squares gives."""
+
+    linear_order: int | None  # inputs that it maps; None: its weights are drawn
+
+    def set_linear(self, weights: Float[Tensor, "K H"], num_channels: int) -> Float[Tensor, "O D"]:
+        """Set the weights in place, and return head weights with which each channel is mapped by `weights`.
+
+        The O = H C outputs of the head are those of all channels for the first step, then for the next step, and so
+        on.
+        """
+        ...
+
+
+def linear_order_of(model: SequenceModel) -> int | None:
+    """Return the number of inputs whose least squares the weights begin as; None if they are drawn."""
+    return getattr(model, "linear_order", None)
 
 
 @torch.no_grad()
@@ -28,7 +50,7 @@ def begin_with_least_squares(
     """Set model and head to the autoregression that is reported as the baseline `ar` of a forecast.
 
     Args:
-        model: One that can be linear (`SequenceModel.set_linear`).
+        model: One that can be linear (`LinearMap`).
         head: Gives a number for each value ahead and channel.
         train: The split to fit: one fit for all channels, each of which is filtered by itself.
         reading: Its scaling.
@@ -46,7 +68,7 @@ def begin_with_least_squares(
         # The task adds the last value by itself, so that much less of it is left to the weights.
         weights[-1] -= 1
     num_channels = reading.scaling.num_channels
-    head.weight.copy_(model.set_linear(weights, num_channels))
+    head.weight.copy_(cast(LinearMap, model).set_linear(weights, num_channels))
     head.bias.copy_(torch.from_numpy(fitted.bias[0]).repeat_interleave(num_channels))
     say(
         f"model.fit=least_squares: the weights of a linear map of the last {order:,} values are those of least squares "

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from seqtrain.data.batching.examples import ExampleBatch, TextExamples
 from seqtrain.data.cache import cached_json
 from seqtrain.data.preprocess import Preprocessor, Rows, Scale
-from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.models.base import Capability, SequenceModel, State, name_of
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
 from seqtrain.tasks.baselines.linear import DAMPING, bag_of_words
 from seqtrain.tasks.metrics.numbers import quality
@@ -113,7 +113,7 @@ class Regress(ExampleTask):
     def incompatibility(self, model: SequenceModel) -> str | None:
         if self.pool == "cls" and Capability.CAUSAL in model.capabilities:
             return (
-                f"task.pool=cls: the first position of model={model.name()} sees no later token; "
+                f"task.pool=cls: the first position of model={name_of(model)} sees no later token; "
                 "use task.pool=last, mean or max"
             )
         return None

@@ -19,7 +19,7 @@ from seqtrain.data.batching.examples import ExampleBatch, TextExamples
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.cache import cached_json
 from seqtrain.data.preprocess import Preprocessor, Rows
-from seqtrain.models.base import Capability, Segment, SequenceModel, State, read_in_segments
+from seqtrain.models.base import Capability, Segment, SequenceModel, State, name_of, read_in_segments
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
 from seqtrain.tasks.baselines.naive_bayes import naive_bayes
 from seqtrain.tasks.baselines.tfidf_linear import OPTIONS, left_out, tfidf_linear
@@ -124,7 +124,7 @@ class Sentiment(ExampleTask):
     def incompatibility(self, model: SequenceModel) -> str | None:
         if self.pool == "cls" and Capability.CAUSAL in model.capabilities:
             return (
-                f"task.pool=cls: the first position of model={model.name()} sees no later token; "
+                f"task.pool=cls: the first position of model={name_of(model)} sees no later token; "
                 "use task.pool=last, mean or max"
             )
         return None

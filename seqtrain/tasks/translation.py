@@ -19,7 +19,7 @@ from seqtrain.data.batching.sentence_pairs import TranslationBatch, TranslationE
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.errors import UserError
-from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.models.base import Capability, SequenceModel, State, name_of
 from seqtrain.models.decoding import decode
 from seqtrain.tasks.base import (
     Baseline,
@@ -140,7 +140,7 @@ class Translation(ExampleTask):
 
     def incompatibility(self, model: SequenceModel) -> str | None:
         if not self.shared_vocab and reads_in_one(model):
-            return f"model={model.name()} reads source and target with one embedding; use task.shared_vocab=true"
+            return f"model={name_of(model)} reads source and target with one embedding; use task.shared_vocab=true"
         return None
 
     @final  # a task that has other logits has another `output`, which the loss is made of too

@@ -17,8 +17,9 @@ from seqtrain.data.batching.plan import TBPTT
 from seqtrain.data.sources.base import Source
 from seqtrain.data.sources.tokens import TokenSource
 from seqtrain.errors import UserError, did_you_mean, first_few
-from seqtrain.models.base import Capability, SequenceModel
+from seqtrain.models.base import Capability, SequenceModel, name_of
 from seqtrain.tasks.base import Task
+from seqtrain.tasks.least_squares import linear_order_of
 from seqtrain.training.compiled import check_compiled
 from seqtrain.training.data import make_source
 from seqtrain.training.effects import EARLY_STOPPING
@@ -202,10 +203,10 @@ def incompatibility(model: SequenceModel, task: Task, tbptt: TBPTT, max_length: 
     missing_flags = task.requires & ~model.capabilities
     missing = [words for flag, words in WANTED.items() if flag in missing_flags]
     if missing:
-        reason = f"task={task.name()}: needs {' and '.join(missing)}, which model={model.name()} does not promise"
+        reason = f"task={task.name()}: needs {' and '.join(missing)}, which model={name_of(model)} does not promise"
         remedy = task.remedy(model)
         return reason if remedy is None else f"{reason}; use {remedy}"
-    if model.linear_order is not None and not task.fits_linear:
+    if linear_order_of(model) is not None and not task.fits_linear:
         return f"model.fit=least_squares: task={task.name()} has no values to fit; use model.fit=trained"
     reason = task.incompatibility(model)
     if reason:
@@ -225,7 +226,7 @@ def _cannot_read_windows(model: SequenceModel, task: Task, tbptt: TBPTT, max_len
         return f"{option}: longer than the {model.max_length} positions of model.max_length"
     if tbptt.k1 < tbptt.k2 and Capability.STATEFUL not in model.capabilities:
         return (
-            f"tbptt.k1={tbptt.k1}: a window is read in parts, from state to state, and model={model.name()} "
+            f"tbptt.k1={tbptt.k1}: a window is read in parts, from state to state, and model={name_of(model)} "
             "has no state"
         )
     return None
@@ -235,7 +236,7 @@ def _cannot_carry(model: SequenceModel) -> str | None:
     """Return why a model cannot carry its state from chunk to chunk of a stream, or None."""
     if Capability.STATEFUL not in model.capabilities:
         return (
-            f"tbptt.carry=true: needs a state that goes on from chunk to chunk, which model={model.name()} "
+            f"tbptt.carry=true: needs a state that goes on from chunk to chunk, which model={name_of(model)} "
             "does not have"
         )
     if model.max_length is not None:
@@ -251,7 +252,7 @@ def _cannot_read_segments(model: SequenceModel, k2: int, max_length: int) -> str
     if Capability.STATEFUL not in model.capabilities:
         return (
             f"tbptt.k2={k2}: an example of up to data.max_length={max_length} tokens is read in pieces, which needs "
-            f"a state that goes on from piece to piece, and model={model.name()} has none; "
+            f"a state that goes on from piece to piece, and model={name_of(model)} has none; "
             "leave tbptt.k2 out and use tbptt=whole"
         )
     if model.max_length is not None and max_length > model.max_length:

@@ -6,6 +6,7 @@ import contextlib
 import copy
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -19,6 +20,24 @@ from seqtrain.tasks.base import Task
 PLACES = ("embed", "core", "head", "total")
 OPTIMIZER_COPIES = 4  # weights, gradients, and Adam's two moments
 FEW_TOKENS = 4  # of the shortest of three chunks, to extrapolate the memory of a long one
+
+
+@runtime_checkable
+class Joined(Protocol):
+    """A model that joins several networks."""
+
+    def parts(self) -> dict[str, list[torch.nn.Module]]:
+        """Return the networks by name; their parameters are counted one by one."""
+        ...
+
+
+@runtime_checkable
+class Sequential(Protocol):
+    """A model that knows its sequential steps."""
+
+    def sequential_steps(self, length: int) -> int | None:
+        """Return the sequential steps needed to read `length` tokens at once, or None if unknown."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -106,8 +125,9 @@ def estimate(
     embed = count(torch.nn.ModuleList([model.embed, getattr(model, "target_embed", model.embed)]))
     parameters = {"embed": embed, "core": count(model) - embed, "head": count(task)}
     parameters["total"] = sum(parameters.values())
-    for name, modules in model.parts().items():  # which are counted in the core already
-        parameters[name] = sum(map(count, modules))
+    if isinstance(model, Joined):
+        for name, modules in model.parts().items():  # which are counted in the core already
+            parameters[name] = sum(map(count, modules))
     cost = Cost(
         parameters=parameters,
         flops_per_token=training_flops(model, task, reading),
@@ -151,6 +171,11 @@ def count(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
+def num_sequential_steps(model: SequenceModel, length: int) -> int | None:
+    """Return the sequential steps in which a model reads `length` tokens at once, or None if it does not say."""
+    return model.sequential_steps(length) if isinstance(model, Sequential) else None
+
+
 def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) -> int:
     """Return the bytes that a training step keeps for the backward pass, counted on the meta device without computing.
 
@@ -159,7 +184,7 @@ def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) 
     """
     model, task = copy.deepcopy(model).to("meta"), copy.deepcopy(task).to("meta")
     length, lengths = reading.length, (FEW_TOKENS, 2 * FEW_TOKENS, 3 * FEW_TOKENS)
-    step_by_step = (model.sequential_steps(length) or 0) >= length
+    step_by_step = (num_sequential_steps(model, length) or 0) >= length
     if step_by_step and length > lengths[-1] and not reading.warmup_chunks:
         kept = [_kept(model, task, lanes, replace(reading, length=short)) for short in lengths]
         each, remainder = divmod(kept[2] - kept[1], FEW_TOKENS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from omegaconf import DictConfig
 from torch import Tensor
@@ -14,10 +14,37 @@ from seqtrain.config.options import origin_words, origins
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.errors import UserError
 from seqtrain.inference.opened import Opened, open_run
-from seqtrain.models.base import SequenceModel
+from seqtrain.models.base import Capability, SequenceModel, Weights, name_of
 from seqtrain.models.layers.side_by_side import DIRECTIONS
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Task
+
+
+@runtime_checkable
+class TwoDirections(Protocol):
+    """A model that can begin as two one-directional models side by side."""
+
+    def from_directions(self, forwards: Weights, backwards: Weights) -> Weights:
+        """Return new weights by name, and, by names with a space in them, what of the two has no place here.
+
+        Args:
+            forwards: Weights by name of the model that reads from the first token on.
+            backwards: Those of the model that reads from the last token on.
+
+        Raises:
+            UserError: The two do not fit.
+        """
+        ...
+
+
+def from_directions(model: SequenceModel, forwards: Weights, backwards: Weights) -> Weights:
+    """Return weights with which a model begins as two; raise UserError if it does not read both directions."""
+    if not isinstance(model, TwoDirections) or Capability.BIDIRECTIONAL not in model.capabilities:
+        raise UserError(
+            f"init_from: model={name_of(model)} has no two directions that could begin with two runs; models that "
+            "have: elmo, and lstm, gru or rnn with model.bidirectional=true"
+        )
+    return model.from_directions(forwards, backwards)
 
 
 @dataclass(frozen=True)
@@ -64,7 +91,7 @@ class Origin:
         if len(states) == 1:
             return _named(states[0], self.runs[0].task)
         found = {}
-        for name, value in model.from_directions(states[0], states[1]).items():
+        for name, value in from_directions(model, states[0], states[1]).items():
             found[f"model.{name}"] = value
         # Heads of language models fit no other task; they are listed, so that the log names them as left behind.
         for direction, opened in zip(DIRECTIONS, self.runs, strict=True):

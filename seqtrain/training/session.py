@@ -17,10 +17,12 @@ from seqtrain.data.batching.loader import ENDLESS, TrainLoader
 from seqtrain.data.batching.plan import StreamPlan
 from seqtrain.distributed import ranks
 from seqtrain.errors import UserError
+from seqtrain.models.base import name_of
 from seqtrain.runs.checkpoint import load, step_of
 from seqtrain.runs.directory import Run
 from seqtrain.runs.identity import shown
 from seqtrain.tasks.base import Say
+from seqtrain.tasks.least_squares import linear_order_of
 from seqtrain.training.checkpoint_check import check
 from seqtrain.training.compiled import as_written, compile_blocks
 from seqtrain.training.cost import Cost, count, estimate
@@ -289,7 +291,7 @@ def set_first_weights(config: DictConfig, session: Session, say: Say) -> None:
         UserError: init_from provides other weights, or there is no closed form.
     """
     model, task = session.learner.model, session.learner.task
-    if model.linear_order is not None and config.init_from is not None:
+    if linear_order_of(model) is not None and config.init_from is not None:
         raise UserError(
             f"model.fit=least_squares: init_from={origin_words(config.init_from)} brings weights of its own; leave one "
             "of them out"
@@ -325,7 +327,7 @@ def load_initial_weights(config: DictConfig, session: Session, say: Say, *, pare
         with torch.no_grad():
             copy_matching(learner.model, learner.task, weights, same_task=same, say=say, whose=origin.each)
     except UserError:
-        theirs, ours = origin.runs[0].model.name(), learner.model.name()
+        theirs, ours = name_of(origin.runs[0].model), name_of(learner.model)
         if theirs == ours:
             raise
         raise UserError(

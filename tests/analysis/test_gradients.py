@@ -20,7 +20,7 @@ from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.data.batching.stream import IGNORED, Stream
 from seqtrain.errors import UserError
-from seqtrain.models.base import Capability, SequenceModel, read_in_segments
+from seqtrain.models.base import Capability, SequenceModel, directions, read_in_segments
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.models.recurrent import RNN
 from seqtrain.tasks.base import Task
@@ -300,7 +300,7 @@ def test_a_language_model_of_both_directions_never_sees_its_target_and_fades_fro
     logits = task.double().logits
 
     def loss() -> torch.Tensor:
-        forwards, backwards = model.directions(one.tokens, one.lengths)
+        forwards, backwards = directions(model, one.tokens, one.lengths)
         target = one.targets[0, place]
         before = nn.functional.cross_entropy(logits(model, forwards[0, place - 1]), target)
         return (before + nn.functional.cross_entropy(logits(model, backwards[0, place + 1]), target)) / 2

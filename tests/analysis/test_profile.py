@@ -14,11 +14,22 @@ from omegaconf import OmegaConf
 
 from seqtrain.analysis import power_law, timing
 from seqtrain.analysis.formula import ATTENTION, LINEAR, RECURRENCE, formula_of
-from seqtrain.analysis.profile import Fitted, Grid, Profile, Size, count_by_length, crossovers, fits_of
+from seqtrain.analysis.profile import (
+    Fitted,
+    Grid,
+    Profile,
+    Size,
+    count_by_length,
+    crossovers,
+    fits_of,
+    longest_path,
+    source_path,
+)
 from seqtrain.analysis.timing import ALONE, REST, TRAINING
 from seqtrain.cli import main
 from seqtrain.config import preflight
 from seqtrain.models.base import Capability, SequenceModel
+from seqtrain.training.cost import num_sequential_steps
 from seqtrain.training.model_and_task import make_model
 from tests.support.model_cases import VOCABULARY, Case, cases
 
@@ -58,7 +69,7 @@ def test_parameters_of_attention_are_no_function_of_the_length_and_its_products_
 @pytest.mark.parametrize("case", SHIPPED, ids=str)
 def test_a_recurrence_waits_for_each_token_and_all_others_do_not(case: Case) -> None:
     model = model_of(case)
-    short, long = model.sequential_steps(16), model.sequential_steps(64)
+    short, long = num_sequential_steps(model, 16), num_sequential_steps(model, 64)
     assert short is not None and long is not None  # noqa: PT018
     assert (long >= short + 48) == (RECURRENCE in formula_of(model, 4).flops)
     if RECURRENCE not in formula_of(model, 4).flops:
@@ -68,8 +79,8 @@ def test_a_recurrence_waits_for_each_token_and_all_others_do_not(case: Case) -> 
 def test_a_stack_that_reads_both_ways_waits_for_the_whole_layer_below() -> None:
     one_way = model_of(Case("lstm", (("num_layers", 3),)))
     both_ways = model_of(Case("lstm", (("num_layers", 3), ("bidirectional", True))))
-    assert one_way.sequential_steps(16) == 16 + 2
-    assert both_ways.sequential_steps(16) == 3 * 16
+    assert num_sequential_steps(one_way, 16) == 16 + 2
+    assert num_sequential_steps(both_ways, 16) == 3 * 16
 
 
 @pytest.mark.parametrize(
@@ -101,7 +112,7 @@ def test_a_model_without_a_path_to_the_first_token_does_not_depend_on_it(case: C
         other[0, 0] = 1
         with torch.no_grad():
             depends = not torch.equal(model(tokens)[0][:, -1], model(other)[0][:, -1])
-        assert depends == (model.longest_path(length) is not None), length
+        assert depends == (longest_path(model, length) is not None), length
 
 
 ENCODER_DECODERS = {
@@ -124,12 +135,12 @@ def test_attention_makes_the_way_from_the_source_as_long_as_the_layers_and_witho
     model = model_of(Case("encoder_decoder", tuple(options.items())))
     from_source, in_target = ENCODER_DECODERS[kinds]
     for length in (8, 64):
-        assert (model.source_path(length), model.longest_path(length)) == (from_source(length), in_target(length))
+        assert (source_path(model, length), longest_path(model, length)) == (from_source(length), in_target(length))
 
 
 def test_a_source_that_is_read_one_way_is_passed_whole_where_nothing_attends() -> None:
     options = {"encoder": "gru", "decoder": "gru", "attention": "none", "bidirectional": False}
-    assert model_of(Case("encoder_decoder", tuple(options.items()))).source_path(8) == 16
+    assert source_path(model_of(Case("encoder_decoder", tuple(options.items()))), 8) == 16
 
 
 @pytest.mark.parametrize(
@@ -407,4 +418,4 @@ def test_nonsense_is_refused_in_one_line(words: tuple[str, ...], reason: str, ca
 def test_every_shipped_model_says_its_steps() -> None:
     for case in SHIPPED:
         content = OmegaConf.to_container(case.config())
-        assert model_of(case).sequential_steps(8) is not None, content
+        assert num_sequential_steps(model_of(case), 8) is not None, content

@@ -12,6 +12,8 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from seqtrain.config.targets import resolve
+from seqtrain.models.base import idle_of, name_of
+from seqtrain.tasks.least_squares import linear_order_of
 from seqtrain.training.model_and_task import make_model
 from tests.support.model_cases import TABLE, VOCABULARY, Case, cases, some_tokens, starting
 
@@ -39,7 +41,7 @@ def changes(*, idle: bool) -> Iterator[Any]:
         node: Any = OmegaConf.to_container(case.config(), resolve=True)["model"]  # type: ignore[index,call-overload]
         target = resolve(node["_target_"])
         hints = get_type_hints(target.__init__)
-        for key in (key for key in node if key[0] != "_" and (key in target.idle(node)) == idle):
+        for key in (key for key in node if key[0] != "_" and (key in idle_of(target, node)) == idle):
             base = LEARNED if key == "max_length" else {}
             for value in others(key, hints[key], {**node, **base}[key]):
                 more = LEARNED if value == "learned" else {key: value}
@@ -54,7 +56,7 @@ def read(case: Case, options: dict[str, Any]) -> tuple[Any, Tensor]:
     for weight in model.parameters():
         nn.init.normal_(weight, std=0.4)
     # Weights that a task sets before the first step are other ones, though they are drawn alike.
-    weights = drawn, model.linear_order
+    weights = drawn, linear_order_of(model)
     return weights, model(some_tokens(3, 12, specials=3), starting(model, 3))[0]
 
 
@@ -87,4 +89,4 @@ def test_the_feed_forward_part_is_as_wide_as_asked_or_four_times_the_model(
 
 @pytest.mark.parametrize("case", [case for case in cases() if not case.options], ids=str)
 def test_a_shipped_model_is_called_as_it_is_typed(case: Case) -> None:
-    assert case.make().name() == case.name
+    assert name_of(case.make()) == case.name

@@ -17,7 +17,7 @@ from seqtrain.data.batching.stretches import StretchExamples
 from seqtrain.data.corpus import Corpus, from_the_end
 from seqtrain.data.preprocess import Rows
 from seqtrain.errors import UserError
-from seqtrain.models.base import SequenceModel
+from seqtrain.models.base import SequenceModel, directions
 from seqtrain.models.elmo import ELMo
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.tasks.base import Facts
@@ -49,7 +49,7 @@ def surprisal(model: SequenceModel, task: BidirectionalLM, lane: int, place: int
     """-log p of the token at a place, from what stands on one side of it alone."""
     length = (5, 4)[lane]
     known = TEXT[lane : lane + 1, :place] if direction == 0 else TEXT[lane : lane + 1, place + 1 : length]
-    hidden = model.directions(known)[direction][0, -1 if direction == 0 else 0]
+    hidden = directions(model, known)[direction][0, -1 if direction == 0 else 0]
     probs = task.logits(model, hidden).exp()
     return -math.log((probs / probs.sum())[TEXT[lane, place]].item())
 

@@ -15,7 +15,7 @@ from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.corpus import Corpus
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.recipes import Char
-from seqtrain.models.base import Capability, SequenceModel
+from seqtrain.models.base import Capability, SequenceModel, name_of
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Facts
 from seqtrain.tasks.sentiment import LabelledExamples, Pool, Sentiment, pool
@@ -98,7 +98,7 @@ def test_the_first_position_is_pooled_only_where_it_sees_the_others() -> None:
         model = case.make()
         reason = make(pool="cls").incompatibility(model)
         assert (reason is None) == (Capability.CAUSAL not in model.capabilities)
-        assert reason is None or reason.startswith(f"task.pool=cls: the first position of model={model.name()} ")
+        assert reason is None or reason.startswith(f"task.pool=cls: the first position of model={name_of(model)} ")
         assert all(make(pool=how).incompatibility(model) is None for how in POOLS[:3])
 
 

@@ -21,7 +21,7 @@ from seqtrain.data.preprocess import Preprocessor, Rows, prepare_rows
 from seqtrain.data.sources.base import Row, Source, Split
 from seqtrain.data.tokenizers.recipes import Word
 from seqtrain.errors import UserError
-from seqtrain.models.base import SequenceModel
+from seqtrain.models.base import SequenceModel, name_of
 from seqtrain.tasks.base import Facts, Reduced
 from seqtrain.tasks.baselines.tfidf import closest
 from seqtrain.tasks.metrics import bleu, chrf
@@ -280,7 +280,7 @@ def test_a_model_without_an_encoder_is_refused_two_vocabularies() -> None:
         assert shared.incompatibility(model) is None
         if case in MODELS[:2]:
             assert separate.incompatibility(model) == (
-                f"model={model.name()} reads source and target with one embedding; use task.shared_vocab=true"
+                f"model={name_of(model)} reads source and target with one embedding; use task.shared_vocab=true"
             )
         else:
             assert separate.incompatibility(model) is None

@@ -20,7 +20,7 @@ from seqtrain.config import check
 from seqtrain.errors import UserError
 from seqtrain.experiment.start import Request, check_all
 from seqtrain.experiment.written_config import config_text
-from seqtrain.models.base import Capability
+from seqtrain.models.base import Capability, name_of
 from seqtrain.runs.directory import Run
 from seqtrain.training import compatibility
 from seqtrain.training.callbacks.signals import Signals
@@ -141,7 +141,7 @@ def expected_refusal(case: Case, config: DictConfig) -> list[str]:
     whole = not task.streams
     carry, lines = config.tbptt.carry, []
     if task.requires & ~model.capabilities:
-        lines.append(f"which model={model.name()} does not promise")
+        lines.append(f"which model={name_of(model)} does not promise")
     elif carry and config.task.get("strategy") == "recursive":
         lines.append("recursive forecasts from windows")
     elif carry and Capability.STATEFUL not in model.capabilities:

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from seqtrain.errors import UserError
-from seqtrain.models.base import SequenceModel
+from seqtrain.models.base import Capability, SequenceModel, directions
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.runs.checkpoint import load
 from seqtrain.runs.directory import Run
+from seqtrain.training.origins import from_directions
 from tests.conftest import Seqtrain
 from tests.support.examples import DATA, files
 from tests.support.model_cases import VOCABULARY, Case, assert_near
@@ -40,7 +41,7 @@ def stack(kind: str, seed: int, **options: Any) -> SequenceModel:
 
 def begun(model: SequenceModel, runs: tuple[SequenceModel, SequenceModel]) -> SequenceModel:
     """The model with the weights that `from_directions` gives it."""
-    found = model.from_directions(runs[0].state_dict(), runs[1].state_dict())
+    found = from_directions(model, runs[0].state_dict(), runs[1].state_dict())
     left = [name for name in found if " " in name]
     model.load_state_dict(model.state_dict() | {name: found[name] for name in found if name not in left})
     return model
@@ -48,10 +49,9 @@ def begun(model: SequenceModel, runs: tuple[SequenceModel, SequenceModel]) -> Se
 
 def both(model: SequenceModel, tokens: Tensor, lengths: Tensor | None) -> Tensor:
     """Hidden states without a mix of layers: forwards beside backwards."""
-    try:
-        return torch.cat(model.directions(tokens, lengths), -1)
-    except NotImplementedError:
-        return model(tokens, None, lengths)[0]
+    if Capability.SEPARABLE in model.capabilities:
+        return torch.cat(directions(model, tokens, lengths), -1)
+    return model(tokens, None, lengths)[0]
 
 
 @pytest.mark.parametrize("name", INTO)
@@ -77,7 +77,7 @@ def test_special_tokens_that_no_run_had_keep_their_own_vectors() -> None:
     model = Case("elmo", ()).make()
     fresh = model.state_dict()["embed.weight"].clone()
     runs = stack("lstm", 1, num_layers=2), stack("lstm", 2, num_layers=2)
-    table = model.from_directions(runs[0].state_dict(), runs[1].state_dict())["embed.weight"]
+    table = from_directions(model, runs[0].state_dict(), runs[1].state_dict())["embed.weight"]
     assert torch.equal(table[:VOCABULARY, :4], runs[0].state_dict()["embed.weight"][:VOCABULARY])
     assert torch.equal(table[:VOCABULARY, 4:], runs[1].state_dict()["embed.weight"][:VOCABULARY])
     assert torch.equal(table[SEPARATOR, :4], fresh[SEPARATOR, :4]), "forwards it ends a text, as nothing did"
@@ -100,7 +100,7 @@ REFUSED = {
 def test_what_does_not_fit_is_refused_in_one_line(name: str) -> None:
     case, run, options, words = REFUSED[name]
     with pytest.raises(UserError) as caught:
-        case.make(**options).from_directions(run.state_dict(), run.state_dict())
+        from_directions(case.make(**options), run.state_dict(), run.state_dict())
     (line,) = caught.value.lines
     assert line.startswith("init_from: ")
     assert words in line

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from seqtrain.models.base import Capability, SequenceModel, State, detach, select
+from seqtrain.models.base import Capability, SequenceModel, State, detach, last_hidden, select
 from seqtrain.models.laws.agreement import EXACT, Broken, agree, agree_in_bits, agree_in_state, nowhere
 from seqtrain.models.laws.subject import (
     LANES,
@@ -77,7 +77,7 @@ def last_is_the_last(subject: Subject) -> None:
     # One token, of which a window has nothing before it; and more than any small window holds.
     for width in (1, 3, num_tokens(model)):
         tokens = some_tokens(LANES, width)
-        agree(model.last(tokens), model(tokens)[0][:, -1:], f"{width} tokens read: `last`", tolerance=EXACT)
+        agree(last_hidden(model, tokens), model(tokens)[0][:, -1:], f"{width} tokens read: `last`", tolerance=EXACT)
 
 
 @law("Reading leaves nothing behind in the model: the same tokens give the same bits again.")
