@@ -73,15 +73,22 @@ class Sharded(ModelParallelStrategy):
     """FSDP2 whose checkpoints load for any optimizer, also one without state for a weight, such as SGD."""
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        """Load weights and optimizer. Lightning itself fails on an optimizer with an empty state."""
-        (saved,) = torch.load(checkpoint_path, mmap=True, weights_only=True)["optimizer_states"]
-        optimizers = self.optimizers
-        self.optimizers = optimizers if saved["state"] else []
-        try:
-            checkpoint = super().load_checkpoint(checkpoint_path, weights_only)
-        finally:
-            self.optimizers = optimizers
-        for group, other in zip(optimizers[0].param_groups, saved["param_groups"], strict=True):
+        """Load weights and optimizer by the checkpoint plugin; Lightning itself reads torch's own files only."""
+        from torch.distributed.checkpoint import state_dict as states
+        from torch.distributed.fsdp import FullyShardedDataParallel, OptimStateKeyType
+
+        assert self.model is not None
+        checkpoint = self.checkpoint_io.load_checkpoint(checkpoint_path)
+        whole = states.StateDictOptions(full_state_dict=True)
+        states.set_model_state_dict(self.model, checkpoint.pop("state_dict"), options=whole)
+        (optimizer,), (saved,) = self.optimizers, checkpoint["optimizer_states"]
+        if saved["state"]:  # SGD keeps none
+            if isinstance(next(iter(saved["state"])), int):  # written by one process, or by DDP
+                by_name = OptimStateKeyType.PARAM_NAME
+                saved = FullyShardedDataParallel.rekey_optim_state_dict(saved, by_name, self.model)
+            from_first = states.StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+            states.set_optimizer_state_dict(self.model, optimizer, optim_state_dict=saved, options=from_first)
+        for group, other in zip(optimizer.param_groups, saved["param_groups"], strict=True):
             group.update({**other, "params": group["params"]})  # torch makes lists of pairs
         return checkpoint
 

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import errno
-import pickle
 import re
 import shutil
-import zipfile
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import atomic, exists, listed, remove_temporary
-from seqtrain.runs import checkpoint_limits
-from seqtrain.runs.checkpoint_limits import MAX_DEPTH
+from seqtrain.runs import checkpoint_file
+from seqtrain.runs.checkpoint_file import CUT, Unsound
 from seqtrain.runs.identity import other_writer
 
 STEP = re.compile(r"step-([0-9]{8,15})\.ckpt")
 BEST = "best.ckpt"
-MAGIC = b"PK\x03\x04"  # how a zip file begins
-CONTAINERS = (dict, OrderedDict, list, tuple, set)
-CUT = "it was cut short or changed on disk"
-FOREIGN = "it holds more than tensors and plain containers, and opening it could run code"
 UNREADABLE = "it may be sound: make it readable, or move it elsewhere to go without it"
 SPACE = 64 << 20  # bytes that `probe` wants free
-
-
-class Unsound(ValueError):
-    """A file that is not a checkpoint, or is damaged; the message says why."""
 
 
 def step_name(step: int) -> str:
@@ -58,15 +46,9 @@ def save(obj: Any, path: Path) -> None:
         TypeError: `obj` holds something that `load` would refuse; names the place.
         OSError: The disk is full.
     """
-    import torch
-
-    _refuse_foreign(obj, "checkpoint")
     path.parent.mkdir(exist_ok=True)  # not the run's own folder: if the user removed it, it stays removed
     with atomic(path) as file:
-        try:
-            torch.save(obj, file)
-        except RuntimeError as error:  # torch's own, about its writer; the cause is its context
-            raise error.__context__ if isinstance(error.__context__, OSError) else error from None
+        checkpoint_file.write(obj, file)
 
 
 def load(path: Path) -> Any:
@@ -79,23 +61,12 @@ def load(path: Path) -> Any:
         raise UserError(f"checkpoint {path} {'is damaged' if str(error) == CUT else 'refused'}: {error}") from None
 
 
-def _opened(path: Path, *, mmap: bool = False) -> Any:
-    """Return the contents of a sound file; with `mmap` tensors are read on access. Raises Unsound, with the reason."""
-    import torch
-
-    if not _sums_hold(path):
-        raise Unsound(CUT)
+def _opened(path: Path, *, tensors: bool = True) -> Any:
+    """Return the contents of a sound file. Raises Unsound, with the reason."""
     try:
-        checkpoint_limits.check(path)
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-        _refuse_foreign(found, "checkpoint")
-    except checkpoint_limits.Excess as error:
-        raise Unsound(str(error)) from None
-    except (pickle.UnpicklingError, TypeError, RecursionError):
-        raise Unsound(FOREIGN) from None
-    except Exception:  # a pickle that breaks its own rules raises anything from IndexError to struct.error
-        raise Unsound(CUT) from None
-    return found
+        return checkpoint_file.read(path, tensors=tensors)
+    except OSError as error:
+        raise UserError(f"checkpoint {path} cannot be read: {error.strerror}; {UNREADABLE}") from None
 
 
 def newest_valid(folder: Path, say: Callable[[str], None], *, run: dict[str, Any] | None = None) -> Path | None:
@@ -154,7 +125,7 @@ def written_under(found: dict[str, Any]) -> dict[str, Any]:
 
 def _of_step(path: Path) -> dict[str, Any]:
     """Return the contents of a sound file, no tensor read. Raises Unsound if its step is not that of its name."""
-    found = _opened(path, mmap=True)
+    found = _opened(path, tensors=False)
     if not isinstance(found, dict) or found.get("global_step") != step_of(path):
         raise Unsound("what it holds is not a checkpoint of this step")
     return found
@@ -206,70 +177,6 @@ def probe(folder: Path, *, space: int = SPACE) -> None:
         )
 
 
-def _sums_hold(path: Path) -> bool:
-    try:
-        with open(path, "rb") as file:
-            if file.read(len(MAGIC)) != MAGIC:  # another kind of file, which torch would read in another way
-                return False
-        with zipfile.ZipFile(path) as archive:
-            # torch does not compress: an entry that claims to be larger than its file would fill the memory.
-            as_large = sum(entry.file_size for entry in archive.infolist()) <= path.stat().st_size
-            return as_large and archive.testzip() is None
-    except Exception as error:  # a damaged header raises anything from struct.error to NotImplementedError
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # a negative offset
-            raise UserError(f"checkpoint {path} cannot be read: {error.strerror}; {UNREADABLE}") from None
-        return False
-
-
 def _steps(folder: Path) -> list[tuple[int, Path]]:
     matches = [(STEP.fullmatch(path.name), path) for path in listed(folder, "step-*.ckpt")]
     return sorted((int(match[1]), path) for match, path in matches if match)
-
-
-def leaves(root: Any, place: str) -> Iterator[tuple[Any, str]]:
-    """Yield every value, and key, in plain containers that is not itself a container, with its place.
-
-    Each container is visited once, however often it is referred to. Raises TypeError if they are nested too deep.
-    """
-    seen: set[int] = set()
-    waiting = [(root, place, 0)]
-    while waiting:
-        value, place, depth = waiting.pop()
-        if type(value) not in CONTAINERS:
-            yield value, place
-        elif depth == MAX_DEPTH:
-            raise TypeError(f"{place[:60]}... is nested more than {MAX_DEPTH} deep")
-        elif id(value) not in seen:
-            seen.add(id(value))
-            waiting += [(below, name, depth + 1) for below, name in _below(value, place)]
-
-
-def _below(value: Any, place: str) -> list[tuple[Any, str]]:
-    """Return the values, and keys, of a container with their places."""
-    if isinstance(value, dict):
-        keys = [(key, f"a key of {place}") for key in value]
-        return keys + [(below, f"{place}[{key!r}]") for key, below in value.items()]
-    return [(below, f"{place}[{number}]") for number, below in enumerate(value)]
-
-
-def _refuse_foreign(root: Any, place: str) -> None:
-    """Raise TypeError, with the place, for a value that `torch.load(weights_only=True)` may refuse, e.g. NumPy scalars.
-
-    Also for a tensor that is larger than its storage: a few bytes would fill the memory.
-    """
-    for value, where in leaves(root, place):
-        _refuse_leaf(value, where)
-
-
-def _refuse_leaf(value: Any, place: str) -> None:
-    import torch
-
-    if type(value) in (torch.Tensor, torch.nn.Parameter):
-        if value.layout != torch.strided or value.is_meta or value.nbytes > value.untyped_storage().nbytes():
-            raise TypeError(f"{place} is a tensor of which not every number is stored")
-    elif type(value) not in (
-        *(torch.Size, torch.dtype, torch.device),
-        *(str, bytes, int, float, bool, type(None)),
-    ):
-        kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        raise TypeError(f"{place} is a {kind}: a checkpoint holds tensors and plain containers only")

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqtrain.runs.checkpoint import leaves
 from seqtrain.runs.identity import shown
 
 
@@ -47,13 +46,18 @@ def alike(found: Any, expected: Any, place: str) -> None:
 
 def finite(found: Any, place: str) -> None:
     """Raise Mismatch unless every number in `found` is finite, at any depth."""
-    for value, where in leaves(found, place):
-        if isinstance(value, Tensor):
-            sound = bool(torch.isfinite(value).all())
-        else:
-            sound = not isinstance(value, float) or math.isfinite(value)
-        if not sound:
-            raise Mismatch(f"{where} holds what is no number (nan or infinite)")
+    if isinstance(found, dict):
+        for key, below in found.items():
+            finite(below, f"{place}[{key!r}]")
+    elif isinstance(found, list | tuple | set):
+        for number, below in enumerate(found):
+            finite(below, f"{place}[{number}]")
+    elif not (bool(torch.isfinite(found).all()) if isinstance(found, Tensor) else _is_finite(found)):
+        raise Mismatch(f"{place} holds what is no number (nan or infinite)")
+
+
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _kind(value: Any) -> str:

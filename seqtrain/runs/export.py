@@ -12,6 +12,7 @@ from seqtrain.files.atomic import plain_json
 from seqtrain.files.checked import open_checked
 from seqtrain.files.folders import LOCK, appearing
 from seqtrain.files.untrusted import read_export
+from seqtrain.runs.checkpoint_file import TYPES
 from seqtrain.runs.directory import EXPORT, Run
 
 if TYPE_CHECKING:
@@ -23,11 +24,6 @@ MAX_HEADER_BYTES = 1 << 24  # some 100 for each weight
 FILES = (TOKENIZER, TARGET_TOKENIZER, LABELS, SCALE, SERIES)
 FORMAT = 1  # raise it whenever what is written here could not be read before
 MOST_NAMES = 1 << 16  # weights that one may have
-# Names in safetensors for the types of weights.
-TYPES = {
-    **{"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "BOOL": "bool"},
-    **{"I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8"},
-}
 # Entries of a run's summary in an export: what the numbers are, not who computed them where.
 KEPT = (
     *("task", "metrics", "best", "baselines", "context", "monitor", "signatures", "parameters", "tokens", "steps"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from seqtrain.runs.checkpoint import load
 from tests.fuzz.damage import ODD, Damage, changed
+from tests.support.checkpoints import save_any
 
 TENSORS: dict[str, Callable[[torch.Tensor], Any]] = {
     "empty": lambda value: value.new_zeros(0),
@@ -50,7 +51,7 @@ def tensors(tree: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _state(run: Path, chance: random.Random) -> str:
-    """A value of the newest checkpoint, which is saved again by torch's own pickle, and is the best one too."""
+    """A value of the newest checkpoint, which is saved again, and is the best one too."""
     path = max(run.glob("checkpoints/step-*.ckpt"))
     content = load(path)
 
@@ -71,7 +72,7 @@ def _state(run: Path, chance: random.Random) -> str:
     else:
         what = changed(within, chance, odd)
     path.unlink()
-    torch.save(content, path)
+    save_any(content, path)
     best = path.with_name("best.ckpt")
     best.unlink(missing_ok=True)
     shutil.copyfile(path, best)

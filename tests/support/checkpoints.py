@@ -1,19 +1,31 @@
-"""Whether a checkpoint is sound, for tests: the commands ask for the newest that is."""
+"""Checkpoints of tests: whether one is sound, and one that holds anything."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from seqtrain.runs.checkpoint import Unsound, _opened
+import torch
+
+from seqtrain.runs.checkpoint import _opened, save
+from seqtrain.runs.checkpoint_file import Unsound
 
 
 def is_valid(path: Path) -> bool:
-    """Whether `load` takes the file, and what it gives is what was written (by the checksums of the zip entries).
+    """Whether `load` takes the file, and what it gives is what was written (by its digest).
 
     UserError where it cannot be read, which says nothing of what it holds.
     """
     try:
-        _opened(path, mmap=True)
+        _opened(path, tensors=False)
     except Unsound:
         return False
     return True
+
+
+def save_any(content: Any, path: Path) -> None:
+    """Write a checkpoint; what it cannot hold makes it a pickle, as seqtrain 0.1 and others wrote."""
+    try:
+        save(content, path)
+    except TypeError:
+        torch.save(content, path)

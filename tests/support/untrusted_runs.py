@@ -9,6 +9,7 @@ import re
 import shutil
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,10 @@ import yaml
 
 from seqtrain.config.options import Batching
 from seqtrain.runs.checkpoint import load, save, step_name
+from seqtrain.runs.checkpoint_file import FORMAT, NO_DIGEST
 from seqtrain.runs.directory import Run
 from tests.support import tiny
+from tests.support.checkpoints import save_any
 
 SECRET = "b79e-not-for-strangers"
 STEPS = 4
@@ -165,14 +168,14 @@ def folder(name: str) -> Damage:
 
 
 def saved(change: Callable[[dict[str, Any], Place], Any], *, newest: bool = False) -> Damage:
-    """Saves a checkpoint again, by torch's own pickle, changed: what `change` gives, or what it did."""
+    """Saves a checkpoint again, changed: what `change` gives, or what it did."""
 
     def damage(place: Place) -> None:
         for path in place.run.glob("checkpoints/step-*.ckpt") if newest else [place.best]:
             content = load(path)
             changed = change(content, place)
             path.unlink()
-            torch.save(content if changed is None else changed, path)
+            save_any(content if changed is None else changed, path)
 
     return damage
 
@@ -209,12 +212,13 @@ def bomb(place: Place) -> None:
 
 
 def deep(place: Place) -> None:
-    """A checkpoint of lists in lists."""
+    """A sound file whose JSON is of lists in lists."""
+    metadata = {"digest": NO_DIGEST, "format": FORMAT, "content": "[" * 100_000}
+    text = json.dumps({"__metadata__": metadata}).encode()
+    size = len(text).to_bytes(8, "little")
+    digest = f"{zlib.crc32(size + text):08x}"
     place.best.unlink()
-    with zipfile.ZipFile(place.best, "w") as archive:
-        archive.writestr("best/data.pkl", b"\x80\x02" + b"]" * 5000 + b"a" * 4999 + b".")
-        archive.writestr("best/version", "3\n")
-        archive.writestr("best/byteorder", "little")
+    place.best.write_bytes(size + text.replace(NO_DIGEST.encode(), digest.encode(), 1))
 
 
 def absurd_step(place: Place) -> None:
@@ -222,7 +226,7 @@ def absurd_step(place: Place) -> None:
     for number, path in enumerate(place.run.glob("checkpoints/step-*.ckpt")):
         content = load(path)
         path.unlink()
-        torch.save(content | {"global_step": 10**20 + number}, path.with_name(step_name(10**20 + number)))
+        save(content | {"global_step": 10**20 + number}, path.with_name(step_name(10**20 + number)))
 
 
 def weights(content: dict[str, Any], value: Any) -> None:
@@ -266,12 +270,7 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
     "pickle of an older torch": (legacy, PREDICT, "damaged"),
     "tar of the oldest torch": (old_tar, PREDICT, "damaged"),
     "pickle before a sound zip": (both, PREDICT, "damaged"),
-    "bomb in a checkpoint": (bomb, PREDICT, "damaged"),
-    "tensor of absurd size": (
-        saved(lambda content, _: weights(content, torch.zeros(1).expand(10**12))),
-        PREDICT,
-        "refused",
-    ),
+    "bomb in a checkpoint": (bomb, PREDICT, "refused"),
     "tensor without numbers": (
         saved(lambda content, _: weights(content, torch.zeros(10**12, device="meta"))),
         EVALUATE,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
-from seqtrain.runs.checkpoint import FOREIGN, newest_valid, save, step_name
+from seqtrain.runs.checkpoint import newest_valid, save, step_name
+from seqtrain.runs.checkpoint_file import CUT, FOREIGN
 from seqtrain.runs.directory import Run
 from seqtrain.training.callbacks.checkpoints import Checkpoints
 
@@ -26,24 +29,22 @@ def test_a_resumed_run_keeps_no_more_checkpoints_than_it_would_have(tmp_path: Pa
     assert left == [step_name(step) for step in (5, 6, 9)], "what is beyond the step is not judged before the next save"
 
 
-def nested() -> Any:
-    found: list[Any] = []
-    for _ in range(100):
-        found = [found]
-    return found
-
-
 @pytest.mark.parametrize(
-    ("content", "reason"),
-    [(nested(), "it is nested deeper, or refers to itself more often, than any checkpoint"), (Path("x"), FOREIGN)],
-    ids=["too deep", "a path"],
+    ("write", "reason"),
+    [
+        (lambda path: torch.save({"global_step": 2}, path), FOREIGN),
+        (lambda path: save({"global_step": 3}, path), "what it holds is not a checkpoint of this step"),
+        (lambda path: save_file({"x": torch.zeros(2)}, path), CUT),
+        (lambda path: path.write_bytes(b""), CUT),
+    ],
+    ids=["a pickle", "another step", "safetensors of others", "empty"],
 )
 def test_a_checkpoint_that_is_passed_over_is_told_with_its_own_reason(
-    content: Any, reason: str, tmp_path: Path
+    write: Callable[[Path], Any], reason: str, tmp_path: Path
 ) -> None:
     sound, refused = tmp_path / step_name(1), tmp_path / step_name(2)
     save({"global_step": 1}, sound)
-    torch.save({"global_step": 2, "x": content}, refused)
+    write(refused)
     said: list[str] = []
     assert newest_valid(tmp_path, said.append) == sound
     assert said == [f"skipped {refused}: {reason}"]
