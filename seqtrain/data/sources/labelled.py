@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -108,14 +108,9 @@ class Labelled(Source):
         self._files.check(Cut(by="row", validation=0.0, test=0.0))
         self._owner  # noqa: B018 - raises where the rows cannot be dealt
 
-    def documents(self, split: Split) -> Iterator[str]:
-        return (row["text"] for row in self.rows(split))
-
     def rows(self, split: Split) -> Iterator[Row]:
-        if split in self._files.paths and split != "train":  # train may have to give up a part
-            return self._files.rows(split)
-        if self._folds is None:
-            return self._cut.rows(partial(self._files.rows, "train"), split)
+        if self._folds is None or (split in self._files.paths and split != "train"):
+            return self._cut.rows(self._files.rows, split)
         if not self.has(split):
             raise no_split(split)
         # The files are read anew and sieved: only the owners of rows are held in memory, not their texts.

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqtrain.data.batching.splitmix64 import SplitMix64
-from seqtrain.data.sources.base import SPLITS, Row, Source, Split, check_fractions, no_split, no_text, shuffled
+from seqtrain.data.sources.base import SPLITS, Row, Source, Split, check_fractions, no_split, shuffled
 from seqtrain.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -72,10 +72,6 @@ class LocalePhrases(Source):
             raise UserError(
                 f"data.target_locale={self.locales['target']}: is data.source_locale too; choose another one"
             )
-
-    def documents(self, split: Split) -> Iterator[str]:
-        """Raise UserError: the source has pairs only."""
-        raise no_text("data=locale_phrases")
 
     def rows(self, split: Split) -> Iterator[Row]:
         if not self.has(split):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from seqtrain.data.sources.base import SPLITS, Cut, Row, Source, Split, idle_cut, no_text
+from seqtrain.data.sources.base import SPLITS, Cut, Row, Source, Split, idle_cut
 from seqtrain.data.sources.columns import columns_of
 from seqtrain.data.sources.files import TextFile, find, first_row, lines
 from seqtrain.data.sources.packed import Encoding
@@ -113,8 +112,8 @@ class Parallel(Source):
             if source and target:
                 self._sides[split] = source, target
         # Only one of the two ways has paths.
-        self._given: set[Split] = {*self._tables.paths, *self._sides}
-        self._cut = Cut(by="row", validation=validation_fraction, test=test_fraction, given=self._given)
+        given: set[Split] = {*self._tables.paths, *self._sides}
+        self._cut = Cut(by="row", validation=validation_fraction, test=test_fraction, given=given)
 
     def check(self) -> None:
         """Check the files; for line files, count the lines of all and decode the first line of each."""
@@ -133,14 +132,8 @@ class Parallel(Source):
         if faults:
             raise merged(faults)
 
-    def documents(self, split: Split) -> Iterator[str]:
-        """Raise UserError: the source has pairs only."""
-        raise no_text("data=parallel")
-
     def rows(self, split: Split) -> Iterator[Row]:
-        if split in self._given and split != "train":
-            return self._read(split)
-        return self._cut.rows(partial(self._read, "train"), split)
+        return self._cut.rows(self._tables.rows if self._tables.paths else self._pairs, split)
 
     def has(self, split: Split) -> bool:
         return self._cut.has(split)
@@ -158,9 +151,6 @@ class Parallel(Source):
 
     def notes(self) -> list[str]:
         return self._tables.notes()
-
-    def _read(self, split: Split) -> Iterator[Row]:
-        return self._tables.rows(split) if self._tables.paths else self._pairs(split)
 
     def _pairs(self, split: Split) -> Iterator[Row]:
         self._count(split)  # also without a call of `check`: `zip` would raise only at the end, with a poor message

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any, Literal
 
 from seqtrain.data.sources.base import Cut, Row, Segment, Source, Split, SplitBy, idle_cut
@@ -52,14 +51,10 @@ class Text(Source):
         self._files.check(self._cut)
 
     def documents(self, split: Split) -> Iterator[str]:
-        if split in self._files.paths and split != "train":  # train may have to give up a part
-            return self._texts(split)
-        return self._cut.documents(partial(self._texts, "train"), split)
+        return self._cut.documents(self._texts, split)
 
     def segments(self, split: Split) -> Iterator[Segment]:
-        if split in self._files.paths and split != "train":
-            return self._files.segments(split)
-        return self._cut.segments(partial(self._files.segments, "train"), split)
+        return self._cut.segments(self._files.segments, split)
 
     def origins(self, splits: Sequence[Split]) -> dict[str, str]:
         return self._files.hashes(splits)
@@ -70,9 +65,7 @@ class Text(Source):
     def rows(self, split: Split) -> Iterator[Row]:
         if self.fields == ("text",):  # documents alone may be cut by position, in the middle of one
             return super().rows(split)
-        if split in self._files.paths and split != "train":
-            return self._files.rows(split)
-        return self._cut.rows(partial(self._files.rows, "train"), split)
+        return self._cut.rows(self._files.rows, split)
 
     def has(self, split: Split) -> bool:
         return self._cut.has(split)
