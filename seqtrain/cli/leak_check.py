@@ -9,9 +9,8 @@ from typing import Any
 from seqtrain.cli.arguments import say
 from seqtrain.config.options import origins
 from seqtrain.data import leaks
-from seqtrain.data.leaks import Leak
+from seqtrain.data.leaks import MAX_KEPT, Leak, Sketch
 from seqtrain.data.preprocess import Rows
-from seqtrain.data.sketch import MAX_KEPT, Sketch
 from seqtrain.files.atomic import exists
 from seqtrain.runs.directory import Run
 from seqtrain.runs.leaks import MIN_SAID, SKETCH, in_words, is_grave, notes, place_of_kept, worst
