@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from seqtrain.data.sources.base import Cut, Row, Source, Split, idle_cut
 from seqtrain.data.sources.files import find, json_rows, lines
-from seqtrain.data.sources.packed import PLAIN
+from seqtrain.data.sources.opening import PLAIN
 from seqtrain.data.sources.split_files import SplitFiles, key_of
 from seqtrain.errors import UserError, did_you_mean, first_few
 

@@ -21,8 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 from seqtrain.data.sources.base import Row, Segment
 from seqtrain.data.sources.columns import Column, check_kind, require, row_of
-from seqtrain.data.sources.packed import PLAIN, Packed, unpacked_name
-from seqtrain.data.sources.unreadable import absent, readable, sniff
+from seqtrain.data.sources.opening import PLAIN, Packed, absent, readable, sniff, unpacked_name
 from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import expanded
 from seqtrain.files.checked import LINK, stays_within

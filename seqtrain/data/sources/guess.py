@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seqtrain.data.sources.files import check_is_text, split_table
-from seqtrain.data.sources.packed import Packed
+from seqtrain.data.sources.opening import Packed, readable
 from seqtrain.data.sources.profile import Profile, is_number, label_places, profiles, text_places
 from seqtrain.data.sources.reading import Kind, Place, Reading
-from seqtrain.data.sources.unreadable import readable
 from seqtrain.errors import UserError, did_you_mean, first_few
 
 MAX_SAMPLE = 1 << 26  # characters that are looked at; of a longer file, those at its beginning

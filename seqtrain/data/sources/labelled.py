@@ -13,7 +13,7 @@ from seqtrain.data.sources.base import Cut, Row, Source, Split, SplitBy, check_f
 from seqtrain.data.sources.folds import TEST, TRAIN, VALIDATION, Rows, split_of_rows
 from seqtrain.data.sources.guess import Asked, Place
 from seqtrain.data.sources.labelled_files import LabelledFiles
-from seqtrain.data.sources.packed import Encoding
+from seqtrain.data.sources.opening import Encoding
 from seqtrain.data.sources.text import row_cut
 from seqtrain.errors import UserError
 

@@ -18,10 +18,9 @@ from seqtrain.data.sources.guess import (
     loose_reading,
     table_reading,
 )
-from seqtrain.data.sources.packed import Packed, unpacked_name
+from seqtrain.data.sources.opening import Packed, packed_as, readable, unpacked_name
 from seqtrain.data.sources.reading import Kind, Reading
 from seqtrain.data.sources.split_files import SplitFiles, key_of
-from seqtrain.data.sources.unreadable import packed_as, readable
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import expanded
 

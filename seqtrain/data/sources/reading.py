@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from seqtrain.data.sources.packed import PACKINGS, PLAIN, Packed
+from seqtrain.data.sources.opening import PACKINGS, PLAIN, Packed
 
 Kind = Literal["jsonl", "csv", "tsv", "parquet", "lines", "folders"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

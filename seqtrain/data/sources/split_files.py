@@ -125,7 +125,9 @@ class SplitFiles:
             first = owner.setdefault(path, split)
             if first != split and not faults:
                 faults.append(
-                    UserError(f"{key_of(split)}={self.paths[split]}: {path} is in {key_of(first)} too; name it once")
+                    UserError(
+                        f"{self.keys[split]}={self.paths[split]}: {path} is in {self.keys[first]} too; name it once"
+                    )
                 )
         return faults
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float, Int
 
-from seqtrain.data.sources.unreadable import readable
+from seqtrain.data.sources.opening import readable
 from seqtrain.data.values.series import Clock
 from seqtrain.data.values.tables import Layout
 from seqtrain.data.values.times import in_seconds
