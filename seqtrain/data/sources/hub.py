@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from seqtrain.data.sources.base import Cut, Row, Segment, Source, Split, SplitBy, idle_cut
 from seqtrain.data.sources.columns import Column, as_numbers, columns_of, missing, value_of
 from seqtrain.data.sources.files import natural_order
-from seqtrain.data.sources.hub_files import check_below, check_metadata, errors_in_one_line
-from seqtrain.data.sources.online import reachable, wants_offline
+from seqtrain.data.sources.hub_files import check_below, check_metadata, errors_in_one_line, reachable, wants_offline
 from seqtrain.data.sources.text import row_cut
 from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import expanded

@@ -29,6 +29,7 @@ Encoding = Literal[
     "utf-16",
 ]
 PACKINGS: tuple[Packing, ...] = get_args(Packing)
+ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
 ENDINGS: dict[str, Packing] = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz"}
 PACKED: dict[bytes, Packing] = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz"}
 
