@@ -8,10 +8,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from seqtrain.data.sources.base import Cut, Row, Source, Split, idle_cut
+from seqtrain.data.sources.base import Cut, Row, Split
 from seqtrain.data.sources.files import find, json_rows, lines
 from seqtrain.data.sources.opening import PLAIN
-from seqtrain.data.sources.split_files import SplitFiles, key_of
+from seqtrain.data.sources.split_files import FileSource, SplitFiles, key_of
 from seqtrain.errors import UserError, did_you_mean, first_few
 
 DOCUMENT_START = "-DOCSTART-"  # CoNLL 2003: a line that begins a document, and is no token
@@ -77,9 +77,11 @@ class TokenFiles(SplitFiles):
         return found
 
 
-class Conll(Source):
+class Conll(FileSource):
     """Sentences of local files; a split without a file of its own is cut off from train's, by sentence."""
 
+    _files: TokenFiles
+    called = "conll"
     document = "a sentence"
     fields = ("text", "label")
     label_kind = "names"
@@ -122,20 +124,8 @@ class Conll(Source):
         self._files.options = Options(format, token_column, label_column, comments, tokens_key, labels_key)
         self._cut = Cut(by="row", validation=validation_fraction, test=test_fraction, given=self._files.paths)
 
-    def check(self) -> None:
-        self._files.check(self._cut)
-
-    def rows(self, split: Split) -> Iterator[Row]:
-        return self._cut.rows(self._files.rows, split)
-
-    def has(self, split: Split) -> bool:
-        return self._cut.has(split)
-
-    def describe(self) -> dict[str, Any]:
-        return {"source": "conll", "paths": self._files.paths, "files": self._files.counts()}
-
     def idle(self) -> dict[str, str]:
-        idle = idle_cut(self._files.keys)
+        idle = super().idle()
         kinds = self._files.formats()
         if "conll" not in kinds:
             idle |= dict.fromkeys(("token_column", "label_column", "comments"), "jsonl has keys, not columns")

@@ -13,10 +13,11 @@ from unicodedata import normalize
 import numpy as np
 
 from seqtrain.data.batching.splitmix64 import mixed
-from seqtrain.data.sources.base import Cut, Row, Source, Split, SplitBy, check_fractions, idle_cut, no_split
+from seqtrain.data.sources.base import Cut, Row, Split, SplitBy, check_fractions, no_split
 from seqtrain.data.sources.guess import Asked, Place
 from seqtrain.data.sources.labelled_files import LabelledFiles
 from seqtrain.data.sources.opening import Encoding
+from seqtrain.data.sources.split_files import FileSource
 from seqtrain.data.sources.text import row_cut
 from seqtrain.errors import UserError
 
@@ -25,9 +26,11 @@ VALIDATION, TRAIN, TEST = 1, 0, 2  # what a row is to one fold, as the places in
 PLACES: dict[Split, int] = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
 
 
-class Labelled(Source):
+class Labelled(FileSource):
     """Rows of a text and a label; a split without a file of its own is cut off from train's, or is a fold of it."""
 
+    _files: LabelledFiles
+    called = "labelled"
     document = "a row of a table, a line, or a text of a folder"
     fields = ("text", "label")
 
@@ -106,15 +109,14 @@ class Labelled(Source):
 
     def check(self) -> None:
         if self._folds is None:
-            self._files.check(self._cut)
-            return
+            return super().check()
         # Folds cut train themselves, so that no fractions are to be checked of it.
         self._files.check(Cut(by="row", validation=0.0, test=0.0))
         self._owner  # noqa: B018 - raises where the rows cannot be dealt
 
     def rows(self, split: Split) -> Iterator[Row]:
         if self._folds is None or (split in self._files.paths and split != "train"):
-            return self._cut.rows(self._files.rows, split)
+            return super().rows(split)
         if not self.has(split):
             raise no_split(split)
         # The files are read anew and sieved: only the owners of rows are held in memory, not their texts.
@@ -122,14 +124,11 @@ class Labelled(Source):
         return (row for row, is_in in zip(self._files.rows("train"), is_in_split, strict=True) if is_in)
 
     def has(self, split: Split) -> bool:
-        if self._folds is None or split == "validation":
-            return self._cut.has(split)
-        return True
+        return super().has(split) or (self._folds is not None and split == "test")
 
     def describe(self) -> dict[str, Any]:
-        counts = self._files.counts()  # first: it settles how each file is read
-        readings = {path: reading.plain() for path, reading in self._files.read_as.items()}
-        described = {"source": "labelled", "paths": self._files.paths, "files": counts, "readings": readings}
+        described = super().describe()  # first: it settles how each file is read
+        described["readings"] = {path: reading.plain() for path, reading in self._files.read_as.items()}
         if self._folds is None:
             return described
         owner = self._owner
@@ -139,7 +138,7 @@ class Labelled(Source):
         return described | {"fold": fold | {"hash": self._all_rows.hash, **sizes}}
 
     def notes(self) -> list[str]:
-        lines = self._files.notes()
+        lines = super().notes()
         if self._folds is None:
             return lines
         texts, rows = self._all_rows.repeated()
@@ -151,7 +150,7 @@ class Labelled(Source):
         return [*lines, line]
 
     def idle(self) -> dict[str, str]:
-        idle = idle_cut(self._files.keys)
+        idle = super().idle()
         if self._folds is None:
             idle["fold_seed"] = "there are no folds without data.folds"
         else:

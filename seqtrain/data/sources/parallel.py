@@ -8,11 +8,11 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from seqtrain.data.sources.base import SPLITS, Cut, Row, Source, Split, idle_cut
+from seqtrain.data.sources.base import SPLITS, Cut, Row, Split
 from seqtrain.data.sources.columns import columns_of
 from seqtrain.data.sources.files import TextFile, find, first_row, lines
 from seqtrain.data.sources.opening import Encoding, absent, packed_as
-from seqtrain.data.sources.split_files import SplitFiles, key_of
+from seqtrain.data.sources.split_files import FileSource, SplitFiles, key_of
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import expanded
 
@@ -99,12 +99,14 @@ class PairFiles(SplitFiles):
         )
 
 
-class Parallel(Source):
+class Parallel(FileSource):
     """Pairs of source and target; a split without files of its own is cut off from train's by row.
 
     Line files hold a sentence a line, in UTF-8. Blank lines are kept, because both sides must have equally many lines.
     """
 
+    _files: PairFiles
+    called = "parallel"
     document = "a pair of lines, or a row of jsonl, csv, tsv or parquet"
     fields = ("source", "target")
 
@@ -148,29 +150,17 @@ class Parallel(Source):
         self._files.targets = {split: target for split, (_, target) in sides.items() if target}
         self._cut = Cut(by="row", validation=validation_fraction, test=test_fraction, given=self._files.paths)
 
-    def check(self) -> None:
-        self._files.check(self._cut)
-
-    def rows(self, split: Split) -> Iterator[Row]:
-        return self._cut.rows(self._files.rows, split)
-
-    def has(self, split: Split) -> bool:
-        return self._cut.has(split)
-
     def describe(self) -> dict[str, Any]:
         paths, targets = self._files.paths, self._files.targets
         if targets:
             return {"source": "parallel", "paths": {split: [path, targets[split]] for split, path in paths.items()}}
-        return {"source": "parallel", "paths": paths, "files": self._files.counts()}
+        return super().describe()
 
     def idle(self) -> dict[str, str]:
-        idle = idle_cut(self._files.keys)
+        idle = super().idle()
         if self._files.targets:
             idle |= dict.fromkeys(("format", "source_column", "target_column"), "line files have no columns")
         return idle
-
-    def notes(self) -> list[str]:
-        return self._files.notes()
 
 
 def _check_ways(tables: dict[Split, str | None], sides: dict[Split, Sides]) -> None:

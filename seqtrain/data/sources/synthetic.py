@@ -87,13 +87,6 @@ class Synthetic(Source):
     def example(self, generator: SplitMix64, length: int) -> tuple[list[str], list[str]]:
         """Return the words of a sequence of that length, and as many labels, NOT_ASKED where there is no question."""
 
-    @abstractmethod
-    def chance(self) -> float:
-        """Return the accuracy of a guess among the possible answers."""
-
-    def check(self) -> None:
-        """Do nothing: sizes and lengths were checked when they were given."""
-
     def rows(self, split: Split) -> Iterator[Row]:
         if not self.has(split):
             raise UserError(f"data.{split}_size=0: there is no {split} split; set it above 0")
