@@ -131,8 +131,8 @@ LATE = {
     ("seqtrain.cli.compare", "seqtrain.compare.page.report"),
     ("seqtrain.cli.sweep", "seqtrain.compare.table"),
     ("seqtrain.distributed.strategies", "torch.distributed.fsdp"),
-    ("seqtrain.data.sources.packed", "bz2"),  # not every Python was built with these two
-    ("seqtrain.data.sources.packed", "lzma"),
+    ("seqtrain.data.sources.opening", "bz2"),  # not every Python was built with these two
+    ("seqtrain.data.sources.opening", "lzma"),
 }
 """Imports inside functions that bring no other package and yet cost start-up time, or may not be there."""
 

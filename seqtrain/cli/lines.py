@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from seqtrain.data.sources.unreadable import sniff
+from seqtrain.data.sources.opening import sniff
 from seqtrain.errors import UserError
 from seqtrain.terminal import is_unicode, tell
 

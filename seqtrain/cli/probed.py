@@ -12,7 +12,7 @@ from seqtrain.api import Trained, load
 from seqtrain.cli import probe_words
 from seqtrain.cli.arguments import say
 from seqtrain.data import leaks
-from seqtrain.data.sketch import Sketch
+from seqtrain.data.leaks import Sketch
 from seqtrain.data.sources.base import Row, Source
 from seqtrain.data.sources.labelled import Labelled
 from seqtrain.data.sources.parallel import Parallel

@@ -439,11 +439,10 @@ def _read_label_indices(source: Source, split: Split, names: tuple[str, ...], ki
         labels = _split_label(row["label"], kind)
         for name in labels:
             if name not in place:
-                place = source.place(split, number, name)
                 known = _shortened(", ".join(names[:10]) + ", ..." * (len(names) > 10))
                 raise UserError(
-                    f"{place or 'data'}: {split} row {number} has the label {_shortened(name)}, which no row of train "
-                    f"has ({known}); correct it, or give train such a row"
+                    f"data: {split} row {number} has the label {_shortened(name)}, which no row of train has ({known})"
+                    f"; correct it{_quoted(source, split, number)}, or give train such a row"
                 )
         indices.append(np.array([place[name] for name in labels], dtype=np.int64))
     return indices
@@ -485,6 +484,6 @@ def _check_aligned(source: Source, split: Split, labels: list[np.ndarray], num_w
             row_words = f"{split} row {number}{_quoted(source, split, number)}"
             single = ", or use task=sentiment, which reads one label a row" if len(row) == 1 else ""
             raise UserError(
-                f"{source.place(split, number) or 'data'}: {row_words} has {len(row)} labels for {count} words; "
-                f"give each word one, with white space between{single}"
+                f"data: {row_words} has {len(row)} labels for {count} words; give each word one, "
+                f"with white space between{single}"
             )

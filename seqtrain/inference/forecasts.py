@@ -16,10 +16,9 @@ from jaxtyping import Float, Int, Shaped
 from seqtrain.config.instantiate import make
 from seqtrain.data.sources.series import SeriesFile
 from seqtrain.data.values.fan import Fan
-from seqtrain.data.values.gaps import months_of_a_step
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.scaling import Scaling, step_of
-from seqtrain.data.values.series import Clock, Series, in_rows
+from seqtrain.data.values.series import Clock, Series, in_rows, months_of_a_step
 from seqtrain.errors import NonFinite, UserError, first_few
 
 if TYPE_CHECKING:

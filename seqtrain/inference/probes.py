@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from seqtrain.data.sources.folds import Rows
+from seqtrain.data.sources.labelled import Rows
 from seqtrain.errors import UserError
 from seqtrain.inference import probing, retrieval
 from seqtrain.training.model_and_task import make_pair

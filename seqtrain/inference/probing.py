@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from seqtrain.data.sources.folds import Rows, fold_of_rows
+from seqtrain.data.sources.labelled import Rows, fold_of_rows
 from seqtrain.errors import Unavailable
 
 Kind = Literal["names", "numbers"]

@@ -79,7 +79,7 @@ FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("train", "data=text", "data.path=table.csv", "data.column=txt"),
         ("data.column=txt", "table.csv", "text"),
     ),
-    "not UTF-8": (("train", "data=text", "data.path=latin.txt"), ("latin.txt", "UTF-8", "3")),
+    "not UTF-8": (("train", "data=text", "data.path=latin.txt"), ("latin.txt", "UTF-8", "0xe9")),
     "bad JSON": (("train", "data=text", "data.path=bad.jsonl"), ("bad.jsonl", "2")),
     "one document": (("train", "data=text", "data.path=sound.txt"), ("data.split_by=position",)),
     "bidirectional language model": (

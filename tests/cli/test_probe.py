@@ -11,7 +11,7 @@ import torch
 
 import seqtrain
 from seqtrain.cli import main
-from seqtrain.data.sketch import Sketch
+from seqtrain.data.leaks import Sketch
 from seqtrain.inference import probes, probing
 from seqtrain.models.encoder_decoder import EncoderDecoder
 from tests.support.untrained_runs import SENTIMENT, TRANSLATION, make_run

@@ -78,21 +78,26 @@ def test_jsonl_of_lists_is_read(tmp_path: Path) -> None:
     ("name", "text", "options", "told"),
     [
         ("a.conll", "a N X\nb X\n\n", {}, "{path}:2: 2 columns in this line, 3 in line 1"),
-        ("a.conll", "a X\nb X\n", {}, "{path}: 2 tokens and no blank line, so it would be one sentence"),
+        ("a.conll", "a X\nb X\n", {}, "{path}: has no blank line, so it would be one sentence"),
         ("a.conll", "a\n\nb\n", {}, "data.label_column=auto: {path}:1 has 1 columns, so it is data.token_column too"),
         ("a.conll", "a X\n\n", {"label_column": 3}, "data.label_column=3: {path}:1 has 2 columns, from 0 to 1"),
-        ("a.conll", "1 000\tX\n\n", {}, "{path}:1: the token '1 000' holds white space; write another sign there"),
-        ("a.conll", "a X\n1\u00a0000 X\n\n", {}, "{path}:2: the token '1\\xa0000' holds white space"),
-        ("a.conll", "a\tX\nb\t\n\n", {}, "{path}:2: the label is empty"),
+        (
+            "a.conll",
+            "1 000\tX\n\n",
+            {},
+            "{path}:1: the token '1 000' is empty or holds white space; write a sign there",
+        ),
+        ("a.conll", "a X\n1\u00a0000 X\n\n", {}, "{path}:2: the token '1\\xa0000' is empty or holds white space"),
+        ("a.conll", "a\tX\nb\t\n\n", {}, "{path}:2: the label '' is empty"),
         ("a.conll", "# O\na O\n\n", {}, "{path}:1: may be a comment, or the token #; set data.comments=none"),
         ("a.conllu", UD, {"label_column": 10}, "data.label_column=10: {path}:3 has 10 columns, from 0 to 9"),
         ("a.tsv", "1\tEU\tO\n2\ta\tX\n\n", {}, "data.token_column: {path}:1: the first column counts from 1 to 2; set"),
         ("a.conll", "a O\n\n# O\nb O\n", {}, "{path}:3: may be a comment, or the token #; set data.comments=none"),
         ("a.conll", "\n\n", {}, "{path}: holds no sentences"),
         ("a.jsonl", '{"tokens": ["a"], "labels": []}\n', {}, "{path}:1: 0 labels for 1 tokens"),
-        ("a.jsonl", '{"tokens": "a", "labels": ["X"]}\n', {}, "{path}:1: tokens holds str, not a list"),
+        ("a.jsonl", '{"tokens": "a", "labels": ["X"]}\n', {}, "{path}:1: tokens is no list of texts"),
         ("a.jsonl", '{"token": ["a"], "labels": ["X"]}\n', {}, "data.tokens_key=tokens: {path}:1 has keys token,"),
-        ("a.jsonl", '{"tokens": [null], "labels": ["X"]}\n', {}, "{path}:1: tokens holds NoneType, not text"),
+        ("a.jsonl", '{"tokens": [null], "labels": ["X"]}\n', {}, "{path}:1: tokens is no list of texts"),
         ("a.jsonl", "[]\n", {}, "{path}:1: not a JSON object"),
         ("a.jsonl", "a X\n", {}, "{path}:1: not JSON"),
     ],
@@ -104,29 +109,21 @@ def test_a_bad_file_is_one_line(name: str, text: str, options: dict[str, Any], t
     assert line.startswith(told.format(path=tmp_path / name)), line
 
 
-@pytest.mark.parametrize("own_file", [True, False])
-def test_a_label_that_train_does_not_have_is_told_with_file_and_line(own_file: bool, tmp_path: Path) -> None:
-    path = tmp_path / "train.conll"
+def test_a_label_that_train_does_not_have_is_told_with_its_sentence_and_file(tmp_path: Path) -> None:
     sentences = [f"w{number} X\nb Y\n\n" for number in range(10)]
-    path.write_text("".join(sentences))
-    split, given = "test", {"test_fraction": 0.3}
-    number = 3
-    if own_file:
-        path = tmp_path / "dev.conll"
-        split, given = "validation", {"validation_path": str(path)}
-    else:  # the first sentence that is cut off, which depends on the number of sentences alone
-        source = Conll(path=str(path), validation_fraction=0.0, **given)  # type: ignore[arg-type]
-        number = int(next(source.rows("test"))["text"].split()[0].removeprefix("w"))
-    sentences[number] = sentences[number].replace("b Y", "b Z")
-    path.write_text("".join(sentences))
-    source = Conll(path=str(tmp_path / "train.conll"), **{"validation_fraction": 0.0, **given})  # type: ignore[arg-type]
+    (tmp_path / "train.conll").write_text("".join(sentences))
+    path = tmp_path / "dev.conll"
+    path.write_text("".join([*sentences[:3], "Paris Z\nb Y\n\n"]))
+    source = Conll(path=str(tmp_path / "train.conll"), validation_path=str(path))
     with pytest.raises(UserError) as caught:
         prepare_rows(
-            *(source, Word(), ("train", split), ("text", "label")),  # type: ignore[arg-type]
+            *(source, Word(), ("train", "validation"), ("text", "label")),  # type: ignore[arg-type]
             **{"label_kind": "names", "cache": tmp_path, "say": lambda line: None},  # type: ignore[arg-type]
         )
-    assert caught.value.lines[0].startswith(f"{path}:{3 * number + 2}: {split} row "), caught.value.lines
-    assert "has the label Z, which no row of train has (X, Y)" in caught.value.lines[0]
+    (line,) = caught.value.lines
+    assert line.startswith("data: validation row 4 has the label Z, which no row of train has (X, Y)")
+    assert "('Paris b', of " in line
+    assert f"{path})" in line
 
 
 def test_a_file_of_two_splits_and_options_that_do_nothing_are_told(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from seqtrain.data.batching import documents as documents_module
 from seqtrain.data.batching.documents import Stretches
 from seqtrain.data.batching.lengths import StretchLengths, distinct, distinct_of_all
-from seqtrain.data.batching.permutation import permuted
+from seqtrain.data.batching.splitmix64 import permuted
 from seqtrain.data.token_store import tokens
 from seqtrain.data.token_store.tokens import mapped_offsets
 

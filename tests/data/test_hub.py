@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from seqtrain.data.sources import hub, online
+from seqtrain.data.sources import hub, hub_files
 from seqtrain.data.sources.hub import Hub
 from seqtrain.errors import UserError
 
@@ -116,7 +116,7 @@ def test_null_text_is_named_with_its_row(tmp_path):
 
 def test_a_hub_that_never_answers_is_said_in_one_line(monkeypatch):
     monkeypatch.setattr(urllib.request, "urlopen", lambda *args, **kwargs: threading.Event().wait())
-    monkeypatch.setattr(online, "PATIENCE", 0.1)
+    monkeypatch.setattr(hub_files, "PATIENCE", 0.1)
     with pytest.raises(UserError, match=r"cannot be reached.*local folder or a save_to_disk copy") as caught:
         Hub(path="nobody/nothing").check()
     assert len(caught.value.lines) == 1

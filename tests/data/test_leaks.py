@@ -10,9 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqtrain.data.leaks import MIN_ASKED, Leak, find_leak, sketches, trained_text
+from seqtrain.data.leaks import (
+    BLOCK_BYTES,
+    EVERY,
+    LIMITS,
+    MAX_FILE_BYTES,
+    MAX_KEPT,
+    MIN_ASKED,
+    Leak,
+    Sample,
+    Sketch,
+    find_leak,
+    sketches,
+    trained_text,
+)
 from seqtrain.data.preprocess import Rows
-from seqtrain.data.sketch import BLOCK_BYTES, EVERY, MAX_FILE_BYTES, MAX_KEPT, Sample, Sketch
 from seqtrain.data.sources.locale_phrases import LocalePhrases
 from seqtrain.data.sources.word_order import WordOrder
 from seqtrain.errors import UserError
@@ -83,19 +95,19 @@ def test_long_rows_are_found_in_a_running_text() -> None:
 
 def test_stretches_over_the_edge_of_two_documents_are_text_of_neither() -> None:
     halves = rows(1, 60, length=14)  # each shorter than a stretch, two together longer
-    assert len(Sketch.of(halves, lines=False).stretches.hashes) == 0
+    assert len(Sketch.of(halves, lines=False).samples["text"].hashes) == 0
 
 
 def test_blocks_change_no_hash() -> None:
     text = words(1, 3 * BLOCK_BYTES // 5)
-    whole = Sketch.of([text], lines=False, count=1 << 20).stretches
+    whole = Sketch.of([text], lines=False, count=1 << 20).samples["text"]
     pieces = [text[at : at + 2000] for at in range(0, len(text), 2000 - 127)]  # that share what lies over their edges
-    assert np.array_equal(whole.hashes, Sketch.of(pieces, lines=False, count=1 << 20).stretches.hashes)
+    assert np.array_equal(whole.hashes, Sketch.of(pieces, lines=False, count=1 << 20).samples["text"].hashes)
 
 
 def test_a_sketch_is_bounded_and_keeps_the_smallest_hashes() -> None:
-    every = Sketch.of([words(1, 40_000)], lines=False, count=1 << 20).stretches
-    some = Sketch.of([words(1, 40_000)], lines=False, count=1000).stretches
+    every = Sketch.of([words(1, 40_000)], lines=False, count=1 << 20).samples["text"]
+    some = Sketch.of([words(1, 40_000)], lines=False, count=1000).samples["text"]
     assert every.bound == EVERY
     assert np.array_equal(some.hashes, every.hashes[:1000])
     assert some.size == pytest.approx(every.size, rel=0.1)
@@ -105,14 +117,19 @@ def test_what_two_sketches_hold_together_is_what_the_sketch_of_both_texts_holds(
     one, other = words(1, 30_000), words(2, 10_000)
     joined = Sketch.of([one], lines=True, count=500).joined(Sketch.of([other], lines=True, count=500))
     both = Sketch.of([one, other], lines=True, count=500)
-    assert np.array_equal(joined.cut(500).stretches.hashes, both.stretches.hashes)
+    assert np.array_equal(joined.cut(500).samples["text"].hashes, both.samples["text"].hashes)
 
 
 def test_too_small_a_sample_tells_nothing() -> None:
     known = Sample(np.arange(100, dtype=np.uint64), 99)
     asked = Sample(np.arange(90, 90 + MIN_ASKED, dtype=np.uint64) * np.uint64(10**6))
     nothing = Sample(np.zeros(0, dtype=np.uint64))
-    assert find_leak([Sketch(asked, nothing, nothing)], Sketch(known, known, known)) is None
+    assert (
+        find_leak(
+            [Sketch({**dict.fromkeys(LIMITS, nothing), "documents": asked})], Sketch(dict.fromkeys(LIMITS, known))
+        )
+        is None
+    )
 
 
 def columns(**fields: list[str]) -> Rows:
@@ -146,7 +163,7 @@ def test_the_cache_gives_the_same_sketch_and_reads_no_text_for_it(tmp_path: Path
         raise AssertionError("read again")
 
     (again,) = sketches(Rows(text.columns, None, unread), cache=tmp_path)
-    assert np.array_equal(first.documents.hashes, again.documents.hashes)
+    assert np.array_equal(first.samples["documents"].hashes, again.samples["documents"].hashes)
 
 
 @pytest.mark.long
@@ -168,9 +185,9 @@ def test_a_sketch_is_saved_small_and_read_as_it_was(tmp_path: Path) -> None:
     assert (tmp_path / "sketch").stat().st_size <= MAX_FILE_BYTES < 1 << 18
     read = Sketch.load(tmp_path / "sketch")
     assert not read.whole
-    assert read.stretches.bound == sketch.stretches.bound
-    assert np.array_equal(read.stretches.hashes, sketch.stretches.hashes)
-    assert np.array_equal(read.documents.hashes, sketch.documents.hashes)
+    assert read.samples["text"].bound == sketch.samples["text"].bound
+    assert np.array_equal(read.samples["text"].hashes, sketch.samples["text"].hashes)
+    assert np.array_equal(read.samples["documents"].hashes, sketch.samples["documents"].hashes)
 
 
 @pytest.mark.parametrize("damage", [b"", b"x" * 7, b"\x00" * 64, b"\xff" * 64])

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import pytest
 
-from seqtrain.data.sources import phrases
+from seqtrain.data.sources import locale_phrases as phrases
 from seqtrain.data.sources.base import SPLITS
 from seqtrain.data.sources.locale_phrases import KEPT, LocalePhrases
 from seqtrain.errors import UserError
@@ -95,7 +95,6 @@ def test_phrases_are_those_of_the_two_languages():
 
 CHILD = """
 import json
-from seqtrain.data.sources import phrases
 from seqtrain.data.sources.locale_phrases import LocalePhrases
 print(json.dumps(list(LocalePhrases(source_locale="tr", target_locale="th", size=2000).rows("test"))))
 """

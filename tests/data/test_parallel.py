@@ -97,11 +97,11 @@ def test_pairs_are_no_text(tmp_path):
         Parallel(path=put(tmp_path / "a.tsv", "source\ttarget\nx\ty\n")).documents("train")
 
 
-def test_sides_of_different_length_are_refused_with_both_counts(tmp_path):
+def test_sides_of_different_length_are_refused_with_the_line_that_has_no_fellow(tmp_path):
     paths = {"source_path": put(tmp_path / "x.en", "a\nb\nc"), "target_path": put(tmp_path / "x.de", "a\nb\u2028c\n")}
     source = Parallel(**paths, validation_fraction=0.0)
     for act in (source.check, lambda: list(source.rows("train"))):
-        with pytest.raises(UserError, match=r"data\.source_path=.* has 3 lines, data\.target_path=.* has 2") as caught:
+        with pytest.raises(UserError, match=r"x\.en:3: has no fellow in .*x\.de, which has 2 lines") as caught:
             act()
         assert len(caught.value.lines) == 1
 
@@ -145,7 +145,7 @@ def test_all_faults_of_the_files_are_named_at_once(tmp_path):
             test_target_path=put(tmp_path / "empty too", ""),
         ).check()
     bad, near, empty = caught.value.lines
-    assert "bad.de: not UTF-8 at byte 3" in bad
+    assert "bad.de: not UTF-8 (byte 0xe9" in bad
     assert near.endswith("no such file; did you mean good.en?")
     assert "is empty" in empty
 
@@ -153,7 +153,7 @@ def test_all_faults_of_the_files_are_named_at_once(tmp_path):
 def test_the_same_files_in_two_splits_are_refused(tmp_path):
     one, other = put(tmp_path / "a", "a\nb\n"), put(tmp_path / "b", "a\nb\n")
     source = Parallel(source_path=one, target_path=other, test_source_path=one, test_target_path=other)
-    with pytest.raises(UserError, match=r"data\.test_source_path=.*: is data\.source_path too"):
+    with pytest.raises(UserError, match=r"data\.test_source_path=.* is in data\.source_path too"):
         source.check()
 
 
@@ -163,7 +163,7 @@ def test_the_same_files_in_two_splits_are_refused_under_another_name_too(tmp_pat
     (tmp_path / "more").mkdir()
     (tmp_path / "link").symlink_to("a")
     again = {"test_source_path": str(tmp_path / name), "test_target_path": other}
-    with pytest.raises(UserError, match=r"data\.test_source_path=.*: is data\.source_path too"):
+    with pytest.raises(UserError, match=r"data\.test_source_path=.* is in data\.source_path too"):
         Parallel(source_path=one, target_path=other, **again).check()
 
 

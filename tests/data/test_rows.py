@@ -72,10 +72,10 @@ def test_rows_are_cut_as_documents_are():
         return Cut(by=by, validation=0.1, test=0.2)
 
     for split in SPLITS:
-        documents = cut("document").documents(lambda: iter(map(str, range(100))), split)
-        assert list(map(int, documents)) == list(cut("row").rows(lambda: iter(range(100)), split))
+        documents = cut("document").documents(lambda _: iter(map(str, range(100))), split)
+        assert list(map(int, documents)) == list(cut("row").rows(lambda _: iter(range(100)), split))
     with pytest.raises(UserError, match=r"data\.test_fraction=0: there is no test split"):
-        Cut(by="row", validation=0.1, test=0.0).rows(lambda: iter([]), "test")
+        Cut(by="row", validation=0.1, test=0.0).rows(lambda _: iter([]), "test")
     with pytest.raises(UserError, match="1 row cannot be split into train and validation and test; give more"):
         cut("row").check(1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from seqtrain.errors import UserError
 DOCUMENTS = [f"document {i}\n" * (i % 5 + 1) for i in range(100)]
 
 
-def read() -> Iterator[str]:
+def read(_split: Any) -> Iterator[str]:
     return iter(DOCUMENTS)
 
 
@@ -32,7 +33,7 @@ def test_the_choice_of_documents_depends_on_their_number_only():
     cut = Cut(by="document", validation=0.1, test=0.0)
     first = [DOCUMENTS.index(text) for text in cut.documents(read, "validation")]
     others = [str(i) for i in range(100)]
-    again = Cut(by="document", validation=0.1, test=0.0).documents(lambda: iter(others), "validation")
+    again = Cut(by="document", validation=0.1, test=0.0).documents(lambda _: iter(others), "validation")
     assert first == [int(text) for text in again] == sorted(shuffled(100)[:10])
 
 
@@ -58,7 +59,7 @@ def test_cut_by_position_loses_no_character():
 
 def test_fractions_are_exact_decimals():
     cut = Cut(by="position", validation=0.05, test=0.05)  # 1 - 0.05 - 0.05 < 0.9 in floats
-    assert len("".join(cut.documents(lambda: iter(["x" * 1000]), "train"))) == 900
+    assert len("".join(cut.documents(lambda _: iter(["x" * 1000]), "train"))) == 900
 
 
 def test_without_fractions_everything_is_train():
@@ -71,7 +72,7 @@ def test_without_fractions_everything_is_train():
 
 def test_one_document_is_split_by_position_only():
     with pytest.raises(UserError, match=r"use data\.split_by=position"):
-        Cut(by="document", validation=0.1, test=0.0).documents(lambda: iter(["one"]), "train")
+        Cut(by="document", validation=0.1, test=0.0).documents(lambda _: iter(["one"]), "train")
 
 
 @pytest.mark.parametrize(("validation", "test"), [(1.0, 0.0), (-0.1, 0.0), (0.0, 2.0), (0.5, 0.5)])

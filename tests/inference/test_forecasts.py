@@ -19,8 +19,7 @@ from pyarrow import parquet
 from seqtrain.cli import main
 from seqtrain.data.preprocess import Rows
 from seqtrain.data.sources.series import SeriesFile
-from seqtrain.data.values.gaps import months_of_a_step
-from seqtrain.data.values.series import Clock, Series, SeriesSplit
+from seqtrain.data.values.series import Clock, Series, SeriesSplit, months_of_a_step
 from seqtrain.errors import NonFinite
 from seqtrain.inference.forecasts import (
     Continued,

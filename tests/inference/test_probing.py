@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seqtrain import UserError
-from seqtrain.data.sources.folds import Rows, fold_of_rows
+from seqtrain.data.sources.labelled import Rows, fold_of_rows
 from seqtrain.inference import probing
 from seqtrain.inference.probing import INNER_FOLDS, PENALTIES, Kind, probe
 

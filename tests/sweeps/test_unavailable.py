@@ -18,8 +18,8 @@ from seqtrain.config.conf_files import ConfFiles
 from seqtrain.config.trust import trusting
 from seqtrain.data.sources import hub
 from seqtrain.data.sources.files import find
+from seqtrain.data.sources.opening import readable
 from seqtrain.data.sources.text import Text
-from seqtrain.data.sources.unreadable import readable
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.distributed import ranks
 from seqtrain.errors import Unavailable, UserError, kind_of, merged

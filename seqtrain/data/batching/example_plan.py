@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Int
 
 from seqtrain.data.batching.lengths import Distinct, Lengths, distinct
-from seqtrain.data.batching.permutation import permuted
 from seqtrain.data.batching.plan import ExampleChunk, deal
+from seqtrain.data.batching.splitmix64 import permuted
 from seqtrain.data.cache import cached_json
 
 WINDOW = 1_000_000  # examples that are sorted by length, and whose steps are shuffled, at a time

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from seqtrain.data.batching.documents import Stretches
-from seqtrain.data.batching.permutation import permuted
+from seqtrain.data.batching.splitmix64 import permuted
 from seqtrain.data.cache import cached_json
 from seqtrain.errors import UserError
 

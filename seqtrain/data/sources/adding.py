@@ -45,9 +45,6 @@ class Adding(SeriesSource):
         self.seed = seed
         self._sizes: dict[Split, int] = dict(zip(SPLITS, (size, validation_size, test_size), strict=True))
 
-    def check(self) -> None:
-        """Do nothing: sizes and lengths were checked when they were given."""
-
     def describe(self) -> dict[str, Any]:
         sizes = {split: size for split, size in self._sizes.items() if size}
         return {"source": "adding", "seed": self.seed, "series": sizes, "length": self.length}

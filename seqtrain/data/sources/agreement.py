@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from seqtrain.data.batching.splitmix64 import SplitMix64
 from seqtrain.data.sources.base import Row
-from seqtrain.data.sources.generated import Generated
-from seqtrain.data.sources.word_order import phrases
-from seqtrain.errors import UserError
+from seqtrain.data.sources.synthetic import Generated, phrases
 
-LARGEST = 100_000  # the grammar gives far more, but not quickly
 NOUNS = {
     "he": phrases("king, uncle, monk, prince"),
     "she": phrases("queen, aunt, nun, princess"),
@@ -32,6 +31,7 @@ ASKED = "pronoun"
 NONE = "_"
 
 
+@dataclass(kw_only=True, eq=False)
 class Agreement(Generated):
     """Sentences in sets of four. They differ only in the places of the nouns, and so in the pronoun near the end.
 
@@ -45,20 +45,12 @@ class Agreement(Generated):
     `pronoun`, and `_` for the rest. Long-distance agreement is tested as in Linzen et al. (2016).
     """
 
+    size: int = 8000
+
     label_kind = "names"
     document = "a sentence"
     called = "agreement"
-    rows_called = "sentences"
-
-    def __init__(
-        self, *, size: int = 8000, seed: int = 0, validation_fraction: float = 0.1, test_fraction: float = 0.1
-    ) -> None:
-        """Check the size. `size`: sentences in all splits together, a multiple of four; fractions are of sentences."""
-        in_set = len(PRONOUNS)
-        if size % in_set or not in_set <= size <= LARGEST:
-            raise UserError(f"data.size={size}: must be a multiple of {in_set} from {in_set} to {LARGEST}")
-        fractions = {"validation_fraction": validation_fraction, "test_fraction": test_fraction}
-        super().__init__(size=size, seed=seed, in_set=in_set, **fractions)
+    in_set = len(PRONOUNS)
 
     def draw(self, generator: SplitMix64, count: int) -> list[list[Row]]:
         """Draw sets that share no sentence, and no bag of words apart from pronouns."""

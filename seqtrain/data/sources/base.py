@@ -40,16 +40,18 @@ class Source(ABC):
     is_disjoint: bool = False
     label_kind: LabelKind | None = None  # of `label`, where the source makes it; None: only its files tell
 
-    @abstractmethod
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027 - what is made up was checked when it was given
         """Check the source cheaply, with the reading code of `documents`; raise UserError with all faults at once."""
 
-    @abstractmethod
     def documents(self, split: Split) -> Iterator[str]:
         """Return the documents of a split (the text of its rows), in the same order every time.
 
-        Raises UserError where the split cannot be given, and for a source of pairs, which has no documents.
+        A source implements this or `rows`. Raises UserError where the split cannot be given, and for a source of pairs,
+        which has no documents.
         """
+        if "text" not in self.fields:
+            raise UserError("data: holds pairs, not text; use task=translation, or other data")
+        return (row["text"] for row in self.rows(split))
 
     def segments(self, split: Split) -> Iterator[Segment]:
         """Return the `documents` of a split in segments, cut anywhere.
@@ -99,16 +101,6 @@ class Source(ABC):
         Labels stay text in a row: by default a number is what a label's text spells.
         """
 
-    def place(self, split: Split, number: int, label: str | None = None) -> str:
-        """Return the place of a row as `file:line`: the line of its first such label. Empty where unknown, the default.
-
-        Args:
-            split: The split that the row is in.
-            number: Number of the row in the split, from 1.
-            label: One of the row's labels, where it has several.
-        """
-        return ""
-
     def chance(self) -> float | None:
         """Return the accuracy of a guess among the possible answers; None where the source does not know it."""
         return None
@@ -147,35 +139,36 @@ class Cut:
         """Return True if this split is given, or cut off."""
         return split == "train" or split in self.given or self.fractions[split] > 0
 
-    def documents(self, read: Callable[[], Iterator[str]], split: Split) -> Iterator[str]:
-        """Return the documents of `split` among all that `read()` gives; `read` is called once more to measure them."""
+    def documents(self, read: Callable[[Split], Iterator[str]], split: Split) -> Iterator[str]:
+        """Return the documents of `split`: its own, if they are given, or a part of train's.
+
+        Args:
+            read: Gives all documents of a split that is not cut off; called once more to measure train.
+            split: The split.
+        """
         if self.by != "position":
             return self.rows(read, split)
-        if not self._cuts(split):
-            return read()
-        if self._size is None:
-            self._size = sum(len(text) for text in read())
-        return self._by_position(read(), self._size, split)
+        segments = self.segments(lambda owner: (Segment(text, True) for text in read(owner)), split)
+        return (text for text, _ in segments)
 
-    def rows(self, read: Callable[[], Iterator[Item]], split: Split) -> Iterator[Item]:
+    def rows(self, read: Callable[[Split], Iterator[Item]], split: Split) -> Iterator[Item]:
         """Return the items of `split`, for items of any kind, which cannot be cut in two; not by position."""
         if not self._cuts(split):
-            return read()
+            return read(split)
         if self._size is None:
-            self._size = sum(1 for _ in read())  # one by one: the items need not fit into memory
-        return self._by_number(read(), self._size, split)
+            self._size = sum(1 for _ in read("train"))  # one by one: the items need not fit into memory
+        is_in_split = self._is_in(self._size, split)
+        return (item for item, is_in in zip(read("train"), is_in_split, strict=True) if is_in)
 
-    def segments(self, read: Callable[[], Iterator[Segment]], split: Split) -> Iterator[Segment]:
+    def segments(self, read: Callable[[Split], Iterator[Segment]], split: Split) -> Iterator[Segment]:
         """Return the same as `documents`, in segments; a document that is cut by position ends at the cut."""
         if not self._cuts(split):
-            return read()
-        if self.by == "position":
-            if self._size is None:
-                self._size = sum(len(text) for text, _ in read())
-            return _segments_between(read(), *self._edges(self._size, split))
+            return read(split)
         if self._size is None:
-            self._size = sum(ends for _, ends in read())
-        return _segments_of(read(), self._is_in(self._size, split))
+            self._size = sum(len(text) if self.by == "position" else ends for text, ends in read("train"))
+        if self.by == "position":
+            return _segments_between(read("train"), *self._edges(self._size, split))
+        return _segments_of(read("train"), self._is_in(self._size, split))
 
     def check(self, count: int) -> None:
         """Raise UserError if so many documents cannot be split as asked."""
@@ -183,10 +176,11 @@ class Cut:
             self._sizes(count)
 
     def _cuts(self, split: Split) -> bool:
-        """Return True if any split is cut off; raise UserError if `split` is neither given nor cut off."""
+        """Return True if `split` is a part of train's files; raise UserError if it is neither given nor cut off."""
         if not self.has(split):
             raise no_split(split)
-        return any(self.fractions.values())
+        is_given = split in self.given and split != "train"  # train may have to give up a part
+        return not is_given and any(self.fractions.values())
 
     def _sizes(self, count: int) -> dict[str, int]:
         """Return the number of items in validation and in test."""
@@ -206,10 +200,6 @@ class Cut:
             return UserError(f"data.split_by=document: {problem}; use data.split_by=position")
         return UserError(f"data.{asked[0]}_fraction: {problem}; give more")
 
-    def _by_number(self, items: Iterator[Item], count: int, split: Split) -> Iterator[Item]:
-        is_in_split = self._is_in(count, split)
-        return (item for item, is_in in zip(items, is_in_split, strict=True) if is_in)
-
     def _is_in(self, count: int, split: Split) -> np.ndarray:
         """Return a mask (count,) bool of the items that belong to the split."""
         sizes, order = self._sizes(count), shuffled(count)
@@ -218,9 +208,6 @@ class Cut:
         owner[order[: sum(sizes.values())]] = SPLITS.index("test")
         owner[order[: sizes["validation"]]] = SPLITS.index("validation")
         return owner == SPLITS.index(split)
-
-    def _by_position(self, documents: Iterator[str], total: int, split: Split) -> Iterator[str]:
-        return _between(documents, *self._edges(total, split))
 
     def _edges(self, total: int, split: Split) -> tuple[int, int]:
         """Return the positions of a split that is cut by position: its first character, and the first one behind it."""
@@ -249,11 +236,6 @@ def no_split(split: Split) -> UserError:
     return UserError(f"data.{split}_fraction=0: there is no {split} split; set data.{split}_fraction above 0")
 
 
-def no_text(data: str) -> UserError:
-    """Return the error of a source of pairs that is asked for documents."""
-    return UserError(f"{data}: holds pairs, not text; use task=translation, or other data")
-
-
 def check_fractions(validation: float, test: float) -> None:
     """Raise UserError unless both fractions lie in [0, 1) and leave something to train on."""
     for name, value in (("validation", validation), ("test", test)):
@@ -273,24 +255,12 @@ def shuffled(count: int) -> np.ndarray:
     return np.argsort(mixed(np.zeros(1, dtype=np.uint64), np.arange(count)), kind="stable")
 
 
-def _between(documents: Iterator[str], begin: int, end: int) -> Iterator[str]:
-    """Yield the text between two character positions of the documents laid end to end."""
-    position = 0
-    for text in documents:
-        # Counted from this document's own beginning; a negative place would count from its end.
-        part = text[max(begin - position, 0) : max(end - position, 0)]
-        position += len(text)
-        if part:
-            yield part
-        if position >= end:
-            return
-
-
 def _segments_between(segments: Iterator[Segment], begin: int, end: int) -> Iterator[Segment]:
     """Yield the text between two character positions of the segments laid end to end."""
     position = 0
     is_open = False  # whether a document has begun here that has not ended yet
     for text, ends in segments:
+        # Counted from this segment's own beginning; a negative place would count from its end.
         part = text[max(begin - position, 0) : max(end - position, 0)]
         position += len(text)
         if part or (is_open and ends):

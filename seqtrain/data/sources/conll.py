@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from seqtrain.data.sources.base import Cut, Row, Source, Split, idle_cut
-from seqtrain.data.sources.files import find, lines
-from seqtrain.data.sources.split_files import SplitFiles, key_of
+from seqtrain.data.sources.base import Cut, Row, Split
+from seqtrain.data.sources.files import find, json_rows, lines
+from seqtrain.data.sources.opening import PLAIN
+from seqtrain.data.sources.split_files import FileSource, SplitFiles, key_of
 from seqtrain.errors import UserError, did_you_mean, first_few
 
 DOCUMENT_START = "-DOCSTART-"  # CoNLL 2003: a line that begins a document, and is no token
-BLANKS = re.compile(r"[ \t]+")
 CONLLU, CONLLU_WIDTH = ".conllu", 10
 FIRST_ID = re.compile(r"1(-\d+)?|0\.\d+")  # IDs of CoNLL-U that may begin a sentence
 NO_TOKEN = re.compile(r"\d+[-.]\d+")  # IDs of CoNLL-U: `3-4` is two words written as one, `3.1` a word not written
-COLUMNS = {"CoNLL": (0, -1), "CoNLL-U": (1, 3)}  # tokens and labels; of CoNLL-U FORM and UPOS
 JSONL = (".jsonl", ".ndjson")
 EXTENSIONS = (".conll", ".conllu", ".conllx", ".bio", ".iob", ".iob2", ".txt", ".tsv", *JSONL)
 COMMENT = "#"
@@ -28,19 +26,7 @@ Comments = Literal["auto", "all", "none"]
 ColumnNumber = int | Literal["auto"]
 
 
-class Sentence(NamedTuple):
-    """Tokens with their labels, and the line of the file on which each of them stands."""
-
-    tokens: list[str]
-    labels: list[str]
-    lines: list[int]
-
-    def row(self) -> Row:
-        """Return the row that a task reads: words and labels, each joined by spaces."""
-        return {"text": " ".join(self.tokens), "label": " ".join(self.labels)}
-
-
-class Reading(NamedTuple):
+class Options(NamedTuple):
     """Options of reading: the columns or keys that are read, and which lines are comments."""
 
     format: Literal["auto", "conll", "jsonl"]
@@ -56,21 +42,15 @@ class TokenFile(NamedTuple):
 
     path: Path
     format: Literal["conll", "jsonl"]
-    reading: Reading
+    options: Options
 
     def rows(self, limit: int | None = None) -> Iterator[Row]:
-        """Return the file's rows; raise UserError for a row that cannot be read, when it is reached."""
-        return (sentence.row() for sentence in self.sentences())
-
-    def sentences(self) -> Iterator[Sentence]:
         """Yield the file's sentences; raise UserError for a sentence that cannot be read, and if the file has none."""
         read = _read_jsonl if self.format == "jsonl" else _read_conll
         empty = True
-        for sentence in read(self.path, self.reading):
-            if empty and self.format == "conll" and self.reading.token_column == "auto":
-                _check_no_numbers(self.path, sentence)
+        for tokens, labels in read(self.path, self.options):
             empty = False
-            yield sentence
+            yield {"text": " ".join(tokens), "label": " ".join(labels)}
         if empty:
             raise UserError(f"{self.path}: holds no sentences; give a file with some, or leave it out")
 
@@ -78,37 +58,30 @@ class TokenFile(NamedTuple):
 class TokenFiles(SplitFiles):
     """The files of each split."""
 
-    def __init__(self, paths: dict[Split, str | None], reading: Reading) -> None:
-        super().__init__(paths, "auto", [])
-        self.reading = reading
+    options: Options
 
     def _files(self, split: Split) -> list[TokenFile]:
         path = self.paths[split]
         found = []
         for file in find(key_of(split), path, "txt", []):  # any extension: CoNLL files have many, or none
             # Other files of a folder, such as a README, are skipped.
-            if file.path != Path(path).expanduser() and file.path.suffix.lower() not in EXTENSIONS:
+            suffix = file.path.suffix.lower()
+            if file.path != Path(path).expanduser() and suffix not in EXTENSIONS:
                 continue
-            found.append(TokenFile(file.path, self._format(file.path), self.reading))
+            format = self.options.format
+            if format == "auto":
+                format = "jsonl" if suffix in JSONL else "conll"
+            found.append(TokenFile(file.path, format, self.options))
         if not found:
             raise UserError(f"{key_of(split)}={path}: no file with one of the extensions {', '.join(EXTENSIONS)}")
         return found
 
-    def _format(self, path: Path) -> Literal["conll", "jsonl"]:
-        if self.reading.format != "auto":
-            return self.reading.format
-        return "jsonl" if path.suffix.lower() in JSONL else "conll"
 
-    def sentences(self, split: Split) -> Iterator[tuple[Path, Sentence]]:
-        """Yield each sentence of a split that has a path, with its file."""
-        for file in self._files(split):
-            for sentence in file.sentences():
-                yield file.path, sentence
-
-
-class Conll(Source):
+class Conll(FileSource):
     """Sentences of local files; a split without a file of its own is cut off from train's, by sentence."""
 
+    _files: TokenFiles
+    called = "conll"
     document = "a sentence"
     fields = ("text", "label")
     label_kind = "names"
@@ -147,39 +120,12 @@ class Conll(Source):
             raise UserError(f"data.labels_key={labels_key}: is data.tokens_key too; name two keys")
         if token_column == label_column != "auto":
             raise UserError(f"data.label_column={label_column}: is data.token_column too; name two columns")
-        reading = Reading(format, token_column, label_column, comments, tokens_key, labels_key)
-        self._files = TokenFiles({"train": path, "validation": validation_path, "test": test_path}, reading)
+        self._files = TokenFiles({"train": path, "validation": validation_path, "test": test_path}, "auto", [])
+        self._files.options = Options(format, token_column, label_column, comments, tokens_key, labels_key)
         self._cut = Cut(by="row", validation=validation_fraction, test=test_fraction, given=self._files.paths)
 
-    def check(self) -> None:
-        self._files.check(self._cut)
-
-    def documents(self, split: Split) -> Iterator[str]:
-        return (row["text"] for row in self.rows(split))
-
-    def rows(self, split: Split) -> Iterator[Row]:
-        return (sentence.row() for _, sentence in self._sentences(split))
-
-    def _sentences(self, split: Split) -> Iterator[tuple[Path, Sentence]]:
-        if split in self._files.paths and split != "train":  # train may have to give up a part
-            return self._files.sentences(split)
-        return self._cut.rows(partial(self._files.sentences, "train"), split)
-
-    def place(self, split: Split, number: int, label: str | None = None) -> str:
-        for count, (path, sentence) in enumerate(self._sentences(split), 1):
-            if count == number:
-                at = sentence.labels.index(label) if label in sentence.labels else 0
-                return f"{path}:{sentence.lines[at]}"
-        return ""
-
-    def has(self, split: Split) -> bool:
-        return self._cut.has(split)
-
-    def describe(self) -> dict[str, Any]:
-        return {"source": "conll", "paths": self._files.paths, "files": self._files.counts()}
-
     def idle(self) -> dict[str, str]:
-        idle = idle_cut(self._files.keys)
+        idle = super().idle()
         kinds = self._files.formats()
         if "conll" not in kinds:
             idle |= dict.fromkeys(("token_column", "label_column", "comments"), "jsonl has keys, not columns")
@@ -191,150 +137,135 @@ class Conll(Source):
 # -- CoNLL -------------------------------------------------------------------------------------------------------
 
 
-def _read_conll(path: Path, reading: Reading) -> Iterator[Sentence]:
-    """Yield the sentences of a CoNLL file."""
-    sentence = Sentence([], [], [])
+class Layout(NamedTuple):
+    """Layout of a CoNLL file, by the first line of its first sentence."""
+
+    line: int
+    has_tabs: bool  # else any blanks part the columns; a token may hold spaces where tabs do
+    width: int
+    is_conllu: bool
+    columns: tuple[int, int]  # of tokens and labels
+    is_guessed: bool  # whether that of tokens is
+
+    @classmethod
+    def of(cls, path: Path, number: int, line: str, options: Options) -> Layout:
+        """Return the layout; raise UserError if the line lacks a column, or if both are the same."""
+        fields, place = _split(line, "\t" in line), f"{path}:{number}"
+        width = len(fields)
+        is_conllu = path.suffix.lower() == CONLLU or (
+            "\t" in line and width == CONLLU_WIDTH and bool(FIRST_ID.fullmatch(fields[0]))
+        )
+        columns = []
+        defaults = (1, 3) if is_conllu else (0, -1)  # of CoNLL-U FORM and UPOS
+        for name, default in zip(("token_column", "label_column"), defaults, strict=True):
+            asked = getattr(options, name)
+            column = default if asked == "auto" else asked
+            if not -width <= column < width:
+                raise UserError(f"data.{name}={column}: {place} has {width} columns, from 0 to {width - 1}")
+            columns.append(column % width)
+        if columns[0] == columns[1]:
+            raise UserError(
+                f"data.label_column={options.label_column}: {place} has {width} columns, so it is data.token_column "
+                "too; each line must have a token and its label"
+            )
+        is_guessed = options.token_column == "auto"
+        return cls(number, "\t" in line, width, is_conllu, (columns[0], columns[1]), is_guessed)
+
+
+def _read_conll(path: Path, options: Options) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield tokens and labels of each sentence of a CoNLL file."""
+    layout: Layout | None = None
     separated = False  # whether any line has ended a sentence
-    comments = reading.comments
+    comments = options.comments
     if comments == "auto" and path.suffix.lower() == CONLLU:  # an ID begins each token's line
         comments = "all"
-    split: Callable[[str], list[str]] | None = None
-    first, width = 0, 0  # the line that says how many columns there are, and how many
-    is_conllu, columns = False, (0, 0)
-    above: tuple[str, str] | None = None  # the last comment above the first token
-    for number, line in enumerate(lines(path), 1):
-        if not line.strip() or line.startswith(DOCUMENT_START):
+    for is_gap, group in groupby(enumerate(lines(path), 1), lambda numbered: _is_gap(numbered[1])):
+        block = list(group)
+        if is_gap:
             separated = True
-            if line.strip() and comments == "auto":  # the layout of CoNLL-2003, which has no comments
+            if comments == "auto" and any(line.strip() for _, line in block):  # CoNLL-2003, which has no comments
                 comments = "none"
-            # Several blank lines, or one at the top, end nothing.
-            if sentence.tokens:
-                yield sentence
-            sentence = Sentence([], [], [])
             continue
-        place = f"{path}:{number}"
-        if _is_comment(place, line, comments, bool(sentence.tokens), width, split):
-            above = (place, line) if split is None else above
+        if comments == "all":
+            block = [(number, line) for number, line in block if not line.startswith(COMMENT)]
+        if layout is None:
+            # A line with a tab is one of tokens: tweets are full of words that begin with the sign.
+            tokens_of = [each for each in block if comments != "auto" or each[1][:1] != COMMENT or "\t" in each[1]]
+            layout = Layout.of(path, *tokens_of[0], options) if tokens_of else None
+        if layout is None:  # comments, and a blank line
             continue
-        if split is None:  # as the first line has it: tabs, since a token may hold spaces, or any blanks
-            split = partial(str.split, sep="\t") if "\t" in line else _split_at_blanks
-            first, width = number, len(split(line))
-            if above is not None and comments == "auto":  # seen again, now that the width is known
-                _is_comment(*above, comments, False, width, split)
-            is_conllu = _is_conllu(path, line)
-            columns = _columns(place, reading, width, is_conllu)
-        fields = split(line)
-        if len(fields) != width:
-            raise UserError(f"{place}: {len(fields)} columns in this line, {width} in line {first}")
-        if is_conllu and NO_TOKEN.fullmatch(fields[0]):  # its words stand in the lines below, each with its label
-            continue
-        sentence.tokens.append(_checked(place, "token", fields[columns[0]]))
-        sentence.labels.append(_checked(place, "label", fields[columns[1]]))
-        sentence.lines.append(number)
+        if comments == "auto":
+            block = _below_comments(path, block, layout)
+        sentence = _sentence(path, block, layout)
+        if sentence[0]:
+            yield sentence
     # A file without blank lines is of another kind: one sentence of all its tokens would train on nothing.
-    if sentence.tokens and not separated:
-        raise UserError(
-            f"{path}: {len(sentence.tokens):,} tokens and no blank line, so it would be one sentence; "
-            "put a blank line behind each sentence"
-        )
-    if sentence.tokens:
-        yield sentence
+    if layout is not None and not separated:
+        raise UserError(f"{path}: has no blank line, so it would be one sentence; put one behind each sentence")
 
 
-def _is_conllu(path: Path, line: str) -> bool:
-    """Return True if a file is CoNLL-U: by its name, or by ten columns whose first is an ID in the first line."""
-    fields = line.split("\t")
-    return path.suffix.lower() == CONLLU or (len(fields) == CONLLU_WIDTH and bool(FIRST_ID.fullmatch(fields[0])))
+def _is_gap(line: str) -> bool:
+    return not line.strip() or line.startswith(DOCUMENT_START)
 
 
-def _check_no_numbers(path: Path, sentence: Sentence) -> None:
-    """Raise UserError if the tokens of a sentence are 1, 2, ...: the first column holds their numbers."""
-    count = len(sentence.tokens)
-    if count > 1 and sentence.tokens == [str(number) for number in range(1, count + 1)]:
-        raise UserError(
-            f"data.token_column: {path}:{sentence.lines[0]}: the first column counts from 1 to {count}; "
-            "set data.token_column=1 if the tokens follow it, or data.token_column=0 if these are tokens"
-        )
+def _split(line: str, has_tabs: bool) -> list[str]:
+    return line.split("\t") if has_tabs else re.split(r"[ \t]+", line.strip(" \t"))
 
 
-def _split_at_blanks(line: str) -> list[str]:
-    return BLANKS.split(line.strip(" \t"))
-
-
-def _is_comment(
-    place: str,
-    line: str,
-    comments: Comments,
-    inside: bool,
-    width: int,
-    split: Callable[[str], list[str]] | None,
-) -> bool:
-    """Return True if a line is a comment, not a token `#`; raise UserError if that cannot be decided."""
-    if comments == "none" or not line.startswith(COMMENT):
-        return False
-    if comments == "all":
-        return True
-    # Comments stand before a sentence, and tokens that begin with the sign anywhere: tweets are full of them.
-    if inside or (split is None and "\t" in line) or (split is not None and len(split(line)) == width > 1):
-        if not inside and split is _split_at_blanks:
+def _below_comments(path: Path, block: list[tuple[int, str]], layout: Layout) -> list[tuple[int, str]]:
+    """Return the lines of a sentence without the comments above it; raise UserError for one that may be a token."""
+    for place, (number, line) in enumerate(block):
+        is_whole = len(_split(line, layout.has_tabs)) == layout.width > 1
+        if not line.startswith(COMMENT) or (is_whole and layout.has_tabs):
+            return block[place:]
+        if is_whole:
             raise UserError(
-                f"{place}: may be a comment, or the token {line.split()[0]}; set data.comments=none where the files "
-                "have no comments, or data.comments=all where every line that begins with # is one"
+                f"{path}:{number}: may be a comment, or the token {line.split()[0]}; set data.comments=none where the "
+                "files have no comments, or data.comments=all where every line that begins with # is one"
             )
-        return False
-    return True
+    return []
 
 
-def _columns(place: str, reading: Reading, width: int, is_conllu: bool) -> tuple[int, int]:
-    """Return the columns of tokens and labels; raise UserError if a line lacks one, or if both are the same."""
-    found = []
-    for name, default in zip(
-        ("token_column", "label_column"), COLUMNS["CoNLL-U" if is_conllu else "CoNLL"], strict=True
-    ):
-        asked = getattr(reading, name)
-        column = default if asked == "auto" else asked
-        if not -width <= column < width:
-            raise UserError(f"data.{name}={column}: {place} has {width} columns, from 0 to {width - 1}")
-        found.append(column % width)
-    if found[0] == found[1]:
+def _sentence(path: Path, block: list[tuple[int, str]], layout: Layout) -> tuple[list[str], list[str]]:
+    """Return the tokens and labels of the lines of a sentence."""
+    tokens, labels = [], []
+    for number, line in block:
+        place, fields = f"{path}:{number}", _split(line, layout.has_tabs)
+        if len(fields) != layout.width:
+            raise UserError(f"{place}: {len(fields)} columns in this line, {layout.width} in line {layout.line}")
+        if layout.is_conllu and NO_TOKEN.fullmatch(fields[0]):  # its words stand below, each with its label
+            continue
+        tokens.append(_checked(place, "token", fields[layout.columns[0]]))
+        labels.append(_checked(place, "label", fields[layout.columns[1]]))
+    is_counted = tokens == [str(number + 1) for number in range(len(tokens))]
+    if layout.line in dict(block) and layout.is_guessed and is_counted and len(tokens) > 1:
         raise UserError(
-            f"data.label_column={reading.label_column}: {place} has {width} columns, so it is data.token_column too; "
-            "each line must have a token and its label"
+            f"data.token_column: {path}:{layout.line}: the first column counts from 1 to {len(tokens)}; set "
+            "data.token_column=1 if the tokens follow it, or data.token_column=0 if these are tokens"
         )
-    return found[0], found[1]
+    return tokens, labels
 
 
 def _checked(place: str, what: str, value: str) -> str:
     """Return a token or a label; raise UserError if it is empty or holds white space."""
-    if value.split() == [value]:
-        return value
-    if not value.strip():
-        raise UserError(f"{place}: the {what} is empty; give it one, or remove the line")
-    raise UserError(f"{place}: the {what} {value!r} holds white space; write another sign there, such as _")
+    if value.split() != [value]:
+        raise UserError(f"{place}: the {what} {value!r} is empty or holds white space; write a sign there, such as _")
+    return value
 
 
 # -- jsonl -------------------------------------------------------------------------------------------------------
 
 
-def _read_jsonl(path: Path, reading: Reading) -> Iterator[Sentence]:
+def _read_jsonl(path: Path, options: Options) -> Iterator[tuple[list[str], list[str]]]:
     """Yield the sentences of a jsonl file: each line has a list of tokens and a list of as many labels."""
-    for number, line in enumerate(lines(path), 1):
-        if not line.strip():  # a blank line, as some programs leave at the end
-            continue
-        place = f"{path}:{number}"
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{place}: not JSON ({error})") from None
-        if not isinstance(row, dict):
-            raise UserError(f'{place}: not a JSON object; each line must be like {{"tokens": [...], "labels": [...]}}')
-        tokens = _list_of(place, row, "tokens_key", reading.tokens_key)
-        labels = _list_of(place, row, "labels_key", reading.labels_key)
+    for place, row in json_rows(path, PLAIN, '"tokens": [...], "labels": [...]'):
+        tokens = _list_of(place, row, "tokens_key", options.tokens_key)
+        labels = _list_of(place, row, "labels_key", options.labels_key)
         # Padded or cut lists would shift every label behind the gap.
         if len(tokens) != len(labels):
             raise UserError(f"{place}: {len(labels)} labels for {len(tokens)} tokens; give each token one")
         if tokens:  # an empty sentence has nothing to tag
-            yield Sentence(tokens, labels, [number] * len(tokens))
+            yield tokens, labels
 
 
 def _list_of(place: str, row: dict[str, Any], option: str, key: str) -> list[str]:
@@ -342,11 +273,6 @@ def _list_of(place: str, row: dict[str, Any], option: str, key: str) -> list[str
     if key not in row:
         raise UserError(f"data.{option}={key}: {place} has keys {first_few(row)}{did_you_mean(key, row)}")
     values = row[key]
-    if not isinstance(values, list):
-        raise UserError(f"{place}: {key} holds {type(values).__name__}, not a list")
-    texts = []
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, str | int):
-            raise UserError(f"{place}: {key} holds {type(value).__name__}, not text")
-        texts.append(_checked(place, option.removesuffix("s_key"), str(value)))
-    return texts
+    if not isinstance(values, list) or any(type(value) not in (str, int) for value in values):
+        raise UserError(f"{place}: {key} is no list of texts")
+    return [_checked(place, option.removesuffix("s_key"), str(value)) for value in values]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
 
 from seqtrain.data.batching.splitmix64 import SplitMix64
 from seqtrain.data.sources.synthetic import NOT_ASKED, Synthetic
@@ -10,40 +10,24 @@ from seqtrain.data.sources.synthetic import NOT_ASKED, Synthetic
 BLANK, ASK = ".", "?"
 
 
+@dataclass(kw_only=True, eq=False)
 class CopySymbols(Synthetic):
     """Symbols, blanks, and then as many questions as symbols; the first question asks for the first symbol.
 
     The layout is that of Hochreiter & Schmidhuber (1997), Arjovsky et al. (2016) and Bai et al. (2018): the length is
     the number of blanks. Only the questions have labels; those papers count the blanks too.
+
+    Attributes:
+        symbols: Number of symbols to repeat; lengths are numbers of blanks.
+        alphabet: Number of different symbols.
     """
 
-    called = "copy"
+    shortest: int = 100
+    longest: int = 100
+    symbols: int = 10
+    alphabet: int = 8
 
-    def __init__(
-        self,
-        *,
-        size: int = 10000,
-        validation_size: int = 1000,
-        test_size: int = 1000,
-        shortest: int = 100,
-        longest: int = 100,
-        test_shortest: int | None = None,
-        test_longest: int | None = None,
-        validation_lengths: Literal["train", "test"] = "train",
-        symbols: int = 10,
-        alphabet: int = 8,
-        seed: int = 0,
-    ) -> None:
-        """Set the sizes. `symbols`: symbols to repeat, each one of `alphabet`; lengths are numbers of blanks."""
-        self.symbols = symbols
-        self.alphabet = alphabet
-        super().__init__(
-            sizes=(size, validation_size, test_size),
-            lengths=(shortest, longest),
-            test_lengths=(test_shortest, test_longest),
-            validation_lengths=validation_lengths,
-            seed=seed,
-        )
+    called = "copy"
 
     def example(self, generator: SplitMix64, length: int) -> tuple[list[str], list[str]]:
         kept = []

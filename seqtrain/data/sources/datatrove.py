@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from seqtrain.files.atomic import listed
 TYPES = {2: "<u2", 4: "<u4"}  # ids by their bytes
 
 
+@dataclass(kw_only=True, eq=False)
 class Datatrove(ForeignTokens):
     """Every .ds file of a folder, in the order of their names, or a single one.
 
@@ -25,27 +27,6 @@ class Datatrove(ForeignTokens):
 
     document = "a document of datatrove"
     called = "datatrove"
-
-    def __init__(
-        self,
-        *,
-        path: str,
-        validation_path: str | None = None,
-        test_path: str | None = None,
-        validation_fraction: float = 0.1,
-        tokenizer: str | None = None,
-        vocab_size: int | None = None,
-    ) -> None:
-        """Set the paths, as `ForeignTokens` does; the indices give the ends of documents."""
-        super().__init__(
-            path=path,
-            validation_path=validation_path,
-            test_path=test_path,
-            validation_fraction=validation_fraction,
-            tokenizer=tokenizer,
-            vocab_size=vocab_size,
-            end_of_text=None,
-        )
 
     def layout(self, path: Path) -> Layout:
         files = [path]

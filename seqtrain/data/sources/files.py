@@ -21,8 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 from seqtrain.data.sources.base import Row, Segment
 from seqtrain.data.sources.columns import Column, check_kind, require, row_of
-from seqtrain.data.sources.packed import PLAIN, Packed, unpacked_name
-from seqtrain.data.sources.unreadable import absent, readable, sniff
+from seqtrain.data.sources.opening import PLAIN, Packed, absent, readable, sniff, unpacked_name
 from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import expanded
 from seqtrain.files.checked import LINK, stays_within
@@ -216,24 +215,31 @@ def _txt_blocks(file: TextFile) -> Iterator[Segment]:
 
 
 def _read_jsonl(file: TextFile, limit: int | None) -> Iterator[Row]:
-    with file.packed.open_text(file.path) as lines:  # that drops a byte order mark
+    like = ", ".join(f'"{column.name}": "..."' for column in file.columns)
+    for place, row in json_rows(file.path, file.packed, like):
+        require(place, file.columns, list(row))
+        yield row_of(place, file.columns, [row[column.name] for column in file.columns])
+
+
+def json_rows(path: Path, packed: Packed, like: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the objects of JSON lines with their places; raise UserError for a line that is none.
+
+    Args:
+        path: The file.
+        packed: Compression and encoding.
+        like: What an object should hold, for the message.
+    """
+    with readable(path, _chosen(packed)), packed.open_text(path) as lines:  # that drops a byte order mark
         for number, line in enumerate(lines, 1):
             if not line.strip():  # a blank line, as some programs leave at the end
                 continue
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise UserError(f"{file.path}:{number}: not JSON ({error.msg} at column {error.colno})") from None
-            except (ValueError, RecursionError):  # Python itself sets a bound to depth and to digits
-                raise UserError(
-                    f"{file.path}:{number}: JSON nested too deeply, or a number of too many digits"
-                ) from None
+            except (ValueError, RecursionError) as error:  # Python itself sets a bound to depth and to digits
+                raise UserError(f"{path}:{number}: not JSON ({error})") from None
             if not isinstance(row, dict):
-                like = ", ".join(f'"{column.name}": "..."' for column in file.columns)
-                raise UserError(f"{file.path}:{number}: not a JSON object; each line must be like {{{like}}}")
-            place = f"{file.path}:{number}"
-            require(place, file.columns, list(row))
-            yield row_of(place, file.columns, [row[column.name] for column in file.columns])
+                raise UserError(f"{path}:{number}: not a JSON object; each line must be like {{{like}}}")
+            yield f"{path}:{number}", row
 
 
 def _read_table(file: TextFile, limit: int | None) -> Iterator[Row]:

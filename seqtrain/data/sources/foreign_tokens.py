@@ -6,6 +6,7 @@ import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,53 +36,49 @@ class Layout(NamedTuple):
     files: Sequence[Path]  # that were looked at: as long as these are the same, so is the rest
 
 
+@dataclass(kw_only=True, eq=False)
 class ForeignTokens(TokenSource):
     """Files of tokens, with the tokenizer that made them or only the size of its vocabulary.
 
     The files are read whole once, when they are first opened: to count, to check that every id is in the vocabulary,
     and to hash the content. The result stays in the cache as long as the sizes and times of change of the files stay
     the same.
+
+    Attributes:
+        path: Tokens of train.
+        validation_path: Tokens of validation; None: the end of train is cut off, where a document begins.
+        test_path: Tokens of test.
+        validation_fraction: Fraction of the tokens that is cut off.
+        tokenizer: The tokenizer.json that made the tokens.
+        vocab_size: Number of ids, where there is no tokenizer.
     """
 
-    called: str  # the name of the group's file: nanogpt
+    path: str
+    validation_path: str | None = None
+    test_path: str | None = None
+    validation_fraction: float = 0.1
+    tokenizer: str | None = None
+    vocab_size: int | None = None
+    end_of_text: int | None = field(default=None, init=False)  # id, where the files do not record documents
 
-    def __init__(
-        self,
-        *,
-        path: str,
-        validation_path: str | None,
-        test_path: str | None,
-        validation_fraction: float,
-        tokenizer: str | None,
-        vocab_size: int | None,
-        end_of_text: int | None,
-    ) -> None:
-        """Check the options; nothing is read yet.
+    called = ""  # the name of the group's file: nanogpt
 
-        Args:
-            path: Tokens of train.
-            validation_path: Tokens of validation; None: the end of train is cut off, at the nearest beginning of a
-                document.
-            test_path: Tokens of test.
-            validation_fraction: Fraction of the tokens that is cut off.
-            tokenizer: The tokenizer.json that made the tokens.
-            vocab_size: Number of ids, where there is no tokenizer.
-            end_of_text: The id that ends a document, where the files do not record documents.
-        """
-        check_fractions(validation_fraction, 0.0)
-        given: dict[Split, str | None] = {"train": path, "validation": validation_path, "test": test_path}
+    def __post_init__(self) -> None:
+        """Check the options; nothing is read yet."""
+        check_fractions(self.validation_fraction, 0.0)
+        given: dict[Split, str | None] = {
+            "train": self.path,
+            "validation": self.validation_path,
+            "test": self.test_path,
+        }
         for split, name in given.items():
             if name == "":
                 raise UserError(f"data: an empty path of {split}; give one, or leave it out")
         self.paths: dict[Split, str] = {split: name for split, name in given.items() if name}
-        self.validation_fraction = validation_fraction
-        if (tokenizer is None) == (vocab_size is None):
+        if (self.tokenizer is None) == (self.vocab_size is None):
             raise UserError(
                 f"data={self.called}: give what made the tokens as data.tokenizer=FILE, or else data.vocab_size=N alone"
             )
-        self.tokenizer_file = tokenizer
-        self.vocab_size = vocab_size
-        self.end_of_text = end_of_text
 
     @abstractmethod
     def layout(self, path: Path) -> Layout:
@@ -120,8 +117,8 @@ class ForeignTokens(TokenSource):
         return TokenStore(Path(self.place_of_store), tokenizer, whole.hexdigest(), ordered, tuple(remarks))
 
     def _tokenizer(self) -> Tokenizer:
-        if self.tokenizer_file is not None:
-            return Tokenizer.load(expanded(self.tokenizer_file))
+        if self.tokenizer is not None:
+            return Tokenizer.load(expanded(self.tokenizer))
         assert self.vocab_size is not None
         if not 1 <= self.vocab_size <= MAX_VOCABULARY:
             raise UserError(f"data.vocab_size={self.vocab_size}: expected a number from 1 to {MAX_VOCABULARY:,}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import permutations
 from typing import Literal
 
@@ -12,39 +14,29 @@ ORDER = 60  # of both groups
 Element = tuple[int, ...]
 
 
+@dataclass(kw_only=True, eq=False)
 class GroupWords(Synthetic):
     """Uniformly drawn elements; each label is the product so far (Merrill, Petty & Sabharwal 2024).
 
     A5, the even permutations of five things, is the smallest group that is not solvable: no parallel network of
     constant depth is known to recognise its words. Z60, addition modulo 60, has as many elements and is commutative.
+
+    Attributes:
+        group: The group; lengths are in elements.
     """
+
+    size: int = 20000
+    shortest: int = 4
+    longest: int = 32
+    test_shortest: int | None = 4
+    test_longest: int | None = 128
+    group: Literal["A5", "Z60"] = "A5"
 
     called = "group_words"
 
-    def __init__(
-        self,
-        *,
-        size: int = 20000,
-        validation_size: int = 1000,
-        test_size: int = 1000,
-        shortest: int = 4,
-        longest: int = 32,
-        test_shortest: int | None = 4,
-        test_longest: int | None = 128,
-        validation_lengths: Literal["train", "test"] = "train",
-        group: Literal["A5", "Z60"] = "A5",
-        seed: int = 0,
-    ) -> None:
-        """Set the sizes; lengths are in elements."""
-        self.group = group
-        self._table = _table(group)
-        super().__init__(
-            sizes=(size, validation_size, test_size),
-            lengths=(shortest, longest),
-            test_lengths=(test_shortest, test_longest),
-            validation_lengths=validation_lengths,
-            seed=seed,
-        )
+    @cached_property
+    def _table(self) -> list[list[int]]:
+        return _table(self.group)
 
     def example(self, generator: SplitMix64, length: int) -> tuple[list[str], list[str]]:
         words, labels = [], []

@@ -5,16 +5,72 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Literal, get_args
 
 from seqtrain.data.sources.files import check_is_text, split_table
-from seqtrain.data.sources.packed import Packed
+from seqtrain.data.sources.opening import ENCODINGS, PACKINGS, PLAIN, Packed, readable
 from seqtrain.data.sources.profile import Profile, is_number, label_places, profiles, text_places
-from seqtrain.data.sources.reading import Kind, Place, Reading
-from seqtrain.data.sources.unreadable import readable
 from seqtrain.errors import UserError, did_you_mean, first_few
+
+Kind = Literal["jsonl", "csv", "tsv", "parquet", "lines", "folders"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+Place = str | int
+"""A column: its name, or, in a file without names, its number from 1."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Layout of one file, detected or asked for, or of one folder with a folder for each class."""
+
+    kind: Kind
+    text: Place = 2
+    label: Place = 1
+    header: bool = True  # of csv and tsv, or of lines: whether the first one names the columns
+    quoted: bool = False  # of tsv: whether `"` surrounds values, as in csv
+    packed: Packed = PLAIN
+    num_labels: int | None = None  # that were seen, where the whole file was looked at
+
+    def words(self) -> str:
+        """Return a description such as `tsv without a header: text in column 2, label in column 1 (2 labels)`."""
+        words = {
+            "lines": "lines of a label and a text",
+            "folders": "a folder of texts for each label",
+        }.get(self.kind, self.kind)
+        if self.kind in ("csv", "tsv"):
+            words += " with a header" if self.header else " without a header"
+        elif self.kind == "lines" and self.header:
+            words += " below a header"
+        if self.quoted and self.kind == "tsv":
+            words += ", values in quotes"
+        if self.kind not in ("lines", "folders"):
+            words += f": text in column {self.text}, label in column {self.label}"
+        if self.num_labels is not None:
+            words += f" ({self.num_labels} label{'s' * (self.num_labels != 1)})"
+        notes = []
+        if self.packed.packing != "none":
+            notes.append(f"unpacked by {self.packed.packing}")
+        if self.packed.encoding != "utf-8":
+            notes.append(f"as {self.packed.encoding}")
+        return ", ".join([words, *notes])
+
+    def plain(self) -> dict[str, Any]:
+        """Return the layout as plain JSON, for the record of a run."""
+        return asdict(self) | {"packed": list(self.packed)}
+
+    @classmethod
+    def from_plain(cls, value: Any) -> Reading | None:
+        """Return the layout in the record of a run, which may be untrusted; None if it is not valid."""
+        try:
+            found = cls(**{**value, "packed": Packed(*value["packed"])})
+        except (TypeError, KeyError):
+            return None
+        is_sound = found.kind in KINDS and found.packed.packing in PACKINGS and found.packed.encoding in ENCODINGS
+        return found if is_sound else None
+
 
 MAX_SAMPLE = 1 << 26  # characters that are looked at; of a longer file, those at its beginning
 # Usual names of columns; if a table has several of these, the user has to choose one.
@@ -30,6 +86,7 @@ NAMES = {
 }
 OPTIONS = {"text": "data.column", "label": "data.label_column"}
 FASTTEXT = "__label__"
+QUOTED = re.compile(r'".*"', re.S)
 
 
 @dataclass(frozen=True)
@@ -295,32 +352,12 @@ def _is_quoted(text: str) -> bool:
         quoted = [row for row in split_table(io.StringIO(text, newline=""), "tsv", True) if row]
     except csv.Error:
         return False
-    # If both readings agree, quotes stand within sentences only.
-    if plain == quoted:
-        return False
     if len(set(map(len, quoted))) == 1 and len(set(map(len, plain))) > 1:  # a tab or a line end within quotes
         return True
-    return _has_doubled(plain) or _has_quoted_column(plain)
-
-
-def _has_doubled(rows: Sequence[Sequence[str]]) -> bool:
-    """Return True if a quoted value has doubled quotes inside, which do not occur in a sentence."""
-    for row in rows:
-        for value in row:
-            if len(value) > 2 and value[0] == value[-1] == '"' and '""' in value[1:-1]:
-                return True
-    return False
-
-
-def _has_quoted_column(rows: Sequence[Sequence[str]]) -> bool:
-    """Return True if a whole column, apart from a header, is quoted."""
-    if len(rows) < 3:
-        return False
-    for place in range(len(rows[0])):
-        values = [row[place] for row in rows[1:] if place < len(row)]
-        if all(len(value) > 1 and value[0] == value[-1] == '"' for value in values):
-            return True
-    return False
+    # A quoted value with doubled quotes inside, which do not occur in a sentence; or a whole column below its header.
+    if any(QUOTED.fullmatch(value) and '""' in value[1:-1] for row in plain for value in row):
+        return True
+    return len(plain) > 2 and any(all(map(QUOTED.fullmatch, column)) for column in zip(*plain[1:], strict=False))
 
 
 def first_keys(path: Path, packed: Packed) -> list[str]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from seqtrain.data.sources.base import Cut, Row, Segment, Source, Split, SplitBy, idle_cut, no_text
+from seqtrain.data.sources.base import Cut, Row, Segment, Source, Split, SplitBy, idle_cut
 from seqtrain.data.sources.columns import Column, as_numbers, columns_of, missing, value_of
 from seqtrain.data.sources.files import natural_order
-from seqtrain.data.sources.hub_files import check_below, check_metadata, errors_in_one_line
-from seqtrain.data.sources.online import reachable, wants_offline
+from seqtrain.data.sources.hub_files import check_below, check_metadata, errors_in_one_line, reachable, wants_offline
 from seqtrain.data.sources.text import row_cut
 from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import expanded
@@ -102,24 +101,18 @@ class Hub(Source):
 
     def documents(self, split: Split) -> Iterator[str]:
         if "text" not in self.fields:
-            raise no_text(f"data.path={self.path} with data.source_column")
-        if self.splits[split] and split != "train":
-            return self._texts(split)
-        return self._cut.documents(partial(self._texts, "train"), split)
+            return super().documents(split)
+        return self._cut.documents(self._texts, split)
 
     def segments(self, split: Split) -> Iterator[Segment]:
         if not self.join or "text" not in self.fields:
             return super().segments(split)
-        if self.splits[split] and split != "train":
-            return self._lines(split)
-        return self._cut.segments(partial(self._lines, "train"), split)
+        return self._cut.segments(self._lines, split)
 
     def rows(self, split: Split) -> Iterator[Row]:
         if self.fields == ("text",):
             return super().rows(split)
-        if self.splits[split] and split != "train":
-            return self._read(split)
-        return self._cut.rows(partial(self._read, "train"), split)
+        return self._cut.rows(self._read, split)
 
     def has(self, split: Split) -> bool:
         """Return True if the split is named or cut off; a split that the data set lacks raises when it is read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
 
 from seqtrain.data.batching.splitmix64 import SplitMix64
 from seqtrain.data.sources.synthetic import NOT_ASKED, Synthetic
@@ -10,38 +10,22 @@ from seqtrain.data.sources.synthetic import NOT_ASKED, Synthetic
 MARK = "?"
 
 
+@dataclass(kw_only=True, eq=False)
 class Induction(Synthetic):
     """Random words with a mark, and the mark again as the last word; its label is the word after the first mark.
 
     Defined as in Fu et al. (2022), and in Gu & Dao (2023), who train at 256 words and test at up to a million.
+
+    Attributes:
+        vocab: Number of words beside the mark; lengths are in words, including both marks.
     """
+
+    shortest: int = 64
+    longest: int = 64
+    vocab: int = 16
 
     called = "induction"
     least = 3  # the mark, what follows it, and the mark again
-
-    def __init__(
-        self,
-        *,
-        size: int = 10000,
-        validation_size: int = 1000,
-        test_size: int = 1000,
-        shortest: int = 64,
-        longest: int = 64,
-        test_shortest: int | None = None,
-        test_longest: int | None = None,
-        validation_lengths: Literal["train", "test"] = "train",
-        vocab: int = 16,
-        seed: int = 0,
-    ) -> None:
-        """Set the sizes. `vocab`: words beside the mark; lengths are in words, including both marks."""
-        self.vocab = vocab
-        super().__init__(
-            sizes=(size, validation_size, test_size),
-            lengths=(shortest, longest),
-            test_lengths=(test_shortest, test_longest),
-            validation_lengths=validation_lengths,
-            seed=seed,
-        )
 
     def example(self, generator: SplitMix64, length: int) -> tuple[list[str], list[str]]:
         words = []

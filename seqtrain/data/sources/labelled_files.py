@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 from seqtrain.data.sources.base import Row, Split
-from seqtrain.data.sources.class_folders import counted, labelled_texts
 from seqtrain.data.sources.columns import Column, row_of
 from seqtrain.data.sources.files import TextFile, check_delimiter, check_is_text, find, first_row
 from seqtrain.data.sources.guess import (
     FASTTEXT,
     Asked,
+    Kind,
+    Reading,
     first_keys,
     keyed_reading,
     loose_reading,
     table_reading,
 )
-from seqtrain.data.sources.packed import Packed, unpacked_name
-from seqtrain.data.sources.reading import Kind, Reading
+from seqtrain.data.sources.opening import Packed, packed_as, readable, unpacked_name
 from seqtrain.data.sources.split_files import SplitFiles, key_of
-from seqtrain.data.sources.unreadable import packed_as, readable
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import expanded
 
@@ -251,3 +251,63 @@ def _parquet_names(path: Path) -> list[str]:
             return list(parquet.read_schema(path).names)
     except pyarrow.ArrowException as error:
         raise UserError(f"{path}: not a parquet file that can be read ({str(error).splitlines()[0]})") from None
+
+
+# Names of folders that hold no class: splits of the whole, and unlabelled texts.
+SPLIT_NAMES = {
+    **dict.fromkeys(("train", "training"), "data.path"),
+    **dict.fromkeys(("dev", "valid", "validation", "val"), "data.validation_path"),
+    "test": "data.test_path",
+}
+UNLABELLED = ("unsup", "unlabeled", "unlabelled")
+MAX_NAMED = 8  # labels in a line
+
+
+def labelled_texts(key: str, home: Path, paths: Sequence[Path]) -> tuple[list[tuple[Path, str]], list[str]]:
+    """Return the files of all classes with their labels, and a description of what was left out.
+
+    Args:
+        key: The option that names the folder.
+        home: The folder.
+        paths: The files below it, without hidden ones.
+
+    Raises:
+        UserError: The folders below it are not classes.
+    """
+    found: list[tuple[Path, str]] = []
+    beside = 0
+    unlabelled: Counter[str] = Counter()
+    for path in paths:
+        inner = path.relative_to(home).parts
+        if len(inner) == 1:  # notes and lists, which are of no class
+            beside += 1
+        elif inner[0].lower() in UNLABELLED:
+            unlabelled[inner[0]] += 1
+        else:
+            found.append((path, inner[0]))
+    # The folders of a whole data set are splits, and would be learnt as classes.
+    labels = {label for _, label in found}
+    splits = sorted(label for label in labels if label.lower() in SPLIT_NAMES)
+    if splits:
+        raise UserError(
+            f"{key}={home}: its folders {', '.join(splits)} are splits, not labels; type "
+            + " ".join(f"{SPLIT_NAMES[name.lower()]}={home / name}" for name in reversed(splits))
+        )
+    if len(labels) < 2:
+        raise UserError(
+            f"{key}={home}: neither tables (jsonl, csv, tsv, parquet), nor a folder of texts for each label, of which "
+            f"there must be two ({len(labels)} found)"
+        )
+    left_out = [f"{count:,} unlabelled texts in {name}" for name, count in unlabelled.items()]
+    if beside:
+        left_out.append(f"{beside:,} file{'s' * (beside != 1)} beside the folders")
+    return found, left_out
+
+
+def counted(files: Sequence[tuple[Path, str]]) -> str:
+    """Return the number of texts of each label in words: `12,500 in neg, 12,500 in pos`."""
+    counts = Counter(label for _, label in files)
+    words = [f"{count:,} in {label}" for label, count in sorted(counts.items())]
+    if len(words) > MAX_NAMED:
+        words = [*words[:MAX_NAMED], f"{len(words) - MAX_NAMED} labels more"]
+    return ", ".join(words)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date, datetime, time, timedelta
+from functools import cached_property, partial
 from importlib.metadata import version
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
+
+from babel import Locale, dates, lists, localedata, numbers, units
 
 from seqtrain.data.batching.splitmix64 import SplitMix64
-from seqtrain.data.sources.base import SPLITS, Row, Source, Split, check_fractions, no_split, no_text, shuffled
+from seqtrain.data.sources.base import SPLITS, Row, Source, Split, check_fractions, no_split, shuffled
 from seqtrain.errors import UserError, did_you_mean
-
-if TYPE_CHECKING:
-    from seqtrain.data.sources.phrases import Draft
 
 KEPT = 3  # times that each part of a held-out phrase occurs in train at least
 PATIENCE = 40  # drafts for each phrase that is asked for
@@ -59,9 +60,7 @@ class LocalePhrases(Source):
         self.fractions = {"validation": validation_fraction, "test": test_fraction}
 
     def check(self) -> None:
-        from babel.localedata import locale_identifiers  # here, as below: other sources should not wait for it
-
-        known = locale_identifiers()
+        known = localedata.locale_identifiers()
         faults = []
         for side, name in self.locales.items():
             if name not in known:
@@ -72,10 +71,6 @@ class LocalePhrases(Source):
             raise UserError(
                 f"data.target_locale={self.locales['target']}: is data.source_locale too; choose another one"
             )
-
-    def documents(self, split: Split) -> Iterator[str]:
-        """Raise UserError: the source has pairs only."""
-        raise no_text("data=locale_phrases")
 
     def rows(self, split: Split) -> Iterator[Row]:
         if not self.has(split):
@@ -101,9 +96,7 @@ class LocalePhrases(Source):
 
     def _phrases(self) -> list[Phrase]:
         """Return different phrases, drawn until there are `size` of them."""
-        from babel import Locale
-
-        from seqtrain.data.sources.phrases import Drafts
+        from seqtrain.data.sources.locale_phrases import Drafts
 
         locales = Locale.parse(self.locales["source"]), Locale.parse(self.locales["target"])
         by_source: dict[str, Phrase] = {}
@@ -148,3 +141,232 @@ def _say(draft: Draft, locale: Any) -> str | None:
         return " ".join(draft.say(locale).split())
     except (LookupError, ValueError):
         return None
+
+
+Style = Literal["full", "long", "medium"]
+Length = Literal["long", "short"]
+Span = Literal["year", "month", "week", "day", "hour", "minute", "second"]
+Conjunction = Literal["standard", "or", "unit"]
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+NUMBERS = [*range(1, 41), *range(45, 100, 5), 100, 120, 150, 200, 250, 365, 400, 500, 750, 1000, 1500, 2000, 5000, 9999]
+PRICES = _words("""
+0.5 0.99 1 1.5 1.99 2 2.5 2.99 3 4 4.5 4.99 5 6 7.5 8 9.99 10 12 12.5 14.95 15 17.5 19.99 20 24.9 25 30 35.5 40 45
+49.99 50 60 75 79.9 80 99 100 120 149.5 150 199 200 250 299.99 300 400 499 500 750 999 1000 1234.5 1500
+1999 2500 5000 7999.9 9999
+""")
+UNITS = _words("""
+length-kilometer length-meter length-centimeter length-millimeter length-mile length-foot length-inch length-yard
+mass-kilogram mass-gram mass-tonne mass-pound volume-liter volume-milliliter volume-gallon area-hectare
+area-square-meter area-square-kilometer duration-second duration-minute duration-hour duration-day duration-week
+duration-month duration-year temperature-celsius digital-megabyte digital-gigabyte energy-kilowatt-hour power-watt
+""")
+RATES = _words("""
+length-kilometer/duration-hour length-mile/duration-hour length-meter/duration-second volume-liter/duration-minute
+digital-megabyte/duration-second mass-gram/duration-day mass-kilogram/area-hectare volume-liter/duration-day
+""")
+STYLES: tuple[Style, ...] = get_args(Style)
+LENGTHS: tuple[Length, ...] = get_args(Length)
+SPANS: tuple[Span, ...] = get_args(Span)
+CURRENCIES = _words("EUR USD GBP JPY CHF CAD AUD CNY INR BRL MXN SEK NOK DKK PLN CZK HUF TRY ZAR KRW")
+TERRITORIES = _words("""
+DE FR IT ES PT GB IE NL BE AT CH DK SE NO FI PL CZ HU RO BG GR TR RU UA US CA MX BR AR CL PE CN JP KR IN VN TH EG MA ZA
+KE NG AU NZ IL
+""")
+LANGUAGES = _words("""
+de fr it es pt en ga nl da sv nb fi pl cs hu ro bg el tr ru uk zh ja ko hi vi th ar sw he fa ta id et lv lt
+""")
+PLACE = re.compile("[a-z]{2}_[A-Z]{2}")  # identifiers that are a language and a territory
+
+
+class Draft(NamedTuple):
+    """A phrase that is not yet written in a language."""
+
+    parts: tuple[str, ...]  # what it is put together from: knowing each of them is knowing how to say it
+    say: Callable[[Locale], str]  # raises LookupError or ValueError where the language lacks it
+
+
+class Drafts:
+    """Generator of phrases of all kinds, for a pair of languages."""
+
+    def __init__(self, generator: SplitMix64, locales: tuple[Locale, Locale]) -> None:
+        self.generator = generator
+        self.locales = locales
+        self.places = [each for each in localedata.locale_identifiers() if PLACE.fullmatch(each)]
+        # A kind that can say more stands there more often, or its phrases would soon be used up.
+        often = (self.day, self.quantity, self.price)
+        seldom = (self.percentage, self.months)
+        usual = (self.day_and_time, self.rate, self.span, self.spans, self.territories, self.languages, self.place)
+        self.kinds = [*often * 3, *usual * 2, *seldom, self.clock, self.month, self.weekdays]
+
+    def __iter__(self) -> Iterator[Draft]:
+        """Yield drafts without end."""
+        while True:
+            yield self.generator.choice(self.kinds)()
+
+    def day(self) -> Draft:
+        """Draw a date: Thursday, March 5, 2020."""
+        day = self._date()
+        style = self.generator.choice(STYLES)
+        # The month is a part with its style: its name in full says nothing of its abbreviation.
+        parts = [f"date {style}", f"{style} month {day.month}", f"day {day.day}", f"year {day.year}"]
+        if style == "full":
+            parts.append(f"weekday {day.weekday()}")
+        return Draft(tuple(parts), lambda locale: dates.format_date(day, style, locale))
+
+    def month(self) -> Draft:
+        """Draw a month: March 2020."""
+        day = self._date()
+        parts = (f"lone month {day.month}", f"year {day.year}")
+        return Draft(parts, lambda locale: dates.format_skeleton("yMMMM", day, locale=locale))
+
+    def months(self) -> Draft:
+        """Draw a range of months: March – May 2020."""
+        first, last = sorted(self.generator.sample(range(1, 13), 2))
+        year = self._date().year
+
+        def say(locale: Locale) -> str:
+            return dates.format_interval(date(year, first, 1), date(year, last, 1), "yMMMM", locale=locale)
+
+        return Draft((f"months {first} to {last}", f"year {year}"), say)
+
+    def clock(self) -> Draft:
+        """Draw a time: 3:05 PM."""
+        at = self._time()
+        return Draft((f"clock {at}",), lambda locale: dates.format_time(at, "short", locale=locale))
+
+    def day_and_time(self) -> Draft:
+        """Draw a date with a time: Mar 5, 2020, 3:05:00 PM."""
+        at = datetime.combine(self._date(), self._time())
+        parts = (f"with time month {at.month}", f"with time day {at.day}", f"with time year {at.year}", f"{at.time()}")
+        return Draft(parts, lambda locale: dates.format_datetime(at, "medium", locale=locale))
+
+    def quantity(self) -> Draft:
+        """Draw a quantity: 3 kilometers."""
+        return self._quantity(
+            self.generator.choice(UNITS), self.generator.choice(NUMBERS), self.generator.choice(LENGTHS)
+        )
+
+    def rate(self) -> Draft:
+        """Draw a rate: 3 kilometers per hour."""
+        count = self.generator.choice(NUMBERS)
+        rate = self.generator.choice(RATES)
+        unit, per = rate.split("/")
+
+        def say(locale: Locale) -> str:
+            said = units.format_compound_unit(count, unit, denominator_unit=per, locale=locale)
+            return _known(said, unit, per)
+
+        return Draft((f"number {count}", f"{rate} {self._plurals(count)}"), say)
+
+    def span(self) -> Draft:
+        """Draw a distance in time: in 3 days; 3 days ago."""
+        unit = self.generator.choice(SPANS)
+        count = self.generator.choice(NUMBERS[:40])
+        sign = self.generator.choice([1, -1])
+        # Babel's own lengths of a year and a month, so that it writes the same number of them.
+        days = {"year": 365, "month": 30, "week": 7}
+        one = timedelta(days=days[unit]) if unit in days else timedelta(**{f"{unit}s": 1})
+
+        def say(locale: Locale) -> str:
+            # No threshold is reached: 9 days are not to be called a week.
+            return dates.format_timedelta(sign * count * one, unit, 1e9, add_direction=True, locale=locale)
+
+        return Draft((f"number {count}", f"span {sign} {unit} {self._plurals(count)}"), say)
+
+    def spans(self) -> Draft:
+        """Draw a duration: 3 hours, 5 minutes."""
+        first = self.generator.below(len(SPANS) - 1)
+        quantities = []
+        for unit in SPANS[first : first + 2]:  # a unit and the next smaller one
+            quantities.append(self._quantity(f"duration-{unit}", self.generator.choice(NUMBERS[:30]), "long"))
+        return self._list(quantities, "unit")
+
+    def price(self) -> Draft:
+        """Draw a price: €1,234.50; 1,234.50 euros."""
+        amount = float(self.generator.choice(PRICES))
+        currency = self.generator.choice(CURRENCIES)
+        # A price that is written in two ways, 5 and 5.00, is two parts.
+        digits = numbers.get_currency_precision(currency)
+        if self.generator.below(2):
+            parts = (f"price {amount:.{digits}f}", f"sign of {currency}")
+            return Draft(parts, lambda locale: numbers.format_currency(amount, currency, locale=locale))
+        parts = (f"amount {amount:.{digits}f}", f"name of {currency} {self._plurals(amount)}")
+        return Draft(parts, lambda locale: numbers.format_currency(amount, currency, locale=locale, format_type="name"))
+
+    def percentage(self) -> Draft:
+        """Draw a percentage: 34%."""
+        count = self.generator.choice(range(1, 101))
+        return Draft((f"percentage {count}",), lambda locale: numbers.format_percent(count / 100, locale=locale))
+
+    def territories(self) -> Draft:
+        """Draw a list of territories: Germany, Italy, and France."""
+        return self._names("territory", TERRITORIES, lambda name, locale: locale.territories[name])
+
+    def languages(self) -> Draft:
+        """Draw a list of languages: German or Italian."""
+        return self._names("language", LANGUAGES, lambda name, locale: locale.languages[name])
+
+    def weekdays(self) -> Draft:
+        """Draw a list of weekdays: Monday, Tuesday, and Friday."""
+        return self._names("weekday", range(7), lambda day, locale: locale.days["format"]["wide"][day])
+
+    def place(self) -> Draft:
+        """Draw a locale: German (Switzerland)."""
+        language, territory = self.generator.choice(self.places).split("_")
+
+        def say(locale: Locale) -> str:
+            # Without a name of the territory Babel would end in an error of its own.
+            if language not in locale.languages or territory not in locale.territories:
+                raise LookupError(f"{language} {territory}")
+            return Locale(language, territory).get_display_name(locale) or ""
+
+        return Draft((f"place {language}", f"place {territory}"), say)
+
+    def _date(self) -> date:
+        return date(1990, 1, 1) + timedelta(days=self.generator.below(41 * 365))
+
+    def _time(self) -> time:
+        return time(self.generator.below(24), self.generator.choice([0, 15, 30, 45]))
+
+    def _plurals(self, count: float) -> str:
+        """Return the plural forms that both languages use for this count."""
+        return " ".join(locale.plural_form(count) for locale in self.locales)
+
+    def _quantity(self, unit: str, count: int, length: Length) -> Draft:
+        def say(locale: Locale) -> str:
+            return _known(units.format_unit(count, unit, length, locale=locale), unit)
+
+        return Draft((f"number {count}", f"{length} {unit} {self._plurals(count)}"), say)
+
+    def _names(self, kind: str, identifiers: Sequence[Any], name: Callable[[Any, Locale], str]) -> Draft:
+        """Draw two or three names, joined by `and` or `or`; `name` gives a name in a language."""
+        chosen = self.generator.sample(identifiers, 2 + self.generator.below(2))
+        items = [Draft((f"{kind} {identifier}",), partial(name, identifier)) for identifier in chosen]
+        how: Conjunction = "standard"
+        if self.generator.below(2):
+            how = "or"
+        return self._list(items, how)
+
+    def _list(self, items: list[Draft], how: Conjunction) -> Draft:
+        size = len(items)
+        parts = [f"list {how} {size}"]
+        for place, item in enumerate(items):
+            # With its place: in many languages the last of a list is joined, or declined, in another way.
+            parts += [f"{part}, {place} of {size}" for part in item.parts]
+
+        def say(locale: Locale) -> str:
+            return lists.format_list([item.say(locale) for item in items], how, locale)
+
+        return Draft(tuple(parts), say)
+
+
+def _known(said: str | None, *identifiers: str) -> str:
+    """Return `said`; raise LookupError if Babel has put an identifier in place of a missing name."""
+    if not said or any(each in said for each in identifiers):
+        raise LookupError(f"no name for {' or '.join(identifiers)}")
+    return said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,41 +15,29 @@ HEADER_BYTES = 1024  # 256 numbers of four bytes, of llm.c and modded-nanogpt: t
 MARK, VERSION = 20240520, 1
 
 
+@dataclass(kw_only=True, eq=False)
 class NanoGPT(ForeignTokens):
     """`train.bin` and `val.bin` of a folder, or files that are named one by one.
 
     nanoGPT's `meta.pkl` is not read: opening a pickle runs the code in it.
+
+    Attributes:
+        end_of_text: The id that ends a document; None: a file is one document.
     """
+
+    end_of_text: int | None = None
 
     document = "what ends with data.end_of_text, or a file"
     called = "nanogpt"
 
-    def __init__(
-        self,
-        *,
-        path: str,
-        validation_path: str | None = None,
-        test_path: str | None = None,
-        validation_fraction: float = 0.1,
-        tokenizer: str | None = None,
-        vocab_size: int | None = None,
-        end_of_text: int | None = None,
-    ) -> None:
-        """Set the paths, as `ForeignTokens` does; `path` may be the folder with train.bin and val.bin."""
-        folder = Path(path)
-        if path and folder.is_dir():
-            path = str(folder / "train.bin")
-            if validation_path is None and (folder / "val.bin").is_file():
-                validation_path = str(folder / "val.bin")
-        super().__init__(
-            path=path,
-            validation_path=validation_path,
-            test_path=test_path,
-            validation_fraction=validation_fraction,
-            tokenizer=tokenizer,
-            vocab_size=vocab_size,
-            end_of_text=end_of_text,
-        )
+    def __post_init__(self) -> None:
+        """Check the options; `path` may be the folder with train.bin and val.bin."""
+        folder = Path(self.path)
+        if self.path and folder.is_dir():
+            self.path = str(folder / "train.bin")
+            if self.validation_path is None and (folder / "val.bin").is_file():
+                self.validation_path = str(folder / "val.bin")
+        super().__post_init__()
 
     def layout(self, path: Path) -> Layout:
         plain_file(path, "ids of two bytes each, as nanoGPT's train.bin")

@@ -3,40 +3,76 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from functools import partial
-from itertools import chain
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from seqtrain.data.sources.base import SPLITS, Cut, Row, Source, Split, idle_cut, no_text
+from seqtrain.data.sources.base import SPLITS, Cut, Row, Split
 from seqtrain.data.sources.columns import columns_of
 from seqtrain.data.sources.files import TextFile, find, first_row, lines
-from seqtrain.data.sources.packed import Encoding
-from seqtrain.data.sources.split_files import SplitFiles, key_of
-from seqtrain.data.sources.unreadable import absent, packed_as, sniff
-from seqtrain.errors import UserError, merged
+from seqtrain.data.sources.opening import Encoding, absent, packed_as
+from seqtrain.data.sources.split_files import FileSource, SplitFiles, key_of
+from seqtrain.errors import UserError
 from seqtrain.files.atomic import expanded
 
 Sides = tuple[str | None, str | None]  # the paths of source and target
 
 
+class LinePair(NamedTuple):
+    """Two files, line by line each other's translation; `SplitFiles` checks and reads them as one file of rows."""
+
+    path: Path
+    target: Path
+    encoding: Encoding
+    format = "lines"
+
+    def rows(self, limit: int | None = None) -> Iterator[Row]:
+        """Yield the pairs; raise UserError, when it is reached, for a line that has no fellow or cannot be read."""
+        number = 0
+        sides = [lines(file, packed_as(file, self.encoding)) for file in (self.path, self.target)]
+        for number, (one, other) in enumerate(zip_longest(*sides), 1):
+            if one is None or other is None:
+                longer, shorter = (self.target, self.path) if one is None else (self.path, self.target)
+                raise UserError(
+                    f"{longer}:{number}: has no fellow in {shorter}, which has {number - 1} lines; line by line one "
+                    "must be the translation of the other"
+                )
+            yield {"source": one, "target": other}
+        if not number:
+            raise UserError(f"{self.path}: is empty; give a file with a sentence a line, or leave it out")
+
+
 class PairFiles(SplitFiles):
-    """Tables of pairs; csv and tsv may have no header."""
+    """Tables of pairs, of which csv and tsv may have no header; or two files of lines for each split."""
 
     encoding: Encoding = "utf-8"
     is_numbered = False  # whether columns are called by numbers, so that there is no header
+    targets: Mapping[Split, str] = {}  # where files of lines are read
+
+    @property
+    def keys(self) -> dict[Split, str]:
+        return {split: key_of(split, "source_" if self.targets else "") for split in self.paths}
 
     def notes(self) -> list[str]:
         """Return a line for each file that is read without a header."""
         found = []
         for file in chain.from_iterable(map(self._files, self.paths)):
-            if not file.header:
+            if isinstance(file, TextFile) and not file.header:
                 source, target = (column.name for column in file.columns)
                 found.append(f"read {file.path} without a header: source in column {source}, target in column {target}")
         return found
 
-    def _files(self, split: Split) -> list[TextFile]:
+    def _files(self, split: Split) -> Sequence[TextFile | LinePair]:
+        if self.targets:
+            source_key, target_key = key_of(split, "source_"), key_of(split, "target_")
+            source = _line_file(source_key, self.paths[split])
+            target = _line_file(target_key, self.targets[split])
+            if source.samefile(target):  # by another name, or through a link, too
+                raise UserError(
+                    f"{target_key}={target}: is {source_key} too, so there is nothing to translate; name two files"
+                )
+            return [LinePair(source, target, self.encoding)]
         return [self._as_found(file) for file in find(key_of(split), self.paths[split], self.format, self.columns)]
 
     def _as_found(self, file: TextFile) -> TextFile:
@@ -63,12 +99,14 @@ class PairFiles(SplitFiles):
         )
 
 
-class Parallel(Source):
+class Parallel(FileSource):
     """Pairs of source and target; a split without files of its own is cut off from train's by row.
 
     Line files hold a sentence a line, in UTF-8. Blank lines are kept, because both sides must have equally many lines.
     """
 
+    _files: PairFiles
+    called = "parallel"
     document = "a pair of lines, or a row of jsonl, csv, tsv or parquet"
     fields = ("source", "target")
 
@@ -104,113 +142,25 @@ class Parallel(Source):
             "test": (test_source_path, test_target_path),
         }
         _check_ways(tables, sides)
-        columns = columns_of("", None, str(source_column), str(target_column))
-        self._tables = PairFiles(tables, format, columns)
-        self._tables.encoding = encoding
-        self._tables.is_numbered = isinstance(source_column, int) and isinstance(target_column, int)
-        self._sides: dict[Split, tuple[str, str]] = {}
-        for split, (source, target) in sides.items():
-            if source and target:
-                self._sides[split] = source, target
+        self._files = PairFiles(tables, format, columns_of("", None, str(source_column), str(target_column)))
+        self._files.encoding = encoding
+        self._files.is_numbered = isinstance(source_column, int) and isinstance(target_column, int)
         # Only one of the two ways has paths.
-        self._given: set[Split] = {*self._tables.paths, *self._sides}
-        self._cut = Cut(by="row", validation=validation_fraction, test=test_fraction, given=self._given)
-
-    def check(self) -> None:
-        """Check the files; for line files, count the lines of all and decode the first line of each."""
-        if self._tables.paths:  # a row holds both sides: there is nothing to compare
-            return self._tables.check(self._cut)
-        faults: list[UserError] = []
-        for split in self._sides:
-            try:
-                count = self._count(split)
-                next(self._pairs(split))  # a first line that is no text is worth knowing before a training
-                if split == "train":
-                    self._cut.check(count)
-            except UserError as fault:
-                faults.append(fault)
-        faults += map(UserError, self._owned_twice())
-        if faults:
-            raise merged(faults)
-
-    def documents(self, split: Split) -> Iterator[str]:
-        """Raise UserError: the source has pairs only."""
-        raise no_text("data=parallel")
-
-    def rows(self, split: Split) -> Iterator[Row]:
-        if split in self._given and split != "train":
-            return self._read(split)
-        return self._cut.rows(partial(self._read, "train"), split)
-
-    def has(self, split: Split) -> bool:
-        return self._cut.has(split)
+        self._files.paths |= {split: source for split, (source, _) in sides.items() if source}
+        self._files.targets = {split: target for split, (_, target) in sides.items() if target}
+        self._cut = Cut(by="row", validation=validation_fraction, test=test_fraction, given=self._files.paths)
 
     def describe(self) -> dict[str, Any]:
-        if self._tables.paths:
-            return {"source": "parallel", "paths": self._tables.paths, "files": self._tables.counts()}
-        return {"source": "parallel", "paths": {split: list(paths) for split, paths in self._sides.items()}}
+        paths, targets = self._files.paths, self._files.targets
+        if targets:
+            return {"source": "parallel", "paths": {split: [path, targets[split]] for split, path in paths.items()}}
+        return super().describe()
 
     def idle(self) -> dict[str, str]:
-        if self._tables.paths:
-            return idle_cut(self._tables.keys)
-        idle = idle_cut({split: key_of(split, "source_") for split in self._sides})
-        return idle | dict.fromkeys(("format", "source_column", "target_column"), "line files have no columns")
-
-    def notes(self) -> list[str]:
-        return self._tables.notes()
-
-    def _read(self, split: Split) -> Iterator[Row]:
-        return self._tables.rows(split) if self._tables.paths else self._pairs(split)
-
-    def _pairs(self, split: Split) -> Iterator[Row]:
-        self._count(split)  # also without a call of `check`: `zip` would raise only at the end, with a poor message
-        source, target = self._files(split)
-        for one, other in zip(self._lines(source), self._lines(target), strict=True):
-            yield {"source": one, "target": other}
-
-    def _count(self, split: Split) -> int:
-        """Return the number of pairs of a split; raise UserError unless both sides have equally many lines."""
-        files = self._files(split)
-        faults = []
-        for file in files:
-            # First: the number of lines of what is no text would only mislead.
-            if kind := sniff(file, packed_as(file, self._tables.encoding)):
-                faults.append(f"{file}: {kind}")
-        if faults:
-            raise UserError(*faults)
-        count, other = (sum(1 for _ in self._lines(file)) for file in files)
-        source, target = self._sides[split]
-        source_key, target_key = key_of(split, "source_"), key_of(split, "target_")
-        if count != other:
-            longer = source if count > other else target
-            raise UserError(
-                f"{source_key}={source} has {count} line{'s' * (count != 1)}, {target_key}={target} has {other}, so "
-                f"{longer}:{min(count, other) + 1} has no fellow; line by line one must be the translation of the other"
-            )
-        if files[0].samefile(files[1]):  # by another name, or through a link, too
-            raise UserError(
-                f"{target_key}={target}: is {source_key} too, so there is nothing to translate; name two files"
-            )
-        if count == 0:  # of both sides then
-            raise UserError(f"{source}: is empty; give a file with a sentence a line, or leave it out")
-        return count
-
-    def _lines(self, file: Path) -> Iterator[str]:
-        return lines(file, packed_as(file, self._tables.encoding))
-
-    def _files(self, split: Split) -> tuple[Path, Path]:
-        source, target = self._sides[split]
-        return _line_file(key_of(split, "source_"), source), _line_file(key_of(split, "target_"), target)
-
-    def _owned_twice(self) -> Iterator[str]:
-        """Yield an error for each pair of files that is in two splits: a test must not measure what was trained on."""
-        owner: dict[tuple[Path, Path], Split] = {}
-        for split, (source, target) in self._sides.items():
-            # The pair counts, not its files: one source may well be translated into two languages.
-            pair = expanded(source).resolve(), expanded(target).resolve()
-            first = owner.setdefault(pair, split)
-            if first != split:
-                yield f"{key_of(split, 'source_')}={source}: is {key_of(first, 'source_')} too; name it once"
+        idle = super().idle()
+        if self._files.targets:
+            idle |= dict.fromkeys(("format", "source_column", "target_column"), "line files have no columns")
+        return idle
 
 
 def _check_ways(tables: dict[Split, str | None], sides: dict[Split, Sides]) -> None:

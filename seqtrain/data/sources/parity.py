@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from seqtrain.data.batching.splitmix64 import SplitMix64
@@ -10,38 +11,24 @@ from seqtrain.data.sources.synthetic import NOT_ASKED, Synthetic
 PARITIES = ("even", "odd")
 
 
+@dataclass(kw_only=True, eq=False)
 class Parity(Synthetic):
     """Fair bits; the label of the last bit, or of each bit, is the parity of the ones up to there.
 
     Lengths are those of the xLSTM paper's formal languages (Beck et al. 2024), which ask at the end.
+
+    Attributes:
+        asked: Bits that have a label, the last or every one; lengths are in bits.
     """
 
-    called = "parity"
+    size: int = 20000
+    shortest: int = 3
+    longest: int = 40
+    test_shortest: int | None = 40
+    test_longest: int | None = 256
+    asked: Literal["end", "every"] = "end"
 
-    def __init__(
-        self,
-        *,
-        size: int = 20000,
-        validation_size: int = 1000,
-        test_size: int = 1000,
-        shortest: int = 3,
-        longest: int = 40,
-        test_shortest: int | None = 40,
-        test_longest: int | None = 256,
-        validation_lengths: Literal["train", "test"] = "train",
-        asked: Literal["end", "every"] = "end",
-        seed: int = 0,
-    ) -> None:
-        """Set the sizes. `asked`: bits that have a label, the last or every one; lengths are in bits."""
-        # With labels at each bit the network is told its own state, and learns it from short steps.
-        self.asked = asked
-        super().__init__(
-            sizes=(size, validation_size, test_size),
-            lengths=(shortest, longest),
-            test_lengths=(test_shortest, test_longest),
-            validation_lengths=validation_lengths,
-            seed=seed,
-        )
+    called = "parity"
 
     def example(self, generator: SplitMix64, length: int) -> tuple[list[str], list[str]]:
         bits, labels, ones = [], [], 0

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from seqtrain.data.batching.splitmix64 import SplitMix64
 from seqtrain.data.sources.base import Row
-from seqtrain.data.sources.generated import Generated
-from seqtrain.data.sources.word_order import phrases
-from seqtrain.errors import UserError
+from seqtrain.data.sources.synthetic import Generated, phrases
 
-LARGEST = 100_000  # the grammar gives far more, but not quickly
 NAMES = phrases("""
 boston, paris, jordan, florence, sydney, austin, dallas, madison, lincoln, jackson, houston, orlando, lancaster,
 carolina, adelaide, victoria, alexandria, charlotte, geneva, chelsea, kingston, preston, clifton, milton, ashton,
@@ -33,6 +32,7 @@ CLOSINGS = ["", "", "in may", "for two days", "again", "before noon", "while we 
 KINDS = ("PER", "LOC")
 
 
+@dataclass(kw_only=True, eq=False)
 class PersonOrPlace(Generated):
     """Sentences in pairs that differ only in the verb: all names of one are persons, those of the other are places.
 
@@ -40,19 +40,12 @@ class PersonOrPlace(Generated):
     labels up to the verb, so exactly half of its names are right. Both sentences of a pair are in the same split.
     """
 
+    size: int = 4000
+
     label_kind = "names"
     document = "a sentence"
     called = "person_or_place"
-    rows_called = "sentences"
-
-    def __init__(
-        self, *, size: int = 4000, seed: int = 0, validation_fraction: float = 0.1, test_fraction: float = 0.1
-    ) -> None:
-        """Check the size. `size`: sentences in all splits together, an even number; fractions are of sentences."""
-        if size % 2 or not 2 <= size <= LARGEST:
-            raise UserError(f"data.size={size}: must be an even number from 2 to {LARGEST}")
-        fractions = {"validation_fraction": validation_fraction, "test_fraction": test_fraction}
-        super().__init__(size=size, seed=seed, in_set=2, **fractions)
+    in_set = 2
 
     def draw(self, generator: SplitMix64, count: int) -> list[tuple[Row, Row]]:
         """Draw pairs with distinct beginnings; a repeated one could be learnt by heart."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
 
 from seqtrain.data.batching.splitmix64 import SplitMix64
 from seqtrain.data.sources.synthetic import NOT_ASKED, Synthetic
@@ -11,55 +11,38 @@ from seqtrain.errors import UserError
 WEIGHT_BITS = 40  # of a weight as an integer: sums of integers are the same on every machine
 
 
+@dataclass(kw_only=True, eq=False)
 class Recall(Synthetic):
     """Pairs first, then questions among random words, as Zoology defines it (Arora et al. 2023).
 
     Keys are of the lower half of the vocabulary, values of the upper one, and all of a sequence differ. A key comes
     again at one of the even places behind the pairs; place g, from 1, is drawn with a weight of g ** (power - 1). Its
     label is the value of its pair. Every other word is drawn from the whole vocabulary.
+
+    Attributes:
+        vocab: Number of words; lengths are in words, including pairs and questions.
+        pairs: Pairs of a sequence.
+        power: 1 draws the places of questions uniformly; 0 draws places soon after the pairs more often.
     """
+
+    shortest: int = 64
+    longest: int = 64
+    vocab: int = 256
+    pairs: int = 4
+    power: float = 0.01
 
     called = "recall"
 
-    def __init__(
-        self,
-        *,
-        size: int = 10000,
-        validation_size: int = 1000,
-        test_size: int = 1000,
-        shortest: int = 64,
-        longest: int = 64,
-        test_shortest: int | None = None,
-        test_longest: int | None = None,
-        validation_lengths: Literal["train", "test"] = "train",
-        vocab: int = 256,
-        pairs: int = 4,
-        power: float = 0.01,
-        seed: int = 0,
-    ) -> None:
-        """Set the sizes; lengths are in words, including pairs and questions.
-
-        `power`: 1 draws the places of questions uniformly; 0 draws places soon after the pairs more often.
-
-        Raises:
-            UserError: `vocab` has too few keys or values for `pairs`.
-        """
-        self.vocab = vocab
-        self.pairs = pairs
-        self.power = power
-        if vocab // 2 - 1 < pairs:  # 0 is no key
+    def __post_init__(self) -> None:
+        """Check the sizes; raise UserError if `vocab` has too few keys or values for `pairs`."""
+        if self.vocab // 2 - 1 < self.pairs:  # 0 is no key
             raise UserError(
-                f"data.vocab={vocab}: has too few keys for data.pairs={pairs}; give {2 * pairs + 2} or more"
+                f"data.vocab={self.vocab}: has too few keys for data.pairs={self.pairs}; give {2 * self.pairs + 2} or "
+                "more"
             )
         # Two words for each pair, and as many for each question.
-        self.least = 4 * pairs
-        super().__init__(
-            sizes=(size, validation_size, test_size),
-            lengths=(shortest, longest),
-            test_lengths=(test_shortest, test_longest),
-            validation_lengths=validation_lengths,
-            seed=seed,
-        )
+        self.least = 4 * self.pairs
+        super().__post_init__()
 
     def example(self, generator: SplitMix64, length: int) -> tuple[list[str], list[str]]:
         half = self.vocab // 2

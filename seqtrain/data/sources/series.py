@@ -13,9 +13,8 @@ from typing import Any, Literal
 from seqtrain.data.cache import Store
 from seqtrain.data.sources.base import Source, Split, check_fractions, no_split
 from seqtrain.data.values import store
-from seqtrain.data.values.gaps import without_gaps
 from seqtrain.data.values.scaling import PERIODS, Missing, TimeFeature
-from seqtrain.data.values.series import Series, SeriesSplit, bounds
+from seqtrain.data.values.series import Series, SeriesSplit, bounds, without_gaps
 from seqtrain.data.values.tables import Format, Layout, layout
 from seqtrain.errors import UserError
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
-from seqtrain.data.sources.base import Cut, Row, Segment, Split
+from seqtrain.data.sources.base import Cut, Row, Segment, Source, Split, idle_cut
 from seqtrain.data.sources.columns import Column
 from seqtrain.data.sources.files import Format, find
 from seqtrain.errors import UserError, merged
@@ -90,6 +90,10 @@ class SplitFiles:
                 found[str(file.path)] = file_hash(file.path)
         return found
 
+    def notes(self) -> list[str]:
+        """Return lines on how files are read, where that was detected."""
+        return []
+
     def counts(self) -> dict[Split, int]:
         """Return the number of files of each split."""
         return {split: len(self._files(split)) for split in self.paths}
@@ -125,9 +129,37 @@ class SplitFiles:
             first = owner.setdefault(path, split)
             if first != split and not faults:
                 faults.append(
-                    UserError(f"{key_of(split)}={self.paths[split]}: {path} is in {key_of(first)} too; name it once")
+                    UserError(
+                        f"{self.keys[split]}={self.paths[split]}: {path} is in {self.keys[first]} too; name it once"
+                    )
                 )
         return faults
+
+
+class FileSource(Source):
+    """A source of local files; a split without a file of its own is cut off from train's."""
+
+    called = ""  # the source in `describe`
+    _files: SplitFiles
+    _cut: Cut
+
+    def check(self) -> None:
+        self._files.check(self._cut)
+
+    def rows(self, split: Split) -> Iterator[Row]:
+        return self._cut.rows(self._files.rows, split)
+
+    def has(self, split: Split) -> bool:
+        return self._cut.has(split)
+
+    def describe(self) -> dict[str, Any]:
+        return {"source": self.called, "paths": self._files.paths, "files": self._files.counts()}
+
+    def notes(self) -> list[str]:
+        return self._files.notes()
+
+    def idle(self) -> dict[str, str]:
+        return idle_cut(self._files.keys)
 
 
 def key_of(split: Split, side: Literal["", "source_", "target_"] = "") -> str:

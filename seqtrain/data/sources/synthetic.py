@@ -1,17 +1,20 @@
-"""Theoretical sequence tasks, drawn from a seed: a word at each position, and a label where an answer is expected."""
+"""Sources that are drawn from a seed: sequences of the theory, and sets of rows that are never cut between splits."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from seqtrain.data.batching.splitmix64 import SplitMix64
-from seqtrain.data.sources.base import SPLITS, Row, Source, Split
+from seqtrain.data.sources.base import SPLITS, Cut, Row, Source, Split
 from seqtrain.errors import UserError
 
 NOT_ASKED = "_"  # the label of a word at which no answer is asked for, as CoNLL-U writes what is not given
+LARGEST = 100_000  # rows of a grammar, which gives far more, but not quickly
 MAX_DRAWS = 1000  # of a sequence that stands in no split before it
 
 
@@ -26,46 +29,50 @@ class Lengths(NamedTuple):
         return self.shortest + generator.below(self.longest - self.shortest + 1)
 
 
+@dataclass(kw_only=True, eq=False)
 class Synthetic(Source):
     """Sequences of made-up words; test may be longer than train, to measure generalisation to longer ones.
 
     A sequence may occur twice in train; validation and test hold none that an earlier split has.
+
+    Attributes:
+        size: Number of sequences of train.
+        validation_size: Number of sequences of validation.
+        test_size: Number of sequences of test.
+        shortest: The shortest length.
+        longest: The longest length.
+        test_shortest: The shortest length of test; None = as in train.
+        test_longest: The longest length of test; None = as in train.
+        validation_lengths: The split whose lengths validation has.
+        seed: Seed of all that is drawn.
     """
+
+    size: int = 10000
+    validation_size: int = 1000
+    test_size: int = 1000
+    shortest: int
+    longest: int
+    test_shortest: int | None = None
+    test_longest: int | None = None
+    validation_lengths: Literal["train", "test"] = "train"
+    seed: int = 0
 
     fields = ("text", "label")
     label_kind = "names"
     document = "a sequence"
     is_disjoint = True  # see `_draw_one`
-    called: str  # the source in `describe`
+    called = ""  # the source in `describe`
     least = 1  # the shortest length that makes sense
 
-    def __init__(
-        self,
-        *,
-        sizes: tuple[int, int, int],
-        lengths: tuple[int, int],
-        test_lengths: tuple[int | None, int | None],
-        validation_lengths: Literal["train", "test"],
-        seed: int,
-    ) -> None:
-        """Set the sizes.
-
-        Args:
-            sizes: Number of sequences of train, validation and test.
-            lengths: The shortest and the longest length.
-            test_lengths: The same for test; None = as in train.
-            validation_lengths: The split whose lengths validation has.
-            seed: Seed of all that is drawn.
-
-        Raises:
-            UserError: A length is too short, or the longest is below the shortest.
-        """
-        self._sizes: dict[Split, int] = dict(zip(SPLITS, sizes, strict=True))
-        self.seed = seed
-        train = self._checked("", *lengths)
-        test = self._checked("test_", *_or_as_in_train(train, *test_lengths))
+    def __post_init__(self) -> None:
+        """Set the sizes and lengths; raise UserError if a length is too short, or the longest is below the shortest."""
+        self._sizes: dict[Split, int] = dict(
+            zip(SPLITS, (self.size, self.validation_size, self.test_size), strict=True)
+        )
+        train = self._checked("", self.shortest, self.longest)
+        test = self._checked("test_", *_or_as_in_train(train, self.test_shortest, self.test_longest))
         # By default as in train: weights that are chosen at the lengths of test would be fitted to them.
-        validation = test if validation_lengths == "test" else train
+        validation = test if self.validation_lengths == "test" else train
         self._lengths: dict[Split, Lengths] = {"train": train, "validation": validation, "test": test}
 
     def _checked(self, prefix: str, shortest: int, longest: int) -> Lengths:
@@ -79,16 +86,6 @@ class Synthetic(Source):
     @abstractmethod
     def example(self, generator: SplitMix64, length: int) -> tuple[list[str], list[str]]:
         """Return the words of a sequence of that length, and as many labels, NOT_ASKED where there is no question."""
-
-    @abstractmethod
-    def chance(self) -> float:
-        """Return the accuracy of a guess among the possible answers."""
-
-    def check(self) -> None:
-        """Do nothing: sizes and lengths were checked when they were given."""
-
-    def documents(self, split: Split) -> Iterator[str]:
-        return (row["text"] for row in self.rows(split))
 
     def rows(self, split: Split) -> Iterator[Row]:
         if not self.has(split):
@@ -145,3 +142,62 @@ def _or_as_in_train(lengths: Lengths, shortest: int | None, longest: int | None)
     if longest is None:
         longest = max(lengths.longest, shortest)
     return shortest, longest
+
+
+@dataclass(kw_only=True, eq=False)
+class Generated(Source):
+    """A source of made-up rows in sets whose labels depend on each other; all are drawn when the first one is read.
+
+    Attributes:
+        size: Number of rows in all splits together: a multiple of the rows of a set.
+        seed: Seed of all that is drawn.
+        validation_fraction: Fraction of the rows that is validation.
+        test_fraction: Fraction of the rows that is test.
+    """
+
+    size: int
+    seed: int = 0
+    validation_fraction: float = 0.1
+    test_fraction: float = 0.1
+
+    fields = ("text", "label")
+    called = ""  # the source in `describe`
+    rows_called = "sentences"  # its rows there
+    in_set = 1  # rows of a set
+
+    def __post_init__(self) -> None:
+        """Set the cut; raise UserError for a size that is no multiple of a set, or too large."""
+        least = max(self.in_set, 2)
+        if self.size % self.in_set or not least <= self.size <= LARGEST:
+            multiple = {1: "", 2: "an even number "}.get(self.in_set, f"a multiple of {self.in_set} ")
+            raise UserError(f"data.size={self.size}: must be {multiple}from {least} to {LARGEST}")
+        self._sets = self.size // self.in_set
+        self._cut = Cut(by="row", validation=self.validation_fraction, test=self.test_fraction)
+
+    @abstractmethod
+    def draw(self, generator: SplitMix64, count: int) -> Sequence[Sequence[Row]]:
+        """Draw `count` sets of rows."""
+
+    def check(self) -> None:
+        self._cut.check(self._sets)
+
+    def rows(self, split: Split) -> Iterator[Row]:
+        # Sets are cut, not rows: one row of a set may give away the others.
+        sets = self._cut.rows(lambda _: iter(self._drawn), split)
+        return map(dict, chain.from_iterable(sets))  # copies: a row is the reader's own
+
+    def has(self, split: Split) -> bool:
+        return self._cut.has(split)
+
+    def describe(self) -> dict[str, Any]:
+        sizes = {split: len(list(self.rows(split))) for split in SPLITS if self.has(split)}
+        return {"source": self.called, "seed": self.seed, self.rows_called: sizes}
+
+    @cached_property
+    def _drawn(self) -> Sequence[Sequence[Row]]:
+        return self.draw(SplitMix64(self.seed), self._sets)
+
+
+def phrases(text: str) -> list[str]:
+    """Return the phrases between commas."""
+    return [" ".join(phrase.split()) for phrase in text.split(",")]  # a line end is but a space

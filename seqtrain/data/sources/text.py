@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
-from seqtrain.data.sources.base import Cut, Row, Segment, Source, Split, SplitBy, idle_cut
+from seqtrain.data.sources.base import Cut, Row, Segment, Source, Split, SplitBy
 from seqtrain.data.sources.columns import as_numbers, columns_of
-from seqtrain.data.sources.split_files import SplitFiles
+from seqtrain.data.sources.split_files import FileSource, SplitFiles
 from seqtrain.errors import UserError
 
 
-class Text(Source):
+class Text(FileSource):
     """Documents of local files, or rows of text and label; a split without a file is cut off from train's."""
 
+    called = "text"
     document = "a txt file, or a row of jsonl, csv, tsv or parquet"
 
     def __init__(
@@ -48,18 +48,11 @@ class Text(Source):
     def expect_numbers(self) -> None:
         self._files.columns = as_numbers(self._files.columns)
 
-    def check(self) -> None:
-        self._files.check(self._cut)
-
     def documents(self, split: Split) -> Iterator[str]:
-        if split in self._files.paths and split != "train":  # train may have to give up a part
-            return self._texts(split)
-        return self._cut.documents(partial(self._texts, "train"), split)
+        return self._cut.documents(self._texts, split)
 
     def segments(self, split: Split) -> Iterator[Segment]:
-        if split in self._files.paths and split != "train":
-            return self._files.segments(split)
-        return self._cut.segments(partial(self._files.segments, "train"), split)
+        return self._cut.segments(self._files.segments, split)
 
     def origins(self, splits: Sequence[Split]) -> dict[str, str]:
         return self._files.hashes(splits)
@@ -69,19 +62,11 @@ class Text(Source):
 
     def rows(self, split: Split) -> Iterator[Row]:
         if self.fields == ("text",):  # documents alone may be cut by position, in the middle of one
-            return super().rows(split)
-        if split in self._files.paths and split != "train":
-            return self._files.rows(split)
-        return self._cut.rows(partial(self._files.rows, "train"), split)
-
-    def has(self, split: Split) -> bool:
-        return self._cut.has(split)
-
-    def describe(self) -> dict[str, Any]:
-        return {"source": "text", "paths": self._files.paths, "files": self._files.counts()}
+            return Source.rows(self, split)
+        return FileSource.rows(self, split)
 
     def idle(self) -> dict[str, str]:
-        idle = idle_cut(self._files.keys)
+        idle = super().idle()
         if self._files.formats() == {"txt"}:  # in a folder of several kinds it still names the column of the others
             idle["column"] = "a txt file has no columns"
         return idle

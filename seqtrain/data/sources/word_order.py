@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from seqtrain.data.batching.splitmix64 import SplitMix64
 from seqtrain.data.sources.base import Row
-from seqtrain.data.sources.generated import Generated
-from seqtrain.errors import UserError
+from seqtrain.data.sources.synthetic import Generated, phrases
 
-LARGEST = 100_000  # the grammar gives far more, but not quickly
 WORDS = range(6, 21)  # in a sentence, commas included
-
-
-def phrases(text: str) -> list[str]:
-    """Return the phrases between commas."""
-    return [" ".join(phrase.split()) for phrase in text.split(",")]  # a line end is but a space
 
 
 PAIRS = [
@@ -64,25 +59,19 @@ when we came, for the price, to my friends, that evening, even for us, to me, in
 """)
 
 
+@dataclass(kw_only=True, eq=False)
 class WordOrder(Generated):
     """Sentences in pairs with equal bags of words and opposite labels; both sentences of a pair are in the same split.
 
     Labels are `positive` and `negative`, equally many in every split. Words are lower case, separated by a space.
     """
 
+    size: int = 8000
+
     label_kind = "name"
     document = "a sentence"
     called = "word_order"
-    rows_called = "sentences"
-
-    def __init__(
-        self, *, size: int = 8000, seed: int = 0, validation_fraction: float = 0.1, test_fraction: float = 0.1
-    ) -> None:
-        """Check the size. `size`: sentences in all splits together, an even number; fractions are of sentences."""
-        if size % 2 or not 2 <= size <= LARGEST:
-            raise UserError(f"data.size={size}: must be an even number from 2 to {LARGEST}")
-        fractions = {"validation_fraction": validation_fraction, "test_fraction": test_fraction}
-        super().__init__(size=size, seed=seed, in_set=2, **fractions)
+    in_set = 2
 
     def draw(self, generator: SplitMix64, count: int) -> list[tuple[Row, Row]]:
         """Draw pairs with distinct bags of words, so that a bag learnt by heart does not help."""

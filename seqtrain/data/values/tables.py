@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Int
 
-from seqtrain.data.sources.unreadable import absent, readable, sniff
+from seqtrain.data.sources.opening import absent, readable, sniff
 from seqtrain.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ import pytest
 from seqtrain.data.batching.example_plan import ExamplePlan
 from seqtrain.data.batching.values import Windows
 from seqtrain.data.values import scaling
-from seqtrain.data.values.gaps import without_gaps
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.scaling import Scaling
-from seqtrain.data.values.series import Clock, Series, SeriesSplit
+from seqtrain.data.values.series import Clock, Series, SeriesSplit, without_gaps
 from seqtrain.tasks.baselines.autoregression import Autoregression
 from seqtrain.tasks.baselines.forecasts import ScaledBlocks
 

@@ -44,7 +44,7 @@ FAULTS = {
                    "row 51 misses a value of data.known_columns"),
     "decimal commas": ("a;b\n" + "".join(f"{n},5;1\n" for n in range(60)), {}, "for decimal commas set"),
     "utf-16": (PLAIN.encode("utf-16"), {}, "is UTF-16; convert it"),
-    "latin-1": (PLAIN.replace("b", "\xe9", 1).encode("latin-1"), {}, "not UTF-8 at byte"),
+    "latin-1": (PLAIN.replace("b", "\xe9", 1).encode("latin-1"), {}, "not UTF-8 (byte 0xe9"),
     "latin-1 ids": ("a,id\n" + "1,\xe9\n" * 60).encode("latin-1"),
     "carriage returns": (PLAIN.replace("\n", "\r"), {}, "carriage return"),
     "empty": ("", {}, "is empty"),

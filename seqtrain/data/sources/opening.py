@@ -1,15 +1,98 @@
-"""One-line reasons for files that cannot be read."""
+"""Files that may be compressed and in any encoding, opened as bytes or text; one-line reasons where that fails."""
 
 from __future__ import annotations
 
 import codecs
+import gzip
+import io
 import os
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, Literal, NamedTuple, cast, get_args
 
-from seqtrain.data.sources.packed import DAMAGED, PLAIN, Packed, packing_of
 from seqtrain.errors import Unavailable, UserError, did_you_mean
+
+Packing = Literal["none", "gzip", "bzip2", "xz"]
+Encoding = Literal[
+    "utf-8",
+    "latin-1",
+    "cp1252",
+    "cp1251",
+    "koi8-r",
+    "gb18030",
+    "big5",
+    "shift_jis",
+    "euc-jp",
+    "euc-kr",
+    "utf-16",
+]
+PACKINGS: tuple[Packing, ...] = get_args(Packing)
+ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
+ENDINGS: dict[str, Packing] = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz"}
+PACKED: dict[bytes, Packing] = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz"}
+
+
+def _damaged() -> tuple[type[Exception], ...]:
+    """Return the exceptions, beside OSError, that readers of compressed files raise."""
+    found: list[type[Exception]] = [EOFError, zlib.error]
+    with suppress(ImportError):  # not every Python was built with it
+        import lzma
+
+        found.append(lzma.LZMAError)
+    return tuple(found)
+
+
+DAMAGED = _damaged()
+
+
+class Packed(NamedTuple):
+    """Compression and encoding of a file."""
+
+    packing: Packing = "none"
+    encoding: str = "utf-8"
+
+    def open_bytes(self, path: Path) -> IO[bytes]:
+        """Open the file's bytes, uncompressed as they are read."""
+        # Imported where they are needed: a Python that was built without one of them reads all other files.
+        if self.packing == "gzip":
+            return cast(IO[bytes], gzip.open(path, "rb"))
+        if self.packing == "bzip2":
+            import bz2
+
+            return cast(IO[bytes], bz2.open(path, "rb"))
+        if self.packing == "xz":
+            import lzma
+
+            return cast(IO[bytes], lzma.open(path, "rb"))
+        return open(path, "rb")
+
+    def open_text(self, path: Path, newline: str | None = None) -> IO[str]:
+        """Open the file's text; a byte order mark is dropped. `newline` is that of `open`."""
+        # The name with `sig` drops the mark; other encodings have none, or take it away themselves.
+        encoding = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
+        return io.TextIOWrapper(self.open_bytes(path), encoding=encoding, newline=newline)
+
+
+PLAIN = Packed()
+
+
+def packing_of(path: Path) -> Packing:
+    """Return a file's compression by its first bytes, because its name may be wrong."""
+    # A download that a browser has unpacked often keeps its `.gz`.
+    with open(path, "rb") as file:
+        head = file.read(8)
+    for signature, packing in PACKED.items():
+        if head.startswith(signature):
+            return packing
+    return "none"
+
+
+def unpacked_name(path: Path) -> Path:
+    """Return the name without the extension of a compressed file: `a.tsv` for `a.tsv.gz`."""
+    return path.with_suffix("") if path.suffix.lower() in ENDINGS else path
+
 
 SIGNATURES = {
     b"\x1f\x8b": "is compressed by gzip; unpack it with `gunzip`",
@@ -76,40 +159,16 @@ def readable(path: Path, packed: Packed | None = None) -> Iterator[None]:
     """Raise in one line which file cannot be read, and why; `packed`: given if the user can choose its encoding."""
     try:
         yield
-    except UnicodeDecodeError:
-        raise UserError(_where_not_decoded(path, packed)) from None
+    except UnicodeDecodeError as error:
+        encoding, remedy = "UTF-8", "convert it, for example with `iconv -f latin1 -t utf-8`"
+        if packed is not None:
+            encoding = packed.encoding.replace("utf-8", "UTF-8")
+            remedy = "set data.encoding to the encoding of the file, for example data.encoding=latin-1"
+        byte = error.object[error.start : error.start + 1].hex()
+        raise UserError(f"{path}: not {encoding} (byte 0x{byte}: {error.reason}); {remedy}") from None
     except DAMAGED as error:
         raise UserError(f"{path}: damaged or cut off ({error}): it cannot be unpacked; get it again") from None
     except ImportError as error:
         raise Unavailable(f"{path}: this Python cannot unpack it ({error}); unpack it first") from None
     except OSError as error:
         raise Unavailable(f"{path}: {error.strerror or error}; give a file that can be read") from None
-
-
-def _where_not_decoded(path: Path, packed: Packed | None) -> str:
-    """Return the message for a file that is not text in the chosen encoding."""
-    if packed is None:
-        return f"{_where_not_utf8(path, PLAIN)}; convert it, for example with `iconv -f latin1 -t utf-8`"
-    if packed.encoding != "utf-8":
-        return f"{path}: not {packed.encoding}; set data.encoding to the encoding that the file was written in"
-    return f"{_where_not_utf8(path, packed)}; set data.encoding to what it is, for example data.encoding=latin-1"
-
-
-def _where_not_utf8(path: Path, packed: Packed) -> str:
-    """Return a message with the first byte that is not UTF-8; reads the file again, as readers lose its offset."""
-    decoder = codecs.getincrementaldecoder("utf-8")("strict")
-    offset = 0
-    with packed.open_bytes(path) as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            pending = len(decoder.getstate()[0])  # bytes of a character that the block before has begun
-            try:
-                decoder.decode(block)
-            except UnicodeDecodeError as error:
-                offset += error.start - pending
-                break
-            offset += len(block)
-        else:  # the file ends within a character
-            offset -= len(decoder.getstate()[0])
-        file.seek(offset)
-        value = file.read(1)
-    return f"{path}: not UTF-8 at byte {offset} (0x{value.hex()})"
