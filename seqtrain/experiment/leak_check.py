@@ -10,11 +10,7 @@ from seqtrain.config.options import origins
 from seqtrain.data import leaks
 from seqtrain.data.leaks import MAX_KEPT, Leak, Sketch
 from seqtrain.data.preprocess import Rows
-<<<<<<< HEAD:seqtrain/experiment/leak_check.py
-from seqtrain.data.sketch import MAX_KEPT, Sketch
 from seqtrain.distributed.ranks import say
-=======
->>>>>>> w/readers:seqtrain/cli/leak_check.py
 from seqtrain.files.atomic import exists
 from seqtrain.runs.directory import Run
 from seqtrain.runs.leaks import MIN_SAID, SKETCH, in_words, is_grave, notes, place_of_kept, worst
