@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from seqtrain.compare.baselines import standing_words
 from seqtrain.compare.entries import Entry, number
-from seqtrain.compare.guard import Group
+from seqtrain.compare.groups import Group
 from seqtrain.compare.page.answers import BETTER, Answers, cost_words, duration, ending_words
 from seqtrain.compare.page.progress import progress, resume_command, trusted
 from seqtrain.compare.page.rows import Endings

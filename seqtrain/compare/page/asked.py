@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from seqtrain.compare.entries import Entry
-from seqtrain.compare.selection import FIGURES, words
+from seqtrain.compare.filters import FIGURES, words
 from seqtrain.runs.directory import METRICS
 
 

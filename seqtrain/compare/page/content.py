@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqtrain.compare import baselines, importance, kept_figures, pareto
-from seqtrain.compare.by import COMMIT, LABEL, TAG, by_value
+from seqtrain.compare import baselines, importance, pareto, test_figures
 from seqtrain.compare.entries import Entry, differing, short_names
+from seqtrain.compare.names import COMMIT, LABEL, TAG, by_value
 from seqtrain.compare.page import alone, answers, asked, course, curves, links, progress, rows, shown
 from seqtrain.compare.page.course import Course, Ending
 from seqtrain.compare.verdict import Conclusion, all_entries
@@ -167,7 +167,7 @@ def _run(entry: Entry, metric: str, settings: Sequence[str], ending: Ending | No
         "values": {key: _plain(entry.settings[key]) for key in settings if key in entry.settings},
         "final": entry.metric(metric),
         "best": entry.metric(metric, checkpoint="best"),
-        "test": kept_figures.columns(entry, metric)["test"],
+        "test": test_figures.columns(entry, metric)["test"],
         "looks": entry.kept.looks(),
         "tokens": entry.cost("tokens"),
         "flops": entry.cost("flops"),

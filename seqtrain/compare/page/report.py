@@ -15,7 +15,7 @@ from typing import Any
 from seqtrain.compare.entries import Axis, Checkpoint, count_runs, count_statuses
 from seqtrain.compare.page import content, curves, shown, style
 from seqtrain.compare.page.parts import PageContent
-from seqtrain.compare.reach import COSTS
+from seqtrain.compare.variants import COSTS
 from seqtrain.compare.verdict import Conclusion, all_entries
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
@@ -39,7 +39,6 @@ SCRIPTS = (
     "grid.js",
     "costs.js",
     "importance.js",
-    "parallel.js",
     "runs.js",
     "beside.js",
     "fans.js",
