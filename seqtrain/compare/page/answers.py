@@ -26,7 +26,7 @@ _overfits, _gap_of = attrgetter("overfits"), attrgetter("gap")
 
 
 def answers(found: Conclusion, endings: Endings) -> Answers:
-    """Return questions and answers about a group of several runs, in the order in which a reader asks."""
+    """Return questions and answers about a group of runs, in the order in which a reader asks."""
     if found.group.refusal:
         return [("Which is best?", found.group.refusal)]
     valued = list(filter(attrgetter("values"), found.variants))
