@@ -1,6 +1,6 @@
 """Conditions on runs, one language for `compare --where` and the page's filter: model=lstm,gr* lr>0.003 seed!=2.
 
-assets/filter.js says the same in JavaScript; tests/support/filter_cases.py holds cases that both are held to.
+assets/filter.js evaluates the same grammar; tests/support/filter_cases.py has the cases that both are held to.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ ORDERS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
 }
 # The key ends at the first sign; longer signs are tried first.
-CONDITION = re.compile(r"(?P<key>[^=<>!]+)(?P<sign>>=|<=|!=|=|>|<)(?P<wanted>.*)", re.DOTALL)
+CONDITION = re.compile(r"([^=<>!]+)(>=|<=|!=|=|>|<)(.*)", re.DOTALL)
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
+GRAMMAR = {"condition": CONDITION.pattern, "number": NUMBER.pattern}  # for the page
 EXPECTED = "expected KEY=VALUE, KEY!=VALUE, or KEY>NUMBER with >, >=, < or <=, such as model=lstm"
 MAX_TOLD = 4  # values that a message lists
 
@@ -87,7 +88,7 @@ def parsed(text: str, option: str = "") -> Condition:
     found = CONDITION.fullmatch(text)
     if found is None:
         raise UserError(f"{option}{text}: {EXPECTED}")
-    key, sign, wanted = found["key"].strip(), found["sign"], found["wanted"].strip()
+    key, sign, wanted = (part.strip() for part in found.groups())
     if sign in ORDERS and as_number(wanted) is None:
         raise UserError(f"{option}{text}: a number is expected after {sign}, such as {key}{sign}0.003")
     return Condition(text, key, sign, wanted)

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from seqtrain.compare import baselines, importance, pareto, test_figures
 from seqtrain.compare.entries import Entry, differing, short_names
-from seqtrain.compare.filters import FIGURES, words
+from seqtrain.compare.filters import FIGURES, GRAMMAR, words
 from seqtrain.compare.names import COMMIT, LABEL, TAG, by_value
 from seqtrain.compare.page import answers, course, curves, progress, rows, samples
 from seqtrain.compare.page.course import Course, Ending
@@ -116,7 +116,7 @@ def groups_and_runs(
         "runs": runs,
         "common": _plain_values(_shared(entries)),
         "short": short_names(settings),
-        "known": {"words": words(entries), "figures": list(FIGURES)},
+        "known": {"words": words(entries), "figures": list(FIGURES), "grammar": GRAMMAR},
     }
 
 
