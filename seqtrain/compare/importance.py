@@ -20,6 +20,7 @@ DEPTH = 8
 # more than twice as much as each of these. Of 20 runs that are noise, 4 % of all learning rates did.
 NUM_RANDOM = 5
 ABOVE_CHANCE = 2.0
+LEAST_SHARE = 0.02  # what explains less is not told apart from chance either: where one option explains all, noise is 0
 MOST_LINES = 8  # options in the terminal
 NEEDED = "importance needs optuna and scikit-learn: pip install 'seqtrain[sweep]'"
 
@@ -68,7 +69,7 @@ def importances(found: Conclusion) -> Importances:
         shares = _shares(tuple(columns.items()), tuple(values))
     except ImportError:
         return Importances([], len(entries), pruned, NEEDED)
-    noise = ABOVE_CHANCE * max(shares[name] for name in _random(len(values)))
+    noise = max(LEAST_SHARE, ABOVE_CHANCE * max(shares[name] for name in _random(len(values))))
     options = [Importance(key, shares[key], shares[key] <= noise, len(set(columns[key]))) for key in columns]
     return Importances(sorted(options, key=lambda option: -option.share), len(entries), pruned)
 

@@ -88,8 +88,8 @@ def test_of_more_variants_than_styles_the_rest_is_grey_which_is_said_until_the_f
 ) -> None:
     for number in range(30):
         pages.run(tmp_path / f"{number:02d}", dim=64 + 8 * number, records=20, validations=2)
-    reader = tab().open(written(tmp_path, "report.html")).drawn("costs", "parallel")
-    for section in ("curves", "costs", "parallel"):
+    reader = tab().open(written(tmp_path, "report.html")).drawn("costs")
+    for section in ("curves", "costs"):
         assert "6 of 30 variants are grey" in reader.page.inner_text(f"#{section}-note")
     reader.filter("name=*/0*")  # narrow models: the worst variants
     reader.drawn("costs").settled(f"{POINTS}.length", 10)
