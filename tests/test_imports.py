@@ -66,10 +66,10 @@ ONLY = {
     "sacrebleu": ("tasks.metrics",),
     "scipy": ("analysis", "compare", "tasks.baselines", "tasks.metrics", "tasks.forecast_heads"),
     "plotly": ("compare.page", "compare.compared"),
-    "pandas": ("compare.frames", "compare.compared"),
+    "pandas": ("compare.records", "compare.compared", "compare.paper_table"),
     "IPython": ("training.callbacks.progress",),
-    "optuna": ("sweeps.search", "sweeps.space", "sweeps.study", "training.callbacks.pruning", "compare.fanova"),
-    "sklearn": ("compare.fanova", "tasks.baselines.tfidf_linear", "inference.probing", "inference.retrieval"),
+    "optuna": ("sweeps.search", "sweeps.space", "sweeps.study", "training.callbacks.pruning", "compare.importance"),
+    "sklearn": ("tasks.baselines.tfidf_linear", "inference.probing", "inference.retrieval"),
     "matplotlib": (
         "analysis",
         "training.callbacks",

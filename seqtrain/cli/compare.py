@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.cli.evaluate import evaluate
-from seqtrain.compare import kept_figures, paper_table, records, table
+from seqtrain.compare import paper_table, records, table, test_figures
 from seqtrain.compare.entries import AXES, read
-from seqtrain.compare.guard import groups
-from seqtrain.compare.hidden_seeds import hidden_by, hidden_notes
+from seqtrain.compare.filters import chosen, hidden_by
+from seqtrain.compare.groups import groups
 from seqtrain.compare.pareto import COSTS
-from seqtrain.compare.selection import chosen
 from seqtrain.compare.verdict import conclusions
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError, did_you_mean
@@ -85,7 +84,7 @@ def main(argv: list[str]) -> int:
     entries = chosen_ones = chosen(found, options.where)
     untested: list[str] = []
     if options.split == "test":
-        entries, untested = kept_figures.tested(entries, options.checkpoint or "best", options.test_set)
+        entries, untested = test_figures.tested(entries, options.checkpoint or "best", options.test_set)
     if options.paired:
         return _paired(entries, options)
     return _compare(entries, hidden_by(found, chosen_ones), left_out, untested, options)
@@ -173,10 +172,9 @@ def _compare(
         against=options.against,
         target=options.target,
         by=options.by,
+        hidden=hidden,
+        untested=len(untested),
     )
-    for result in results:
-        result.group.notes += hidden_notes(result.group, hidden)
-        result.group.notes += kept_figures.notes(result.group, len(untested))
     absent = table.not_run(options.paths)
     missing = left_out + absent + untested
     if options.csv is not None:
@@ -196,7 +194,7 @@ def _compare(
                 [
                     table.text(results, missing=absent, sort=options.sort, x=options.x, costs=options.pareto),
                     *left_out,
-                    *kept_figures.few(untested),
+                    *test_figures.few(untested),
                 ]
             )
         )

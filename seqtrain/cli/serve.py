@@ -1,18 +1,44 @@
-"""`seqtrain serve`: serve the report on a folder of runs on this machine, renewed as the runs progress."""
+"""`seqtrain serve`: serve the report on a folder of runs on this machine, rendered anew as the runs progress."""
 
 from __future__ import annotations
 
 import errno
+import gzip
+import hashlib
 import ipaddress
+import os
 import socket
 import socketserver
+import threading
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote
 
 from seqtrain.cli.arguments import Parser, bounded, say
-from seqtrain.cli.served import Answers, Site
+from seqtrain.compare.entries import read
+from seqtrain.compare.page import index, report
+from seqtrain.compare.page.content import safe_json
+from seqtrain.compare.table import not_run
+from seqtrain.compare.verdict import conclusions
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
+from seqtrain.runs.directory import CONFIG, METRICS, SUMMARY
+from seqtrain.runs.evaluations import EVALUATIONS
+from seqtrain.runs.listing import is_written, list_runs
+
+WAITING = b"""<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="3">
+<title>seqtrain</title><p>There is no run yet that can be shown; this page looks again every 3 seconds.</p></html>"""
+
+# Times as long as a report took to make it stays as it is: the machine is there for the runs.
+REST_FACTOR = 3.0
+HTML, JSON = "text/html; charset=utf-8", "application/json"
+PAGE, DATA = "/", "/data"  # addresses of a report: the page, and what it shows, for a page that is open
+# Parts of a run that the report shows: files, and folders that validations write files into.
+SHOWN = (CONFIG, METRICS, SUMMARY, EVALUATIONS, "samples", "plots")
 
 HEADERS = {
     "Cache-Control": "no-cache",
@@ -43,6 +69,118 @@ def main(argv: list[str]) -> int:
             say(f"whoever reaches {options.host} reads it: there is no password")
         server.serve_forever()
     return 0
+
+
+@dataclass
+class Answer:
+    """An answer to a browser."""
+
+    body: bytes
+    kind: str
+    mark: str  # its ETag
+
+    @cached_property
+    def packed(self) -> bytes:
+        """The compressed body."""
+        return gzip.compress(self.body, 6, mtime=0)
+
+
+class Answers(Protocol):
+    """Answers by address, from a fixed set: no address is looked up on the disk."""
+
+    def answer(self, path: str) -> Answer | None:
+        """Return the answer for a path such as `/`, or None if there is none."""
+        ...
+
+
+@dataclass
+class Report:
+    """The newest report on the runs below a folder."""
+
+    folder: Path
+    rest: float = 10.0  # seconds that it stays as it is at least
+    trouble: str = ""  # why there is none, or no newer one
+    _content: report.PageContent | None = None
+    _answers: dict[str, Answer] = field(default_factory=dict)
+    _seen: str = ""
+    _until: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def answer(self, path: str) -> Answer | None:
+        """Return the page or its data, made again if the runs have changed and the last one is old enough."""
+        if path not in (PAGE, DATA):
+            return None
+        # Several browsers may ask at once; one report is enough for all of them.
+        with self._lock:
+            self._renew()
+            if self._content is None:
+                return Answer(WAITING, HTML, '"none"') if path == PAGE else None
+            if path not in self._answers:
+                text, kind = (report.text, HTML) if path == PAGE else (report.data, JSON)
+                self._answers[path] = Answer(text(self._content).encode(), kind, self._content.known["mark"])
+            return self._answers[path]
+
+    def _renew(self) -> None:
+        if time.monotonic() < self._until:
+            return
+        mark = state_of(self.folder)
+        if mark == self._seen:
+            return
+        start = time.monotonic()
+        self._make(mark)
+        took = time.monotonic() - start
+        self._seen = mark  # also where it failed: it is tried again when a run has changed
+        self._until = time.monotonic() + max(self.rest, REST_FACTOR * took)
+
+    def _make(self, mark: str) -> None:
+        try:
+            missing: list[str] = []
+            results = conclusions(read([self.folder], missing))
+            missing += not_run(sorted({self.folder, *(run.path.parent for run in list_runs(self.folder, []))}))
+            self._content = report.content_of(results, title=str(self.folder), missing=missing, mark=mark)
+            self._answers, self.trouble = {}, ""
+        except (UserError, OSError) as error:  # the last one stays: a run may be half written, or being removed
+            if str(error) != self.trouble:
+                say(f"no newer report: {error}")
+            self.trouble = str(error)
+
+
+@dataclass
+class Site:
+    """The report on a folder. A folder of several sweeps has an index, a report for each, and one for all."""
+
+    folder: Path
+    rest: float = 10.0
+    _reports: dict[Path, Report] = field(default_factory=dict)
+    _index: index.Index = field(default_factory=index.Index)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def answer(self, path: str) -> Answer | None:
+        """Return the answer of a report or the index at this path. The address of each report ends in a slash."""
+        sweeps = index.sweeps_of(self.folder)
+        if len(sweeps) < 2:
+            return self._report(self.folder).answer(path)
+        home, _, word = path.rpartition("/")
+        if home == "":
+            return self._list(sweeps, path)
+        folders = {f"/{index.ALL}": self.folder}
+        for sweep in sweeps:
+            folders[f"/{index.SWEEP}/{quote(str(sweep.relative_to(self.folder)))}"] = sweep
+        # A dictionary of what there is: no part of the address becomes a path.
+        folder = folders.get(home)
+        return None if folder is None else self._report(folder).answer(f"/{word}")
+
+    def _report(self, folder: Path) -> Report:
+        with self._lock:
+            return self._reports.setdefault(folder, Report(folder, rest=self.rest))
+
+    def _list(self, sweeps: list[Path], path: str) -> Answer | None:
+        with self._lock:
+            rows = self._index.rows(self.folder, sweeps, state_of)
+        mark = f'"{hashlib.blake2b(safe_json(rows).encode(), digest_size=12).hexdigest()}"'
+        if path == DATA:
+            return Answer(safe_json({"mark": mark, "rows": rows}).encode(), JSON, mark)
+        return Answer(index.page(str(self.folder), rows, mark).encode(), HTML, mark) if path == PAGE else None
 
 
 class Server(socketserver.ThreadingTCPServer):
@@ -76,7 +214,7 @@ class Handler(BaseHTTPRequestHandler):
     timeout = 30  # seconds that a silent connection may hold a thread
 
     def do_GET(self) -> None:
-        """Send a page, or its changes."""
+        """Send a page, or its data."""
         self._answer(body=True)
 
     def do_HEAD(self) -> None:
@@ -87,19 +225,16 @@ class Handler(BaseHTTPRequestHandler):
         if not self.server.knows(self.headers.get("Host", "")):
             self.send_error(421, "This address serves its own machine only")
             return
-        path, _, query = self.path.partition("?")
-        answer = self.server.answers.answer(path, query)
+        answer = self.server.answers.answer(self.path.partition("?")[0])
         if answer is None:
             self.send_error(404)
         elif answer.mark == self.headers.get("If-None-Match"):
             self._head(304, {"ETag": answer.mark})
-        elif not answer.body:
-            self._head(204, {"ETag": answer.mark})
         else:
             headers = {"Content-Type": answer.kind, "ETag": answer.mark}
             text = answer.body
             if "gzip" in self.headers.get("Accept-Encoding", ""):
-                text, headers["Content-Encoding"] = answer.packed(), "gzip"
+                text, headers["Content-Encoding"] = answer.packed, "gzip"
             self._head(200, headers | {"Content-Length": str(len(text))})
             if body:
                 self.wfile.write(text)
@@ -124,3 +259,17 @@ def listening(answers: Answers, host: str, port: int) -> Server:
         raise UserError(f"--host {host} --port {port}: {error.strerror}; give another address") from None
     except OverflowError:
         raise UserError(f"--port {port}: no such port") from None
+
+
+def state_of(folder: Path) -> str:
+    """Return a mark that changes when a run below the folder records or keeps something, or is killed."""
+    digest = hashlib.blake2b(digest_size=12)
+    for run in list_runs(folder, []):
+        for name in SHOWN:
+            try:
+                state = os.stat(run.path / name)
+                words = f"{run.path / name} {state.st_mtime_ns} {state.st_size} {is_written(run.path)}\n"
+            except (UserError, OSError):  # removed, or not readable: the report says so
+                continue
+            digest.update(words.encode("utf-8", "surrogateescape"))
+    return f'"{digest.hexdigest()}"'  # in quotes, as an ETag has to be

@@ -1,14 +1,40 @@
-"""Baselines of runs: simple predictors that were measured on the same text."""
+"""Baselines of runs: simple predictors that were measured on the same text, compared with the best variant.
+
+With folds, a baseline is compared with it fold by fold, like two variants.
+"""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from seqtrain.compare.entries import Entry, Mode, number
+from seqtrain.compare.folds import FEWEST, are_folds, half_width, tested_to_trained
+from seqtrain.compare.groups import Group
 from seqtrain.compare.settings import deciding
+from seqtrain.compare.variants import Variant
 from seqtrain.terminal import printable
+
+MIN_SPREAD = 1e-9  # of the values' size: below it lies rounding
+REMEDY = "`seqtrain evaluate RUN --split test --baselines` measures them"
+OfFolds = dict[Any, float]  # a figure by its fold
+
+
+@dataclass(frozen=True)
+class FoldBaseline:
+    """A baseline on the folds of the best variant, and how much better that variant is."""
+
+    name: str
+    folds: int  # that both have
+    needed: int  # that the variant has
+    mean: float
+    sd: float | None
+    difference: float  # above 0 where the variant is better
+    low: float | None = None  # of the interval; None where nothing tells a difference from chance
+    high: float | None = None
 
 
 def baselines(entries: Sequence[Entry]) -> list[dict[str, Any]]:
@@ -18,86 +44,61 @@ def baselines(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         `name`, what it `knows`, `values` by metric, and the number of `runs` that have it. Runs with other training
         text have other figures of a baseline, so they get a row of their own. For folds, the values are means.
     """
-    found = _over_folds(entries)
+    sets: dict[str, list[Entry]] = {}  # the folds of a variant together, any other run alone
     for entry in entries:
-        if entry.fold is not None:
-            continue
-        words = entry.summary.baseline_words
-        for name, values in kept_baselines(entry):
-            # By its numbers, too: the same name may stand for another thing.
-            key = f"{name} {sorted(values.items())}"
-            if key not in found:
-                found[key] = {
-                    "name": printable(name.replace("_", " ")),
-                    "knows": _knows(words.get(name)),
-                    "values": values,
-                    "runs": 0,
-                }
-            found[key]["runs"] += 1
-    return list(found.values())
-
-
-def _over_folds(entries: Sequence[Entry]) -> dict[str, dict[str, Any]]:
-    """The baselines of cross-validation: one of each variant, since another one may read other tokens."""
-    alike: dict[str, list[Entry]] = {}
-    for entry in entries:
-        if entry.fold is not None and entry.finished:
-            alike.setdefault(repr(sorted(deciding(entry).items(), key=repr)), []).append(entry)
+        if entry.fold is None:
+            sets[str(id(entry))] = [entry]
+        elif entry.finished:
+            sets.setdefault(repr(sorted(deciding(entry).items(), key=repr)), []).append(entry)
     found: dict[str, dict[str, Any]] = {}
-    for runs in alike.values():
-        of_names: dict[str, list[dict[str, float]]] = {}
-        for entry in runs:
-            for name, values in kept_baselines(entry):
-                of_names.setdefault(name, []).append(values)
-        for name, measured in of_names.items():
+    for runs in sets.values():
+        kept = [dict(kept_baselines(entry)) for entry in runs]
+        for name in dict.fromkeys(name for each in kept for name in each):
+            measured = [each[name] for each in kept if name in each]
             # A mean over some of the folds would stand beside a figure of all of them.
             if len(measured) < len(runs):
                 continue
-            values = _means(measured)
-            one = found.setdefault(
-                f"{name} {sorted(values.items())}",
-                {
-                    "name": printable(name.replace("_", " ")),
-                    "knows": _knows(runs[0].summary.baseline_words.get(name)),
-                    "values": values,
-                    "runs": 0,
-                },
-            )
+            metrics = [metric for metric in measured[0] if all(metric in one for one in measured)]
+            values = {metric: statistics.fmean(one[metric] for one in measured) for metric in metrics}
+            said: Any = runs[0].summary.baseline_words.get(name)
+            knows = said.get("knows") if isinstance(said, Mapping) else None
+            words = {"name": _shown(name), "knows": printable(knows) if isinstance(knows, str) else ""}
+            # By its numbers, too: the same name may stand for another thing.
+            one = found.setdefault(f"{name} {sorted(values.items())}", words | {"values": values, "runs": 0})
             one["runs"] += len(runs)
-    return found
+    return list(found.values())
 
 
-def _means(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of each metric that all of them have."""
-    found = {}
-    for metric in measured[0]:
-        values = [one[metric] for one in measured if metric in one]
-        if len(values) == len(measured):
-            found[metric] = statistics.fmean(values)
-    return found
+def kept_baselines(entry: Entry) -> Iterable[tuple[str, dict[str, float]]]:
+    """Yield the name of each baseline of the compared split, and its numbers; the file is untrusted."""
+    kept: Any = entry.summary.baselines.get("validation")
+    if entry.evaluation is not None:
+        kept = entry.evaluation.baselines
+    for name, values in kept.items() if isinstance(kept, Mapping) else ():
+        numbers = {}
+        for metric, value in values.items() if isinstance(values, Mapping) else ():
+            known = number(value)
+            if known is not None and known == known:  # not nan
+                numbers[str(metric)] = known
+        if numbers:
+            yield str(name), numbers
 
 
 def standing(value: float | None, entries: Sequence[Entry], metric: str, mode: Mode) -> tuple[list[str], list[str]]:
-    """The baselines that a value of a metric is better than, and those that it is not, such as `bigram (2.51)`."""
+    """Return the baselines that a value is better than, and those that it is not, such as `bigram (2.51)`."""
     better, rest = [], []
     for baseline in baselines(entries):
         known = baseline["values"].get(metric)
         if known is None or value is None:
             continue
-        words = f"{baseline['name']} ({known:.4g})"
         # An equal number is no better: who always gives one answer has the accuracy of that answer.
-        is_better = value < known
-        if mode == "max":
-            is_better = value > known
-        if is_better:
-            better.append(words)
-        else:
-            rest.append(words)
+        is_better = value > known if mode == "max" else value < known
+        (better if is_better else rest).append(f"{baseline['name']} ({known:.4g})")
     return better, rest
 
 
 def standing_words(value: float | None, entries: Sequence[Entry], metric: str, mode: Mode) -> str:
-    """The same as a clause; empty where no baseline is kept."""
+    """Return the same as a clause; empty if no baseline is kept."""
     better, rest = standing(value, entries, metric, mode)
     parts = []
     if rest:
@@ -107,27 +108,134 @@ def standing_words(value: float | None, entries: Sequence[Entry], metric: str, m
     return "; ".join(parts)
 
 
-def _knows(said: Any) -> str:
-    """Return the text on what a baseline knows; empty if the task does not say."""
-    if not isinstance(said, Mapping) or not isinstance(said.get("knows"), str):
-        return ""
-    return printable(said["knows"])
+def baseline_caveats(group: Group, ranked: Sequence[Variant]) -> list[str]:
+    """Return sentences that compare the best variant with baselines: if it is no better, all variants learnt little.
+
+    Args:
+        group: the runs of a verdict.
+        ranked: its variants, the best first.
+
+    Returns:
+        Sentences. For folds, one for each baseline. For test, one on the best variant and all baselines. For
+        validation, one if the best variant is not better.
+    """
+    best = _best(group, ranked)
+    if best is None:
+        return []
+    if _is_paired(best):
+        return _fold_caveats(group, best, _over_folds(group, best, ranked))
+    rest = standing(best.mean, best.entries, group.metric, group.mode)[1]
+    if rest:
+        rest_words = ", ".join(rest)
+        return [f"no variant is better than {rest_words}, on the same text: the best is {best.name} ({best.mean:.4g})"]
+    words = standing_words(best.mean, best.entries, group.metric, group.mode)
+    return [f"{best.name} ({best.mean:.4g}) is {words}, on the same text"] if group.split == "test" and words else []
 
 
-def kept_baselines(entry: Entry) -> Iterable[tuple[str, dict[str, float]]]:
-    """Yield the name of each baseline of the compared split, and its numbers; the file is untrusted."""
-    kept: Any = entry.summary.baselines.get("validation")
-    if entry.evaluation is not None:
-        kept = entry.evaluation.baselines
-    if not isinstance(kept, Mapping):
-        return
-    for name, values in kept.items():
-        if not isinstance(values, Mapping):
+def baseline_records(group: Group, ranked: Sequence[Variant]) -> list[dict[str, Any]]:
+    """Return the baselines of a group in its metric as plain values: name and mean, and for folds how they compare."""
+    best = _best(group, ranked)
+    if best is None:
+        return []
+    if _is_paired(best):
+        return [asdict(each) for each in _over_folds(group, best, ranked)]
+    found = []
+    for baseline in baselines(group.entries):
+        if group.metric in baseline["values"]:
+            found.append({"name": baseline["name"], "mean": baseline["values"][group.metric], "runs": baseline["runs"]})
+    return found
+
+
+def _shown(name: str) -> str:
+    return printable(name.replace("_", " "))
+
+
+def _best(group: Group, ranked: Sequence[Variant]) -> Variant | None:
+    """Return the best variant that has a value; None if nothing is concluded."""
+    return None if group.refusal else next((variant for variant in ranked if variant.values), None)
+
+
+def _is_paired(best: Variant) -> bool:
+    # Of one fold there is no spread: it stands as any single run does.
+    return len(best.values) >= FEWEST and are_folds([best])
+
+
+def _over_folds(group: Group, best: Variant, ranked: Sequence[Variant]) -> list[FoldBaseline]:
+    """Return the baselines of all variants on the folds of the best one; the same figures are one baseline.
+
+    Returns:
+        The best variant's own, then those that differ, since other variants may read other tokens: what must be
+        beaten is the best baseline of all.
+    """
+    values = {entry.fold: value for entry, value in zip(best.counted, best.values, strict=True)}
+    told: list[tuple[str, OfFolds]] = []
+    names = []
+    for variant in ranked:
+        for name, figures in _by_name(variant, group.metric, values).items():
+            if any(name == other and _are_alike(figures, known) for other, known in told):
+                continue
+            told.append((name, figures))
+            names.append(_shown(name) + ("" if variant is best else f" (of the runs of {variant.name})"))
+    sign = -1 if group.mode == "min" else 1
+    found = []
+    for name, (_, figures) in zip(names, told, strict=True):
+        differences = [sign * (values[fold] - figure) for fold, figure in figures.items()]
+        mean, count = statistics.fmean(differences), len(figures)
+        sd = statistics.stdev(figures.values()) if count >= FEWEST else None
+        one = FoldBaseline(name, count, len(values), statistics.fmean(figures.values()), sd, mean)
+        # Too few folds, or no spread: then nothing tells a difference from chance.
+        if count == len(values) and statistics.stdev(differences) > MIN_SPREAD * max(map(abs, values.values())):
+            # Of all baselines at once, since the reader looks at all of them.
+            half = half_width(statistics.stdev(differences), count, tested_to_trained(best.counted), len(told))
+            one = replace(one, low=mean - half, high=mean + half)
+        found.append(one)
+    return found
+
+
+def _by_name(variant: Variant, metric: str, folds: Mapping[Any, float]) -> dict[str, OfFolds]:
+    """Return the figures of each baseline that the runs of a variant have kept, on these folds."""
+    found: dict[str, OfFolds] = {}
+    for entry in variant.counted:
+        for name, kept in kept_baselines(entry) if entry.fold in folds else ():
+            if metric in kept:
+                found.setdefault(name, {})[entry.fold] = kept[metric]
+    return found
+
+
+def _are_alike(figures: OfFolds, known: OfFolds) -> bool:
+    """Return True if every figure of a baseline is also a figure of the other one."""
+    return all(fold in known and math.isclose(figure, known[fold], rel_tol=1e-9) for fold, figure in figures.items())
+
+
+def _fold_caveats(group: Group, best: Variant, found: Sequence[FoldBaseline]) -> list[str]:
+    if not found and group.split == "test":
+        return [f"no baselines of these folds are kept; {REMEDY}"]
+    lines, unbeaten = [], []
+    for one in found:
+        if one.folds < one.needed:
+            lines.append(
+                f"{one.name} is known of {one.folds} of {one.needed} folds, and so not held against {best.name}"
+            )
             continue
-        numbers = {}
-        for metric, value in values.items():
-            known = number(value)
-            if known is not None and known == known:  # not nan
-                numbers[str(metric)] = known
-        if numbers:
-            yield str(name), numbers
+        lines.append(
+            f"{one.name} has {one.mean:.4g} (sd {one.sd:.2g}) on the same {one.folds} folds: {_against(one, best)}"
+        )
+        if one.low is None or one.low <= 0:
+            unbeaten.append(one.name)
+    if unbeaten:
+        lines.append(f"no variant is significantly better than {', '.join(unbeaten)}: the best is {best.name}")
+    return lines
+
+
+def _against(one: FoldBaseline, best: Variant) -> str:
+    """Return a sentence that compares the best variant with a baseline."""
+    size = abs(one.difference)
+    side = "better" if one.difference > 0 else "worse"
+    if one.low is None or one.high is None:
+        if size <= MIN_SPREAD * max(map(abs, best.values)):
+            return f"{best.name} is no better, the same on each fold"
+        return f"{best.name} is {side} by {size:.2g} on each fold alike, which says nothing of chance"
+    # The interval speaks of the side that is named: a reader need not turn signs.
+    low, high = (one.low, one.high) if one.difference > 0 else (-one.high, -one.low)
+    apart = "" if low > 0 else ": no significant difference"
+    return f"{best.name} is {side} by {size:.2g} (95 % interval {low:.2g} to {high:.2g}{apart})"

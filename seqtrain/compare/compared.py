@@ -9,11 +9,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqtrain.compare import frames, table
+from seqtrain.compare import records, table
 from seqtrain.compare.entries import AXES, Axis, Checkpoint, count_runs, count_statuses, read
-from seqtrain.compare.hidden_seeds import hidden_by, hidden_notes
+from seqtrain.compare.filters import chosen, hidden_by
 from seqtrain.compare.page import figure
-from seqtrain.compare.selection import chosen
 from seqtrain.compare.verdict import Conclusion, all_entries, conclusions
 from seqtrain.errors import UserError
 
@@ -43,7 +42,7 @@ class Compared:
         `value` is what counts in the mean of its variant, missing where the run does not count; a metric of a run that
         has not finished is the last that it recorded.
         """
-        return frames.runs(self.groups)
+        return records.run_frame(self.groups)
 
     @cached_property
     def variants(self) -> DataFrame:
@@ -51,7 +50,7 @@ class Compared:
 
         Only finished runs count in these numbers: `seeds` is how many do, `runs` how many there are.
         """
-        return frames.variants(self.groups)
+        return records.variant_frame(self.groups)
 
     def history(self, metric: str) -> DataFrame:
         """Return the recorded points of a metric, a row each, of finished and unfinished runs.
@@ -66,7 +65,7 @@ class Compared:
         Raises:
             UserError: no run recorded the metric.
         """
-        return frames.history(self.groups, metric)
+        return records.history_frame(self.groups, metric)
 
     @property
     def verdict(self) -> list[str]:
@@ -174,10 +173,8 @@ def compare(
     left_out: list[str] = []  # a damaged run among many must not keep the others from being compared
     known = read(paths, left_out)
     entries = chosen(known, where)
-    found = conclusions(entries, metric=metric, x=x, checkpoint=checkpoint, across=across, by=by)
     hidden = hidden_by(known, entries)
-    for conclusion in found:
-        conclusion.group.notes += hidden_notes(conclusion.group, hidden)
+    found = conclusions(entries, metric=metric, x=x, checkpoint=checkpoint, across=across, by=by, hidden=hidden)
     return Compared(tuple(map(Path, paths)), found, table.not_run(paths), left_out, x, checkpoint)
 
 

@@ -1,58 +1,53 @@
-"""The conditions of a measurement: what two runs must share for their numbers to mean the same."""
+"""The conditions of a measurement: what two runs must share for their numbers to mean the same.
+
+RULES has, for each condition, its value in a run, the words where two runs differ in it, and what a comparison across
+it (`--across`) does not mean.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import combinations
+from typing import Any, NamedTuple
 
 from seqtrain.compare.entries import Entry, number
+from seqtrain.compare.filters import written
 from seqtrain.compare.folds import whole_of
 from seqtrain.compare.settings import last_word
+from seqtrain.errors import UserError, did_you_mean
 from seqtrain.runs import measures
 
-# Stands for every tokenizer without <unk>: language models of all such tokenizers meet in bits per byte.
+UNKNOWN = object()  # value of a condition that a run has not recorded yet: it agrees with every value
+# Language models of all tokenizers without <unk> are compared in bits per byte.
 NOTHING_HIDDEN = "one that hides nothing behind <unk>"
-OF_ITS_FOLD = "made of the train rows of each fold"
-UNKNOWN = object()  # what a run that has not come so far cannot say of itself: it agrees with every value
-# What a metric of whole answers does not depend on: its examples are the same however they are read.
-OF_READING = ("tokenizer", "context")
 SPLITS = ("train", "validation", "test")
+OF_READING = ("tokenizer", "context")  # a metric of whole answers does not depend on them
+# How text is laid out, which does not change it.
+NO_CAUSES = {f"data.{name}" for name in ("batch_size", "batch_tokens", "max_length", "eval_lanes")}
+MAX_SETTINGS = 4  # that a reason names
 
 
 @dataclass(frozen=True)
 class Conditions:
     """The conditions of one run in one metric."""
 
-    values: dict[str, Any]  # by the names that `--across` takes; UNKNOWN for what the run cannot say yet
+    values: dict[str, Any]  # by the names of RULES
     of_answers: bool = False  # the metric counts whole answers to examples: see `Metric.of_answers`
-    answered_by: frozenset[str] = frozenset()  # options of the task that change how an answer is searched for
 
     def differing(self, other: Conditions) -> list[str]:
         """Return the names of the conditions that both runs know and that differ."""
-        both_of_answers = self.of_answers and other.of_answers
-        # Only what both say: an older version said nothing of it.
-        free = self.answered_by & other.answered_by
         names = []
         for name, value in other.values.items():
             mine = self.values.get(name, UNKNOWN)
-            if UNKNOWN in (value, mine) or (both_of_answers and name in OF_READING):
-                continue
-            if name == "decoding":
-                value, mine = _without(value, free), _without(mine, free)
-            if value != mine:
+            is_free = self.of_answers and other.of_answers and name in OF_READING
+            if UNKNOWN not in (value, mine) and not is_free and value != mine:
                 names.append(name)
         return names
 
     def across(self, keys: Sequence[str]) -> Conditions:
-        """Return the conditions without these ones, or without these entries of one, such as `beam` of `decoding`."""
-        # A key that is a condition is never an entry as well, should a task have an option of that name.
-        words = frozenset(last_word(key) for key in keys if key not in self.values)
-        values = {}
-        for name, value in self.values.items():
-            if name not in keys:
-                values[name] = _without(value, words)
-        return replace(self, values=values)
+        """Return the conditions without these."""
+        return replace(self, values={name: value for name, value in self.values.items() if name not in keys})
 
     @property
     def is_complete(self) -> bool:
@@ -62,23 +57,12 @@ class Conditions:
 
 def conditions(entry: Entry, metric: str) -> Conditions:
     """Return the conditions, besides the weights, that a run's numbers in a metric depend on."""
-    summary = entry.summary
-    said = measures.said(summary, metric)
-    whole = whole_of(entry)
-    values = {
-        "task": entry.task,
-        "direction": _known(measures.better(summary, metric)),
-        "unit": said.get("unit", UNKNOWN),
-        **_text(entry, whole),
-        "train": whole or summary.hashes.get("train", UNKNOWN),
-        "labels": _labels(entry),
-        "context": _known(summary.context),
-        "tokenizer": OF_ITS_FOLD if whole else _tokenizer(entry, metric),
-        "signatures": _signature(entry, metric),
-        "decoding": _decoding(entry),
-        "leak": entry.leak is not None,
-    }
-    return Conditions(values, measures.of_answers(summary, metric) is True, frozenset(summary.answered_by or ()))
+    values = {}
+    for name, rule in RULES.items():
+        # A run of validation has no condition of test, and the other way round.
+        if rule.split in (None, entry.split):
+            values[name] = rule.value_of(entry, metric)
+    return Conditions(values, measures.of_answers(entry.summary, metric) is True)
 
 
 def unknown_tokens(entry: Entry) -> float | None:
@@ -90,28 +74,40 @@ def unknown_tokens(entry: Entry) -> float | None:
     return None if unknown is None else number(unknown.get("validation", 0))
 
 
-def _text(entry: Entry, whole: str | None) -> dict[str, Any]:
-    """Return the conditions that identify the text on which the compared figures were measured.
+# -- the value of each condition -----------------------------------------------------------------------------------
 
-    Folds of one `whole` each have rows of their own and are compared fold by fold.
-    """
+
+def _known(value: Any) -> Any:
+    return UNKNOWN if value is None else value
+
+
+def _measured_text(entry: Entry, metric: str) -> Any:
+    """Return the identity of the text that was measured. Folds of one set are compared fold by fold."""
+    whole = whole_of(entry)
     if whole is not None:
-        return {entry.split: whole}
-    if entry.evaluation is None:
-        validation = entry.summary.hashes.get("validation", UNKNOWN)
-        return {"validation": validation, "split": entry.settings.get("data.split_by")}
-    return {"test": entry.evaluation.hash, "lanes": entry.evaluation.options.get("eval_lanes")}
+        return whole
+    if entry.evaluation is not None:
+        return entry.evaluation.hash
+    return entry.summary.hashes.get("validation", UNKNOWN)
+
+
+def _lanes(entry: Entry, metric: str) -> Any:
+    return entry.evaluation and entry.evaluation.options.get("eval_lanes")
+
+
+def _train(entry: Entry, metric: str) -> Any:
+    return whole_of(entry) or entry.summary.hashes.get("train", UNKNOWN)
 
 
 def _tokenizer(entry: Entry, metric: str) -> Any:
-    """The hashes of all that turns text into ids, or what stands for tokenizers that may be compared."""
-    hashes = _of_preprocessor(entry)
-    hashes.pop("labels", None)
-    # Of train, which is a condition by itself: no number of an answer depends on one of these alone.
-    hashes.pop("scale", None)
-    hashes.pop("series", None)
-    if entry.summary.measures is None:  # it has not come so far as to say in what it may be compared
+    """Return the hashes of all that turns text into ids, or what stands for tokenizers that may be compared."""
+    if whole_of(entry):
+        return "made of the train rows of each fold"
+    if entry.summary.measures is None:
         return UNKNOWN
+    hashes = _of_preprocessor(entry)
+    for name in ("labels", "scale", "series"):  # conditions of their own, or parts of train
+        hashes.pop(name, None)
     if not measures.tokenizer_free(entry.summary, metric):
         return hashes or UNKNOWN
     unknown = unknown_tokens(entry)
@@ -121,51 +117,228 @@ def _tokenizer(entry: Entry, metric: str) -> Any:
     return hashes | {"unknown_tokens": int(unknown)} if unknown else NOTHING_HIDDEN
 
 
-def _labels(entry: Entry) -> Any:
-    """The hash of the names of labels; None where the task reads none."""
+def _labels(entry: Entry, metric: str) -> Any:
+    """Return the hash of the names of labels; None if the task reads none."""
     hashes = _of_preprocessor(entry)
     return hashes.get("labels") if hashes else UNKNOWN
 
 
 def _of_preprocessor(entry: Entry) -> dict[str, Any]:
-    """The hashes of all that turns text into ids and labels; empty where the run has not come so far."""
-    hashes = {}
-    for name, value in entry.summary.hashes.items():
-        if name not in SPLITS:
-            hashes[name] = value
-    return hashes
+    return {name: value for name, value in entry.summary.hashes.items() if name not in SPLITS}
 
 
 def _signature(entry: Entry, metric: str) -> Any:
-    """Return the signature of how the metric was computed; signatures of other metrics are left out."""
+    """Return the signature of how the metric was computed."""
     signatures = entry.summary.signatures
     if signatures is None:
         return UNKNOWN
     return {metric: signatures[metric]} if metric in signatures else {}
 
 
-def _decoding(entry: Entry) -> Any:
-    """Return the options of the task that change what is measured; options that change only training may differ."""
-    trained_by = entry.summary.trained_by
-    if trained_by is None:
+def _decoding(entry: Entry, metric: str) -> Any:
+    """Return the options of the task that change what is measured, and not only training or the search for answers."""
+    summary = entry.summary
+    if summary.trained_by is None:
         return UNKNOWN
+    free = [*summary.trained_by]
+    if measures.of_answers(summary, metric):
+        free += summary.answered_by or ()
     options = {}
     for key, value in entry.settings.items():
-        if key.startswith("task.") and key.removeprefix("task.") not in trained_by:
+        if key.startswith("task.") and key.removeprefix("task.") not in free:
             options[key] = value
     return options
 
 
-def _without(value: Any, words: frozenset[str]) -> Any:
-    """A mapping without the keys that end in these words."""
+class Rule(NamedTuple):
+    """One condition."""
+
+    value_of: Callable[[Entry, str], Any]  # of a run, in a metric
+    differs: str  # words where two runs differ in it
+    not_meant: str  # what `--across` it does not mean or, if it is final, why no comparison joins it
+    is_final: bool = False
+    causes: tuple[str, ...] = ()  # groups of settings that decide a value of which a run knows only a hash
+    split: str | None = None  # the only split that has it
+
+
+_EASIER = "each was measured on text of its own, and a better number may come of easier text"
+RULES = {
+    "task": Rule(
+        lambda entry, metric: entry.task,
+        "another task",
+        "runs of unlike tasks measure unlike things, and nothing makes one verdict of them",
+        is_final=True,
+    ),
+    "direction": Rule(
+        lambda entry, metric: _known(measures.better(entry.summary, metric)),
+        "the metric is better in another direction",
+        "of the one less is better, of the other more, and no verdict is about both",
+        is_final=True,
+    ),
+    "unit": Rule(
+        lambda entry, metric: measures.said(entry.summary, metric).get("unit", UNKNOWN),
+        "the metric has another unit",
+        "the numbers have unlike units",
+    ),
+    "validation": Rule(_measured_text, "other validation text", _EASIER, causes=("data",), split="validation"),
+    "split": Rule(
+        lambda entry, metric: None if whole_of(entry) else entry.settings.get("data.split_by"),
+        "data.split_by cuts validation off by another rule",
+        "validation was cut off by unlike rules, and a better number may come of easier text",
+        split="validation",
+    ),
+    "test": Rule(_measured_text, "other test text", _EASIER, causes=("data",), split="test"),
+    "lanes": Rule(
+        _lanes,
+        "test was read on another number of lanes",
+        "a better number may come of more context",
+        split="test",
+    ),
+    "train": Rule(_train, "other training text", "a difference may come of the training text", causes=("data",)),
+    "labels": Rule(
+        _labels,
+        "another set of labels",
+        "unlike labels were to be told apart, and a better number may come of fewer",
+        causes=("data",),
+    ),
+    "context": Rule(
+        lambda entry, metric: _known(entry.summary.context),
+        "another context policy of evaluation",
+        "a better number may come of more context, or of other examples",
+    ),
+    "tokenizer": Rule(
+        _tokenizer,
+        "another tokenizer",
+        "a number per token is of unlike tokens, and a better one may come of shorter tokens",
+        causes=("tokenizer", "init_from", "task.shared_vocab", "data"),
+    ),
+    "signatures": Rule(_signature, "the metric is computed in another way", "the metric was computed by unlike rules"),
+    "decoding": Rule(_decoding, "another way of asking the model", "the models were asked in unlike ways"),
+    "leak": Rule(
+        lambda entry, metric: entry.leak is not None,
+        "validation text was trained on",
+        "a number of text that was learnt by heart measures nothing; train on text without it",
+        is_final=True,
+    ),
+}
+
+
+# -- where two runs differ -----------------------------------------------------------------------------------------
+
+
+def in_words(name: str, metric: str, beside: Entry, entry: Entry) -> str:
+    """Return a sentence on a condition in which a run differs from the run beside it."""
+    rule = RULES[name]
+    if name == "leak" or name == "test":  # the hash of a test says nothing more
+        return entry.leak or rule.differs
+    before, value = rule.value_of(beside, metric), rule.value_of(entry, metric)
+    hidden = [_unknown_words(each) for each in (value, before)]
+    if name == "tokenizer" and hidden[0] != hidden[1]:
+        detail = f"{hidden[0]}, not {hidden[1]}"
+    elif rule.causes:
+        unset = "the files themselves have changed" if name in SPLITS else "made from other text"
+        detail = _set_otherwise(rule.causes, beside, entry) or unset
+    else:
+        detail = f"{_brief(value, before)}, not {_brief(before, value)}"
+    return f"{rule.differs}: {detail}{_metric_without(name, beside, entry)}"
+
+
+def _metric_without(name: str, beside: Entry, entry: Entry) -> str:
+    """Return the metric that compares runs whose reading or decoding differs; empty if there is none."""
+    if name not in (*OF_READING, "decoding"):
+        return ""
+    for known in entry.summary.measures or ():
+        has_both = beside.metric(known) is not None and entry.metric(known) is not None
+        if has_both and not conditions(beside, known).differing(conditions(entry, known)):
+            return f" (--metric {known} compares them)"
+    return ""
+
+
+def _unknown_words(value: Any) -> str:
+    """Return how much text a tokenizer hides, in words."""
+    if isinstance(value, dict) and "unknown_tokens" in value:
+        return f"one that hides {value['unknown_tokens']:,} tokens of validation behind <unk>"
+    return NOTHING_HIDDEN
+
+
+def _set_otherwise(causes: Sequence[str], beside: Entry, entry: Entry) -> str:
+    """Return the settings that decide a condition, as far as they differ, such as `data.size=800, not 8000`."""
+    found = []
+    keys = dict.fromkeys((*entry.settings, *beside.settings))
+    for cause in causes:
+        # Options of another source, or tokenizer, say no more than that it is another one.
+        is_other = entry.settings.get(cause) != beside.settings.get(cause)
+        for key in keys:
+            if key == cause or (key.startswith(f"{cause}.") and not is_other and key not in NO_CAUSES):
+                value, before = entry.settings.get(key), beside.settings.get(key)
+                if value != before:
+                    found.append(f"{key}={written(value)}, not {written(before)}")
+    more = f" and {len(found) - MAX_SETTINGS} more" if len(found) > MAX_SETTINGS else ""
+    return "; ".join(found[:MAX_SETTINGS]) + more
+
+
+def _brief(value: Any, beside: Any) -> str:
+    """Return a value on one line; of a mapping, only what differs from `beside`."""
     if not isinstance(value, dict):
-        return value
-    kept = {}
+        return written(value)
+    others = beside if isinstance(beside, dict) else {}
+    words = []
     for key, inner in value.items():
-        if last_word(key) not in words:
-            kept[key] = inner
-    return kept
+        if key not in others or others[key] != inner:
+            words.append(f"{last_word(key)}={inner}")
+    return " ".join(words) or "none"
 
 
-def _known(value: Any) -> Any:
-    return UNKNOWN if value is None else value
+# -- `--across` ----------------------------------------------------------------------------------------------------
+
+
+def split_keys(words: Sequence[str]) -> list[str]:
+    """Return the keys of `--across`, each once."""
+    return list(dict.fromkeys(key.strip() for word in words for key in word.split(",")))
+
+
+def check_across(keys: Sequence[str], measured: Sequence[Conditions]) -> None:
+    """Check the keys of `--across` against the conditions of each run.
+
+    Raises:
+        UserError: a key is unknown, can never be joined, or keeps no runs apart.
+    """
+    for key in keys:
+        if key not in RULES:
+            near = did_you_mean(key, RULES)  # of a few words it lists all
+            listed = "" if "known:" in near else f"; known: {', '.join(RULES)}"
+            raise UserError(f"--across {key}: no such condition{listed}{near}")
+        if RULES[key].is_final:
+            raise UserError(f"--across {key}: {RULES[key].not_meant}")
+        if key not in _differing(measured):
+            raise UserError(f"--across {key}: keeps no runs apart here; leave it out")
+
+
+def not_meant(keys: Sequence[str], measured: Sequence[Conditions]) -> str:
+    """Return the first line of a verdict on runs that these keys have joined; empty if none did."""
+    used = [key for key in keys if key in _differing(measured)]
+    if not used:
+        return ""
+    meanings = dict.fromkeys(RULES[key].not_meant for key in used)
+    return (
+        f"across {', '.join(used)}, as asked for: {'; '.join(meanings)}: so what follows says which number is better, "
+        "and not which model"
+    )
+
+
+def remedy(names: Sequence[str], keys: Sequence[str]) -> str:
+    """Return the `--across` hint that joins two groups; empty if no key does.
+
+    Args:
+        names: the conditions in which the groups differ.
+        keys: the keys that `--across` already has.
+    """
+    if not names or any(RULES[name].is_final for name in names):
+        return ""
+    return f"--across {','.join((*keys, *names))} compares them all the same, and says what that does not mean"
+
+
+def _differing(measured: Sequence[Conditions]) -> set[str]:
+    """Return the conditions in which any two runs differ."""
+    kinds = {repr(each): each for each in measured}  # one run stands for all runs with equal conditions
+    return {name for one, other in combinations(kinds.values(), 2) for name in one.differing(other)}

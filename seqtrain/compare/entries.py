@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import collections
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from seqtrain.compare.altered import altered
 from seqtrain.compare.folds import fold_of
 from seqtrain.compare.settings import flattened, is_path, last_word
 from seqtrain.errors import UserError, did_you_mean
@@ -17,6 +17,7 @@ from seqtrain.files.atomic import exists
 from seqtrain.runs import leaks, measures
 from seqtrain.runs.directory import CONFIG, Run
 from seqtrain.runs.evaluations import Evaluation, Kept, kept
+from seqtrain.runs.identity import digest
 from seqtrain.runs.listing import list_runs, stands
 from seqtrain.runs.summary import Summary
 from seqtrain.sweeps.folder import member_of
@@ -67,8 +68,10 @@ class Entry:
 
     @cached_property
     def altered(self) -> str:
-        """Reason why a finished run's figures cannot be trusted; empty if no contradiction was found."""
-        return altered(self.path, self.config, self.summary) if self.finished else ""
+        """Reason why a finished run's figures do not count; empty if there is none."""
+        if self.finished and self.summary.identity not in (None, digest(self.config)):
+            return "config.yaml was changed after the training, and no longer says what was trained"
+        return ""
 
     @property
     def reason(self) -> str:
@@ -272,6 +275,20 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
         word = last_word(key)
         names[key] = word if counts[word] == 1 else key
     return names
+
+
+def quantity(value: float) -> str:
+    """Return a large number in a few characters, such as 1.2M or 3.4e+12."""
+    rounded = float(f"{value:.3g}")  # first: 999,700 is a million, not a thousand thousand
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if size <= abs(rounded) < 1e12:
+            return f"{rounded / size:.3g}{letter}"
+    return f"{rounded:.3g}"
+
+
+def decimals(size: float, digits: int = 2) -> int:
+    """Return the decimal places that show a number of this size with `digits` significant digits; 8 at most."""
+    return min(max(digits - 1 - math.floor(math.log10(size or 1.0)), 0), 8)
 
 
 def number(value: Any) -> float | None:

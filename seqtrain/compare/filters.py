@@ -1,6 +1,6 @@
 """Conditions on runs, one language for `compare --where` and the page's filter: model=lstm,gr* lr>0.003 seed!=2.
 
-assets/filter.js says the same in JavaScript; tests/support/filter_cases.py holds cases that both are held to.
+assets/filter.js evaluates the same grammar; tests/support/filter_cases.py has the cases that both are held to.
 """
 
 from __future__ import annotations
@@ -10,9 +10,27 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter, methodcaller
+from typing import Any, TypeVar
 
-from seqtrain.errors import UserError, first_few
+from seqtrain.compare.entries import Entry, short_names
+from seqtrain.errors import UserError, did_you_mean, first_few
+
+T = TypeVar("T")
+# What every run has beside its settings and its metrics.
+FIGURES: dict[str, Callable[[Entry], Any]] = {
+    "name": attrgetter("name"),
+    "label": attrgetter("label"),
+    "sweep": attrgetter("sweep"),
+    "status": attrgetter("status"),
+    "reason": attrgetter("reason"),
+    "steps": methodcaller("cost", "steps"),
+    "tokens": methodcaller("cost", "tokens"),
+    "flops": methodcaller("cost", "flops"),
+    "seconds": methodcaller("cost", "seconds"),
+    "tokens_per_second": attrgetter("speed"),
+    "parameters": attrgetter("parameters"),
+}
 
 ORDERS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -21,8 +39,9 @@ ORDERS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
 }
 # The key ends at the first sign; longer signs are tried first.
-CONDITION = re.compile(r"(?P<key>[^=<>!]+)(?P<sign>>=|<=|!=|=|>|<)(?P<wanted>.*)", re.DOTALL)
+CONDITION = re.compile(r"([^=<>!]+)(>=|<=|!=|=|>|<)(.*)", re.DOTALL)
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
+GRAMMAR = {"condition": CONDITION.pattern, "number": NUMBER.pattern}  # for the page
 EXPECTED = "expected KEY=VALUE, KEY!=VALUE, or KEY>NUMBER with >, >=, < or <=, such as model=lstm"
 MAX_TOLD = 4  # values that a message lists
 
@@ -69,7 +88,7 @@ def parsed(text: str, option: str = "") -> Condition:
     found = CONDITION.fullmatch(text)
     if found is None:
         raise UserError(f"{option}{text}: {EXPECTED}")
-    key, sign, wanted = found["key"].strip(), found["sign"], found["wanted"].strip()
+    key, sign, wanted = (part.strip() for part in found.groups())
     if sign in ORDERS and as_number(wanted) is None:
         raise UserError(f"{option}{text}: a number is expected after {sign}, such as {key}{sign}0.003")
     return Condition(text, key, sign, wanted)
@@ -106,3 +125,79 @@ def written(found: Any) -> str:
     if isinstance(found, list):
         return str(found).replace("'", "").replace(" ", "")
     return str(found)
+
+
+def value(entry: Entry, key: str) -> Any:
+    """A figure, a setting by its whole key, or a final metric of validation; None where the run has none."""
+    if key in FIGURES:
+        return FIGURES[key](entry)
+    return entry.settings[key] if key in entry.settings else entry.metric(key)
+
+
+def words(entries: Sequence[Entry]) -> dict[str, str]:
+    """Every word by which a key may be called, and the whole key: itself, or the last word of one setting alone."""
+    settings: dict[str, None] = {}  # each once, in the order of the runs
+    metrics: dict[str, None] = {}
+    for entry in entries:
+        settings |= dict.fromkeys(entry.settings)
+        metrics |= dict.fromkeys(entry.metrics)
+    known = {whole: whole for whole in (*settings, *metrics, *FIGURES)}
+    for whole, word in short_names(list(settings)).items():
+        known.setdefault(word, whole)  # what is a whole key itself is never short for another
+    return known
+
+
+def resolved(entries: Sequence[Entry], key: str, option: str) -> str:
+    """The whole key that `key`, a last word perhaps, stands for.
+
+    Raises:
+        UserError: where it is unknown, about the command's `option` that gave it.
+    """
+    known = words(entries)
+    if key not in known:
+        ends = ", ".join(whole for whole in known if whole.endswith(f".{key}"))
+        remedy = f"; say which: {ends}" if ends else did_you_mean(key, known)
+        raise UserError(f"{option}: no run has {key}{remedy}")
+    return known[key]
+
+
+def chosen(entries: Sequence[Entry], conditions: Sequence[str]) -> list[Entry]:
+    """Return the entries that meet all conditions, such as `model=lstm,gr*`, `lr>0.003` and `seed!=2`.
+
+    Raises:
+        UserError: a condition cannot be parsed, or no run could meet it; or no run is left.
+    """
+    kept = list(entries)
+    for text in conditions:
+        condition = parsed(text, "--where ")
+        # Among all entries: whether a key is known must not depend on the conditions before it.
+        whole = resolved(entries, condition.key, f"--where {text}")
+        condition.check([value(entry, whole) for entry in entries], "--where ")
+        kept = [entry for entry in kept if condition.holds(value(entry, whole))]
+    if not kept:
+        raise UserError(f"--where {' '.join(conditions)}: none of {len(entries)} runs is so")
+    return kept
+
+
+def hidden_by(entries: Sequence[Entry], kept: Sequence[Entry]) -> list[Entry]:
+    """Return the finished runs that a choice left out."""
+    kept_ids = set(map(id, kept))
+    return [entry for entry in entries if entry.finished and id(entry) not in kept_ids]
+
+
+def ordered(items: Sequence[T], values: Sequence[Any], *, descending: bool) -> list[T]:
+    """Return runs or variants sorted by their values; those without one (None) come last in either direction."""
+    having, lacking = [], []
+    for item, found in zip(items, values, strict=True):
+        if found is None:
+            lacking.append(item)
+        else:
+            having.append((_rank(found), item))
+    having.sort(key=lambda ranked: ranked[0], reverse=descending)
+    return [item for _, item in having] + lacking
+
+
+def _rank(found: Any) -> tuple[bool, Any]:
+    """Return a sort key: numbers come before texts, which cannot be compared with them."""
+    is_number = isinstance(found, int | float)
+    return not is_number, found if is_number else str(found)

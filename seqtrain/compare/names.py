@@ -1,21 +1,32 @@
-"""Names of variants: the model, and the options in which they differ, as the user typed them."""
+"""Names of variants: the model, the options in which they differ, and the keys of `--by`."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import PurePath
 from typing import Any
 
 from seqtrain.compare.entries import SETTING_ORDER, Entry, short_names
 from seqtrain.compare.filters import written
-from seqtrain.compare.parents import SEVERAL
 from seqtrain.compare.settings import EXTENDED, differing_keys
-from seqtrain.errors import first_few
+from seqtrain.config.nodes import flat
+from seqtrain.errors import UserError, did_you_mean, first_few
 
 MOST_VALUES = 4  # of one setting, in the line below the names
 HASH_DIGITS = 8
+COMMIT_DIGITS = 7  # as git itself shows a commit
+COMMIT, LABEL, TAG = "commit", "label", "tag"  # keys of `--by` beside those of the config
+MISSING = {
+    COMMIT: "at which commit it ran; train in a git checkout",
+    LABEL: "its label; train with run.label=NAME",
+    TAG: "its tag; train with run.tags=[NAME]",
+}
+UNSAID = "none"  # where a run does not say it
+UNSET = "unset"  # like no value's repr, which would have quotes of its own
+ORIGIN = "init_from"
+SEVERAL = "any"  # stands for the parents of a variant whose runs began with several runs' weights
 
 Settings = Mapping[str, Any]
 
@@ -29,11 +40,13 @@ def variant_names(entries: Sequence[Entry], settings: Sequence[Settings], by: Se
         by: keys that were asked for: they stand in every name.
     """
     shown = _shown(entries, settings, by)
-    values = Displayed(entries, settings)
+    origins = _origins(entries, settings)
     words = short_names(list(dict.fromkeys(chain.from_iterable(shown))))
     names = []
     for place, entry in enumerate(entries):
-        options = [f"{_plain(key, words[key])}={values.of(place, key)}" for key in shown[place]]
+        options = []
+        for key in shown[place]:
+            options.append(f"{_plain(key, words[key])}={_value(key, settings[place], origins.get(place))}")
         names.append(" ".join([entry.model, *options]))
     counts = Counter(names)
     for place, entry in enumerate(entries):
@@ -43,47 +56,93 @@ def variant_names(entries: Sequence[Entry], settings: Sequence[Settings], by: Se
 
 
 def differences_line(entries: Sequence[Entry], settings: Sequence[Settings], by: Sequence[str] = ()) -> str:
-    """Return `other settings that differ: ...` with values; empty where the names hold all of them."""
+    """Return `other settings that differ: ...` with values; empty if the names hold all of them."""
     shown = _shown(entries, settings, by)
-    values = Displayed(entries, settings)
+    origins = _origins(entries, settings)
     words = []
     for key in _differing(settings, by):
         if all(key in names for names, own in zip(shown, settings, strict=True) if key in own):
             continue
-        found = values.all(key)
-        words.append(f"{_plain(key, key)} ({first_few(found, MOST_VALUES)})")
+        values = [_value(key, own, origins.get(place)) for place, own in enumerate(settings) if key in own]
+        words.append(f"{_plain(key, key)} ({first_few(dict.fromkeys(values), MOST_VALUES)})")
     return f"other settings that differ: {', '.join(words)}" if words else ""
 
 
 def brief(value: Any) -> str:
-    """A value as names have it: of a number as many digits as a person reads."""
+    """Return a value as names have it: of a number as many digits as a person reads."""
     return f"{value:.4g}" if isinstance(value, float) else written(value)
 
 
-class Displayed:
-    """The values of settings as they stand in a name."""
+def resolved_by(entries: Sequence[Entry], words: Sequence[str]) -> list[str]:
+    """Return the whole keys that the words of `--by` stand for: `commit`, `label`, `tag`, or keys of the config.
 
-    def __init__(self, entries: Sequence[Entry], settings: Sequence[Settings]) -> None:
-        """`settings` are those of `entries`, one by one."""
-        self.settings = settings
-        self.origins = _origins(entries, settings)
+    Args:
+        entries: all runs.
+        words: each may hold several keys, separated by commas. The last word of a key is enough if it is unique.
 
-    def of(self, place: int, key: str) -> str:
-        """A setting of one of the entries: of a number as many digits as a person reads."""
-        value = self.settings[place][key]
-        if key == "init_from" and place in self.origins:
-            return self.origins[place]
-        if key == EXTENDED:
-            return " and ".join(map(_limits, value))
-        return brief(value)
+    Raises:
+        UserError: no run has such a key, or several keys end in it.
+    """
+    return list(dict.fromkeys(_resolved(entries, word.strip()) for word in ",".join(words).split(",") if words))
 
-    def all(self, key: str) -> list[str]:
-        """The values of a setting among all entries that have it, each once."""
-        found: dict[str, None] = {}
-        for place, settings in enumerate(self.settings):
-            if key in settings:
-                found[self.of(place, key)] = None
-        return list(found)
+
+def by_value(entry: Entry, key: str) -> str:
+    """Return a run's value of a key of `--by`, as it is written in a name."""
+    if key == COMMIT:
+        return " and ".join(map(short_commit, codes(entry))) or UNSAID
+    if key == LABEL:
+        return written(_of_user(entry, "label") or UNSAID)
+    if key == TAG:
+        tags = _of_user(entry, "tags")
+        return "+".join(sorted(map(str, tags))) if isinstance(tags, list) and tags else UNSAID
+    return written(entry.settings[key] if key in entry.settings else dict(flat(entry.config)).get(key, UNSAID))
+
+
+def codes(entry: Entry) -> list[str]:
+    """Return each code that a run was trained with: its commit, `+` and the hash of what differed from it."""
+    return list(map(str, entry.summary.code or filter(None, [entry.summary.commit])))
+
+
+def short_commit(code: str) -> str:
+    """Return a code in as many digits as git shows: `1a2b3c4`, or `1a2b3c4+9f8e7d6c` of a tree with changes."""
+    commit, plus, changes = code.partition("+")
+    if commit.endswith("?"):  # git could not tell whether files differ
+        return f"{commit[:COMMIT_DIGITS]}?"
+    return f"{commit[:COMMIT_DIGITS]}{plus}{changes}"
+
+
+def _resolved(entries: Sequence[Entry], word: str) -> str:
+    """Return the whole key of a word of `--by`."""
+    if word in MISSING:
+        if {by_value(entry, word) for entry in entries} == {UNSAID}:
+            raise UserError(f"--by {word}: no run says {MISSING[word]}")
+        return word
+    known: dict[str, None] = {}
+    for entry in entries:
+        known |= dict.fromkeys((*entry.settings, *(path for path, _ in flat(entry.config))))
+    if word in known:
+        return word
+    ending = [key for key in known if key.endswith(f".{word}")]
+    if len(ending) == 1:
+        return ending[0]
+    if ending:
+        raise UserError(f"--by {word}: several keys end so; say which: {first_few(ending)}")
+    raise UserError(f"--by {word}: no run has {word}{did_you_mean(word, [*MISSING, *known])}")
+
+
+def _of_user(entry: Entry, name: str) -> Any:
+    """Return the user's value under `run` in the config."""
+    node = entry.config.get("run")
+    return node.get(name) if isinstance(node, dict) else None
+
+
+def _value(key: str, settings: Settings, origin: str | None) -> str:
+    """Return a setting as it stands in a name."""
+    if key == ORIGIN and origin is not None:
+        return origin
+    if key == EXTENDED:
+        return " and ".join(map(_limits, settings[key]))
+    return brief(settings[key])
 
 
 def _differing(settings: Sequence[Settings], by: Sequence[str]) -> list[str]:
@@ -124,39 +183,20 @@ def _is_typed(key: str, typed: set[str]) -> bool:
     return key.removesuffix("._target_") in typed or any("." in node and key.startswith(f"{node}.") for node in typed)
 
 
-UNSET = "unset"  # like no value's repr, which would have quotes of its own
-
-
 def _origins(entries: Sequence[Entry], settings: Sequence[Settings]) -> dict[int, str]:
-    """Return the parent run of each run, by the shortest part of its path that is unique."""
-    origins: dict[int, tuple[tuple[str, ...], str]] = {}  # paths and hash
+    """Return the parent of each run that has one: its folder or, if that is not unique, its path and hash."""
+    folders, paths, hashes = {}, {}, {}
     for place, entry in enumerate(entries):
-        value = settings[place].get("init_from")
-        if value is not None and value != SEVERAL:
-            paths = entry.settings["init_from"]
-            if not isinstance(paths, list):  # of one run; of two, one for each direction
-                paths = [paths]
-            origins[place] = (tuple(map(str, paths)), str(value)[:HASH_DIGITS])
-    names: dict[int, str] = {}
-    spellings: list[Callable[[tuple[str, ...], str], str]] = [_folder_name, _path, _path_and_hash]
-    for spelling in spellings:
-        names = {place: spelling(*origin) for place, origin in origins.items()}
-        hashes = {(names[place], weights) for place, (_, weights) in origins.items()}
-        if len(set(names.values())) == len(hashes):  # no two that began with other weights are called the same
-            break
-    return names
-
-
-def _folder_name(paths: tuple[str, ...], _: str) -> str:
-    return "+".join(PurePath(path).name for path in paths)
-
-
-def _path(paths: tuple[str, ...], _: str) -> str:
-    return "+".join(paths)
-
-
-def _path_and_hash(paths: tuple[str, ...], weights: str) -> str:
-    return f"{_path(paths, weights)}@{weights}"
+        value = settings[place].get(ORIGIN)
+        if value is None or value == SEVERAL:
+            continue
+        known = entry.settings[ORIGIN]
+        parents = list(map(str, known if isinstance(known, list) else [known]))  # two, one for each direction
+        hashes[place] = str(value)[:HASH_DIGITS]
+        folders[place] = "+".join(PurePath(path).name for path in parents)
+        paths[place] = f"{'+'.join(parents)}@{hashes[place]}"
+    is_unique = len(set(folders.values())) == len({(folders[place], hashes[place]) for place in folders})
+    return folders if is_unique else paths
 
 
 def _limits(change: str) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from seqtrain.compare.guard import Group
-from seqtrain.compare.quantities import decimals
+from seqtrain.compare.entries import decimals
+from seqtrain.compare.groups import Group
 from seqtrain.compare.variants import CONFIDENCE
 from seqtrain.errors import UserError
 from seqtrain.tasks.metrics.bootstrap import RESAMPLES, interval, resample

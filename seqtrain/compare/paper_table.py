@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from seqtrain.compare.comparisons import compared
-from seqtrain.compare.entries import Axis, Checkpoint
+from seqtrain.compare.entries import Axis, Checkpoint, decimals, quantity
 from seqtrain.compare.folds import are_folds
-from seqtrain.compare.kept_figures import compared_figures, test_mean
 from seqtrain.compare.pareto import WORDS, Cost, cost_of
-from seqtrain.compare.quantities import decimals, quantity
-from seqtrain.compare.reach import COSTS
-from seqtrain.compare.variants import CONFIDENCE, Variant
+from seqtrain.compare.test_figures import compared_figures, test_mean
+from seqtrain.compare.variants import CONFIDENCE, COSTS, Variant
 from seqtrain.compare.verdict import Conclusion
 from seqtrain.terminal import printable
 
@@ -37,8 +35,8 @@ LATEX = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': r"\symbol{34}",  # \textquotedbl is an error in LaTeX's own encoding of fonts
+    "±": r"$\pm$",
 }
-
 LAST_LATIN = "\u017f"  # of the letters that pdflatex knows by itself
 
 # What Markdown, or the HTML in it, takes for a mark.
@@ -46,26 +44,13 @@ MARKDOWN = {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {char: f"\\{char}" for cha
 
 
 @dataclass(frozen=True)
-class Row:
-    """A variant in a table."""
-
-    name: str
-    mean: str  # empty where it has no value
-    half: str  # of the interval; empty of fewer than two seeds
-    seeds: int
-    is_best: bool  # by the verdict, and not by its number alone
-    more: tuple[str, ...] = ()  # cells of further columns; empty where unknown
-
-
-@dataclass(frozen=True)
 class PaperTable:
     """A group's table as plain text, before it is escaped."""
 
-    head: str  # of the column of means: what was measured, its unit and direction
-    rows: tuple[Row, ...]
+    heads: tuple[str, ...]  # of the columns: variant, metric with its unit and direction, further ones, seeds or folds
+    rows: tuple[tuple[str, ...], ...]  # cells; empty where unknown
     notes: tuple[str, ...]  # sentences
-    more: tuple[str, ...] = ()  # heads of further columns
-    repeats: str = "seeds"  # or folds
+    best: int | None = None  # the row that is best by the verdict, and not by its number alone
 
 
 def tables(
@@ -87,24 +72,19 @@ def tables(
 
 
 def latex(made: Sequence[PaperTable]) -> str:
-    """The tables in LaTeX, each in its own `table`; they need the package booktabs."""
-    # The only package that a reader has to load.
+    """Return the tables in LaTeX, each in its own `table`; they need the package booktabs."""
+    from pandas import DataFrame
+
     lines = [r"% needs \usepackage{booktabs}"]
-    names = "".join(row.name for each in made for row in each.rows)
-    if max(names, default="") > LAST_LATIN:
+    if max("".join(row[0] for each in made for row in each.rows), default="") > LAST_LATIN:
         lines[0] += "; for letters beyond Latin compile it with lualatex or xelatex"
     for each in made:
-        lines += [r"\begin{table}", r"  \centering"]
-        lines.append(f"  \\caption{{{' '.join(map(_latex, each.notes))}}}")
-        lines += [rf"  \begin{{tabular}}{{lrr{'r' * len(each.more)}}}", r"    \toprule"]
-        lines += [
-            f"    {' & '.join(['variant', *map(_latex, (each.head, *each.more)), each.repeats])} \\\\",
-            r"    \midrule",
-        ]
-        for row in each.rows:
-            more = [_minus(cell) or "--" for cell in row.more]
-            lines.append(f"    {' & '.join([_latex(row.name), _latex_value(row), *more, str(row.seeds)])} \\\\")
-        lines += [r"    \bottomrule", r"  \end{tabular}", r"\end{table}"]
+        rows = _cells(each, LATEX, "--", r"\textbf{{{}}}", minus="$-$")
+        frame = DataFrame(rows, columns=[_escaped(head, LATEX) for head in each.heads])
+        caption = " ".join(_escaped(note, LATEX) for note in each.notes)
+        columns = "l" + "r" * (len(each.heads) - 1)
+        text = frame.to_latex(index=False, column_format=columns, caption=caption).rstrip()
+        lines.append(text.replace(r"\begin{tabular}", "\\centering\n\\begin{tabular}"))
     return "\n".join(lines) + "\n"
 
 
@@ -112,13 +92,21 @@ def markdown(made: Sequence[PaperTable]) -> str:
     """Return the tables in Markdown, each with its caveats below it."""
     blocks = []
     for each in made:
-        heads = ["variant", *map(_markdown, (each.head, *each.more)), each.repeats]
-        lines = [f"| {' | '.join(heads)} |", f"| --- |{' ---: |' * (len(heads) - 1)}"]
-        for row in each.rows:
-            more = [cell or "-" for cell in row.more]
-            lines.append(f"| {' | '.join([_markdown(row.name), _markdown_value(row), *more, str(row.seeds)])} |")
-        blocks.append("\n".join([*lines, "", " ".join(map(_markdown, each.notes))]))
+        lines = [[_escaped(head, MARKDOWN) for head in each.heads], ["---", *["---:"] * (len(each.heads) - 1)]]
+        lines += _cells(each, MARKDOWN, "-", "**{}**")
+        notes = " ".join(_escaped(note, MARKDOWN) for note in each.notes)
+        blocks.append("\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", notes]))
     return "\n\n".join(blocks) + "\n"
+
+
+def _cells(table: PaperTable, marks: dict[str, str], unknown: str, bold: str, minus: str = "-") -> list[list[str]]:
+    """Return the escaped cells of a table, the mean of the best row in bold."""
+    found = []
+    for place, (name, value, *more) in enumerate(table.rows):
+        mean, sign, half = value.replace("-", minus).partition(" ± ")
+        shown = (bold.format(mean) if place == table.best and mean else mean or unknown) + _escaped(sign, marks) + half
+        found.append([_escaped(name, marks), shown, *(cell.replace("-", minus) or unknown for cell in more)])
+    return found
 
 
 def shown_best(conclusion: Conclusion) -> Variant | None:
@@ -140,28 +128,30 @@ def _table(
     group, ranked = conclusion.group, conclusion.variants
     # The same for all rows: a column of numbers is read by its digits.
     digits = _digits(ranked)
-    best = shown_best(conclusion)
+    best = next((place for place, variant in enumerate(ranked) if variant is shown_best(conclusion)), None)
     rows = []
     for variant in ranked:
         mean, half = variant.mean, _half(variant)
-        rows.append(
-            Row(
-                name=printable(variant.name),
-                mean="" if mean is None else f"{mean:.{digits}f}",
-                half="" if half is None else f"{half:.{digits}f}",
-                seeds=len(variant.values),
-                is_best=variant is best,
-                more=tuple(_cell(variant, name, group.metric, digits) for name in columns),
-            )
-        )
-    better = "higher" if group.mode == "max" else "lower"
-    figures = compared_figures(group)
+        value = "" if mean is None else f"{mean:.{digits}f}"
+        value += "" if half is None else f" ± {half:.{digits}f}"
+        more = [_cell(variant, name, group.metric, digits) for name in columns]
+        rows.append((printable(variant.name), value, *more, str(len(variant.values))))
     repeats = "folds" if are_folds(ranked) else "seeds"
-    over = f"{group.unit} of {figures}{_condition(x, checkpoint)}, mean over {repeats}"
+    over = f"{group.unit} of {compared_figures(group)}{_condition(x, checkpoint)}, mean over {repeats}"
     notes = [f"Task {group.entries[0].task}: {over}."]
-    notes += _interval_notes(ranked, repeats)
-    notes.append(_bold_note(best, rows))
-    notes += _doubt_notes(ranked, rows)
+    if any(variant.interval for variant in ranked):
+        test = "Student's t over seeds" if repeats == "seeds" else "the corrected resampled t-test over folds"
+        notes.append(f"± is half of the {CONFIDENCE:.0%} interval of the mean by {test}, not a standard deviation.")
+    if best is not None:
+        notes.append("Bold: significantly better than every other row (95% intervals over all pairs).")
+    elif len(rows) > 1:
+        notes.append("No row is significantly better than every other one, so none is bold.")
+    else:
+        notes.append("A single variant: nothing is compared.")
+    single = sum(len(variant.values) == 1 for variant in ranked)
+    if single:
+        words = "1 row is" if single == 1 else f"{single} rows are"
+        notes.append(f"{words} of one seed: chance over seeds is unknown there.")
     if number > 1:
         notes.append(f"Not to be compared with the first table: {'; '.join(group.reason)}.")
     slow = [variant.left_out for variant in ranked]
@@ -170,12 +160,13 @@ def _table(
     # Their names and reasons are too long for a caption; the terminal and --json have them.
     if conclusion.remarks:
         notes.append(f"Left out: {len(conclusion.remarks)} runs or kinds of runs that do not count.")
-    words = {**WORDS, "test": f"{group.unit} of test"}
-    heads = tuple(words[COLUMNS[name]] for name in columns)
     if "test" in columns and group.split != "test":
         notes.append(f"Test: the newest figures that evaluate kept of the best checkpoints, mean over {repeats}.")
+    words = {**WORDS, "test": f"{group.unit} of test"}
+    better = "higher" if group.mode == "max" else "lower"
     head = f"{group.unit} of {group.split} ({better} is better)"
-    return PaperTable(head, tuple(rows), tuple(map(printable, notes)), heads, repeats)
+    heads = ("variant", head, *(words[COLUMNS[name]] for name in columns), repeats)
+    return PaperTable(heads, tuple(rows), tuple(map(printable, notes)), best)
 
 
 def _cell(variant: Variant, name: str, metric: str, digits: int) -> str:
@@ -196,36 +187,6 @@ def _condition(x: Axis | None, checkpoint: Checkpoint) -> str:
     if x is not None:
         words += f", at equal {COSTS[x]}"
     return words
-
-
-def _interval_notes(ranked: Sequence[Variant], repeats: str) -> list[str]:
-    """Return the sentence that explains the plus-minus sign."""
-    if not any(variant.interval for variant in ranked):
-        return []
-    test = "Student's t over seeds" if repeats == "seeds" else "the corrected resampled t-test over folds"
-    return [f"± is half of the {CONFIDENCE:.0%} interval of the mean by {test}, not a standard deviation."]
-
-
-def _bold_note(best: Variant | None, rows: Sequence[Row]) -> str:
-    if best is not None:
-        return "Bold: shown to be better than every other row (95% intervals over all pairs)."
-    if len(rows) > 1:
-        return "No row is shown to be better than every other one, so none is bold."
-    return "A single variant: nothing is compared."
-
-
-def _doubt_notes(ranked: Sequence[Variant], rows: Sequence[Row]) -> list[str]:
-    """Return notes on what the numbers alone would hide: rows of one seed, and different means that print alike."""
-    notes = []
-    single = sum(len(variant.values) == 1 for variant in ranked)
-    if single:
-        words = "1 row is" if single == 1 else f"{single} rows are"
-        notes.append(f"{words} of one seed: chance over seeds is unknown there.")
-    means = {variant.mean for variant in ranked if variant.values}
-    printed = {row.mean for row in rows if row.mean}
-    if len(printed) < len(means):
-        notes.append(f"Means that look equal differ beyond the {MAX_DECIMALS}th decimal.")
-    return notes
 
 
 def _half(variant: Variant) -> float | None:
@@ -257,38 +218,6 @@ def _hides(means: set[float], halves: set[float], digits: int) -> bool:
     printed = {f"{mean:.{digits}f}" for mean in means}
     vanished = any(not float(f"{half:.{digits}f}") for half in halves)
     return vanished or len(printed) < len(means)
-
-
-def _latex_value(row: Row) -> str:
-    if not row.mean:
-        return "--"
-    mean = _minus(row.mean)
-    if row.is_best:
-        mean = rf"\textbf{{{mean}}}"
-    return rf"{mean} $\pm$ {row.half}" if row.half else mean
-
-
-def _minus(number: str) -> str:
-    """Return the number with a typeset minus sign instead of LaTeX's hyphen."""
-    return number.replace("-", "$-$")
-
-
-def _markdown_value(row: Row) -> str:
-    if not row.mean:
-        return "-"
-    mean = f"**{row.mean}**" if row.is_best else row.mean
-    return f"{mean} ± {row.half}" if row.half else mean
-
-
-def _latex(text: str) -> str:
-    """Plain text as LaTeX prints it."""
-    # Last, for its dollar signs are meant.
-    return _escaped(text, LATEX).replace("±", r"$\pm$")
-
-
-def _markdown(text: str) -> str:
-    """Plain text as Markdown shows it."""
-    return _escaped(text, MARKDOWN)
 
 
 def _escaped(text: str, marks: dict[str, str]) -> str:

@@ -9,9 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from seqtrain.compare.comparisons import MIN_SPREAD, compared, moments, repeated
-from seqtrain.compare.entries import Entry, Mode
+from seqtrain.compare.entries import Entry, Mode, quantity
 from seqtrain.compare.folds import are_folds
-from seqtrain.compare.quantities import quantity
 from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import NEAR, Conclusion
 from seqtrain.errors import first_few

@@ -1,4 +1,4 @@
-"""A comparison as plain values for machines: rows of runs, and records of groups and variants."""
+"""A comparison for machines: rows of runs and records of groups as plain values, and the same numbers as DataFrames."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ import io
 from collections.abc import Iterator, Sequence
 from functools import partial
 from operator import methodcaller
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from seqtrain.compare import after_search, fold_baselines, kept_figures, pareto
-from seqtrain.compare.entries import Entry, differing
-from seqtrain.compare.selection import ordered, resolved, value
+from seqtrain.compare import baselines, importance, pareto, test_figures
+from seqtrain.compare.entries import AXES, Entry, differing, number
+from seqtrain.compare.filters import ordered, resolved, value
 from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import Conclusion, all_entries
+from seqtrain.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 IDENTITY = ("name", "label", "sweep", "status", "reason")  # keys of a run's row that say which it is
 COSTING = ("tokens", "flops", "seconds", "tokens_per_second", "parameters")
+CLOCK = ("step", "tokens", "seconds")
+VALIDATION = "validation/"
 
 
 def rows(
@@ -37,11 +43,11 @@ def rows(
     settings = differing(all_entries(found))
     is_tested = any(entry.kept.looks() for entry in all_entries(found))
     table = []
-    for number, conclusion, entries in in_order(found, sort):
+    for place, conclusion, entries in in_order(found, sort):
         metric = conclusion.group.metric
         standings = pareto.columns(conclusion, costs) if costs else {}
         for entry in entries:
-            row: dict[str, Any] = {"group": number}
+            row: dict[str, Any] = {"group": place}
             for name in IDENTITY:
                 row[name] = value(entry, name)
             for key in settings:
@@ -51,7 +57,7 @@ def rows(
                 row[checkpoint] = entry.metric(metric, "validation", checkpoint)
             row |= dict.fromkeys(beside)
             if is_tested:
-                row |= kept_figures.columns(entry, metric)
+                row |= test_figures.columns(entry, metric)
             for name in ("steps", *COSTING):
                 row[name] = value(entry, name)
             row |= standings.get(entry, {})
@@ -63,18 +69,19 @@ def record(found: Sequence[Conclusion], *, sort: str | None = None) -> dict[str,
     """Return the rows as plain values and, for each group, its variants, verdict, fronts and options."""
     records = group_records(found)
     for one, conclusion in zip(records, found, strict=True):
-        one |= after_search.record(conclusion)
+        fronts = {cost: list(map(pareto.Point.record, points)) for cost, points in pareto.fronts(conclusion).items()}
+        one |= {"pareto": fronts, "importance": importance.importances(conclusion).record()}
     return {"runs": rows(found, sort=sort), "groups": records}
 
 
 def group_records(found: Sequence[Conclusion]) -> list[dict[str, Any]]:
     """Return the variants and the verdict of each group as plain values."""
     records = []
-    for number, conclusion in enumerate(found, 1):
+    for place, conclusion in enumerate(found, 1):
         group = conclusion.group
         records.append(
             {
-                "group": number,
+                "group": place,
                 "metric": group.metric,
                 "mode": group.mode,
                 "split": group.split,
@@ -82,7 +89,7 @@ def group_records(found: Sequence[Conclusion]) -> list[dict[str, Any]]:
                 "remedy": group.remedy,
                 "notes": group.notes,
                 "variants": list(map(_variant_record, conclusion.variants)),
-                "baselines": fold_baselines.records(group, conclusion.variants),
+                "baselines": baselines.baseline_records(group, conclusion.variants),
                 "verdict": conclusion.sentences,
                 "caveats": conclusion.caveats,
                 "remarks": conclusion.remarks,
@@ -108,14 +115,14 @@ def in_order(found: Sequence[Conclusion], sort: str | None) -> Iterator[tuple[in
     if name not in ("final", "best", "run"):
         # Over the runs of all groups, since a key need not be known in each.
         key = resolved(all_entries(found), name, f"--sort {sort}")
-    for number, conclusion in enumerate(found, 1):
+    for place, conclusion in enumerate(found, 1):
         group = conclusion.group
         descending = group.mode == "max" if sort is None else sort.startswith("-")
         value_of = partial(value, key=key)
         if name in ("final", "best"):
             value_of = methodcaller("metric", group.metric, checkpoint=name)
         entries = ordered(group.entries, list(map(value_of, group.entries)), descending=descending)
-        yield number, conclusion, entries
+        yield place, conclusion, entries
 
 
 def _variant_record(variant: Variant) -> dict[str, Any]:
@@ -128,3 +135,81 @@ def _variant_record(variant: Variant) -> dict[str, Any]:
         "interval": variant.interval and list(variant.interval),
         "costs": variant.costs,
     }
+
+
+# -- DataFrames ----------------------------------------------------------------------------------------------------
+
+
+def run_frame(found: Sequence[Conclusion]) -> DataFrame:
+    """Return a row a run, in the order of the terminal's table; see `Compared.runs`."""
+    from pandas import DataFrame
+
+    # The table names each run once, so its rows lead back to what was read.
+    entries = {(place, entry.name): entry for place, each in enumerate(found, 1) for entry in each.group.entries}
+    variants, values = _variants(found), {}
+    for variant in variants.values():
+        values |= zip(variant.counted, variant.values, strict=True)
+    table = []
+    for row in rows(found):
+        entry = entries[row["group"], row["name"]]
+        own = {"path": str(entry.path), "variant": variants[entry].name, "seed": entry.seed}
+        # Which run it is comes first; what the comparison computes stands behind its settings.
+        table.append(own | row | {"value": values.get(entry)} | _metrics(entry))
+    return DataFrame(table)
+
+
+def variant_frame(found: Sequence[Conclusion]) -> DataFrame:
+    """Return a row a variant; see `Compared.variants`."""
+    from pandas import DataFrame
+
+    table = []
+    for group in group_records(found):
+        for record in group["variants"]:
+            # Of one seed there is no interval, and its cells stay empty.
+            low, high = record["interval"] or (None, None)
+            row = {"group": group["group"], "variant": record["name"], "metric": group["metric"]}
+            row |= {"mean": record["mean"], "sd": record["sd"], "low": low, "high": high}
+            row |= {"seeds": len(record["values"]), "runs": len(record["runs"])}
+            # Each axis has its column, also where no variant knows it.
+            table.append(row | {axis: record["costs"].get(axis) for axis in AXES})
+    return DataFrame(table)
+
+
+def history_frame(found: Sequence[Conclusion], metric: str) -> DataFrame:
+    """Return a row a recorded point; see `Compared.history`."""
+    from pandas import DataFrame
+
+    variants, table = _variants(found), []
+    for place, conclusion in enumerate(found, 1):
+        for entry in conclusion.group.entries:
+            which = [place, entry.name, variants[entry].name, entry.seed]
+            for record in entry.records:
+                value = number(record.get(metric))
+                if value is not None:  # most records are of training alone
+                    table.append([*which, *map(record.get, CLOCK), value])
+    if not table:
+        raise UserError(f"{metric}: no run recorded it{did_you_mean(metric, _recorded(all_entries(found)))}")
+    return DataFrame(table, columns=["group", "run", "variant", "seed", *CLOCK, "value"])
+
+
+def _variants(found: Sequence[Conclusion]) -> dict[Entry, Variant]:
+    """Return each run's variant."""
+    return {entry: variant for each in found for variant in each.variants for entry in variant.entries}
+
+
+def _metrics(entry: Entry) -> dict[str, float | None]:
+    """Return every metric of validation: the final one or, for an unfinished run, the last that it recorded."""
+    names = [f"{VALIDATION}{name}" for name in entry.metrics]
+    # The summary has its metrics at the end of the training alone.
+    if not entry.finished:
+        names += [name for name in _recorded([entry]) if name.startswith(VALIDATION)]
+    return {name: entry.metric(name.removeprefix(VALIDATION)) for name in dict.fromkeys(names)}
+
+
+def _recorded(entries: Sequence[Entry]) -> list[str]:
+    """Return the metrics that any of the runs recorded."""
+    names: dict[str, None] = {}
+    for entry in entries:
+        for record in entry.records:
+            names |= dict.fromkeys(name for name in record if number(record[name]) is not None)
+    return [name for name in names if name not in CLOCK]

@@ -6,16 +6,14 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from seqtrain.compare import after_search, kept_figures, pareto
+from seqtrain.compare import importance, pareto, test_figures
 from seqtrain.compare.comparisons import repeated
-from seqtrain.compare.entries import Axis, Entry, count_runs, count_statuses, differing, read, short_names
-from seqtrain.compare.filters import written
+from seqtrain.compare.entries import Axis, Entry, count_runs, count_statuses, differing, quantity, read, short_names
+from seqtrain.compare.filters import value, written
 from seqtrain.compare.folds import are_folds
-from seqtrain.compare.guard import Group
-from seqtrain.compare.quantities import quantity
-from seqtrain.compare.reach import COSTS
+from seqtrain.compare.groups import Group
 from seqtrain.compare.records import COSTING, in_order
-from seqtrain.compare.selection import value
+from seqtrain.compare.variants import COSTS
 from seqtrain.compare.verdict import Conclusion, all_entries, conclusions, describe_status
 from seqtrain.runs.directory import CONFIG
 from seqtrain.sweeps.folder import Sweep, is_sweep
@@ -47,11 +45,9 @@ def report(paths: Iterable[Path | str], *, x: Axis | None = None, tested: bool =
     entries = read(paths, left_out)
     untested: list[str] = []
     if tested:
-        entries, untested = kept_figures.tested(entries, "best")
+        entries, untested = test_figures.tested(entries, "best")
         left_out += untested
-    found = conclusions(entries, x=x)
-    for conclusion in found:
-        conclusion.group.notes += kept_figures.notes(conclusion.group, len(untested))
+    found = conclusions(entries, x=x, untested=len(untested))
     return "\n".join([text(found, x=x, missing=not_run(paths)), *left_out])
 
 
@@ -98,7 +94,8 @@ def text(
         if repeated(conclusion.variants):
             lines += ["", *_variant_table(conclusion, x, width)]
         lines += ["", *_verdict(conclusion.sentences), *_first(conclusion.caveats), *_few(conclusion.remarks, width)]
-        lines += after_search.lines(conclusion, costs)
+        lines += pareto.text_lines(conclusion, costs)
+        lines += importance.text_lines(importance.importances(conclusion))
         blocks.append("\n".join(map(printable, lines)))
     return "\n".join(["\n\n".join(blocks), *_few(missing, width)])
 
@@ -108,7 +105,7 @@ def _title(group: Group) -> str:
     runs = count_runs(group.entries)
     if not _all_finished(group.entries):
         runs += f" ({count_statuses(group.entries)})"
-    return f"{group.entries[0].task}, {group.unit} of {kept_figures.compared_figures(group)}, {runs}"
+    return f"{group.entries[0].task}, {group.unit} of {test_figures.compared_figures(group)}, {runs}"
 
 
 def _all_finished(entries: Iterable[Entry]) -> bool:
@@ -122,7 +119,7 @@ def _verdict(sentences: list[str]) -> list[str]:
     if not rest:
         return sentences
     shown = sum(" beats " in sentence for sentence in rest)
-    return [*sentences[:MOST_SENTENCES], f"and {len(rest)} more, {shown} of them shown: --json has all"]
+    return [*sentences[:MOST_SENTENCES], f"and {len(rest)} more, {shown} of them significant: --json has all"]
 
 
 def _first(lines: Sequence[str]) -> list[str]:

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from pathlib import PurePath
+from typing import Any, NamedTuple
 
-from seqtrain.compare.by import by_names, by_value
-from seqtrain.compare.entries import AXES, BEST_OF, Axis, Checkpoint, Entry
+from seqtrain.compare.conditions import SPLITS, UNKNOWN
+from seqtrain.compare.entries import AXES, BEST_OF, Axis, Checkpoint, Entry, number, short_names
+from seqtrain.compare.filters import ordered, written
 from seqtrain.compare.folds import are_folds, half_width, tested_to_trained
-from seqtrain.compare.guard import Group
-from seqtrain.compare.names import Settings, variant_names
-from seqtrain.compare.parents import without_origin
-from seqtrain.compare.reach import Reach, left_out_sentence, reaches, too_slow
-from seqtrain.compare.replicates import Twins, replicates
-from seqtrain.compare.selection import ordered
-from seqtrain.compare.settings import deciding
-from seqtrain.compare.told_apart import told_apart
+from seqtrain.compare.groups import Group
+from seqtrain.compare.names import HASH_DIGITS, ORIGIN, SEVERAL, Settings, by_value, variant_names
+from seqtrain.compare.settings import deciding, is_path, last_word
 from seqtrain.errors import UserError
 
 CONFIDENCE = 0.95
+# Relative difference below which two results are equal: another layout changes the order of sums.
+ROUNDING = 1e-6
+COSTS: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "seconds": "seconds", "flops": "FLOPs"}
+MUCH_MORE = 2.0  # at equal x, a variant is left out if each other one came so many times as far
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Variant:
     values: tuple[float, ...]
     costs: dict[Axis, float]  # means over what counts, at the weights that were measured
     validations: float | None = None  # of which each value is the best, on the mean; None where it is the last
-    twins: tuple[Twins, ...] = ()  # runs of several seeds with equal numbers, of which one counts
+    twins: tuple[tuple[Entry, ...], ...] = ()  # runs of several seeds with equal numbers, of which the first counts
     settings: Settings = field(default_factory=dict)  # what makes it this variant
     by: tuple[tuple[str, str], ...] = ()  # what its runs say of each key of `--by`: its name, and the value
     limit: float | None = None  # the x at which all variants of the group were measured; None: each at its end
@@ -55,6 +56,11 @@ class Variant:
         """Mean number of trainable parameters of the runs that count; None if one of them does not know it."""
         known = [entry.parameters for entry in self.counted if entry.parameters is not None]
         return statistics.fmean(known) if known and len(known) == len(self.counted) else None
+
+    @property
+    def num_parents(self) -> int:
+        """Number of runs from whose weights the runs that count started; 1 if they started from none."""
+        return len({entry.summary.parent or repr(entry.settings.get(ORIGIN)) for entry in self.counted})
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -79,6 +85,13 @@ class Measurement(NamedTuple):
     validations: int  # that the value was chosen from
 
 
+class Reach(NamedTuple):
+    """How far the slowest finished run of a variant came on the axis of `--x`."""
+
+    end: float  # the axis at its last validation
+    run: str  # its name, if another run of the variant came much further
+
+
 def variants(
     group: Group,
     *,
@@ -88,63 +101,154 @@ def variants(
     against: str | None = None,
     fold_parents: bool = False,
 ) -> list[Variant]:
-    """The runs of a group folded over seeds, the best first and those without a value last.
+    """Fold the runs of a group over seeds; the best first and those without a value last.
 
     Args:
-        x: each run's value is that of its last validation at or before the largest x that all of them reached, but for
-            those of variants that are left out because each other one came much further (see `reach.too_slow`); None:
-            the final one.
+        group: the runs.
+        x: each run's value is that of its last validation at or before the largest x that all of them reached, except
+            variants that are left out because each other one came much further (see `too_slow`); None: the final one.
         checkpoint: `best` takes the best validation up to there.
-        by: keys, as `by.resolved_by` gives them, that set runs apart beside their settings.
+        by: keys, as `names.resolved_by` gives them, that set runs apart beside their settings.
         against: the name of a variant that is not left out, however slow it is.
         fold_parents: runs that differ in whose weights they began with are one variant.
 
     Raises:
-        UserError: where a run has no validation so early.
+        UserError: a run has no validation so early.
     """
     folded, settings = _folded(group, by, fold_parents)
     names = variant_names([entries[0] for entries in folded.values()], list(settings.values()), by)
-    by_name = dict(zip(folded, names, strict=True))
-    ends: dict[str, Reach] = {} if x is None else reaches(group, folded, x)
-    asked = next((identity for identity, name in by_name.items() if name == against), None)
-    slow = too_slow(ends, asked)
-    limit = _limit(ends, slow)
+    ends = {} if x is None else _reaches(group, dict(zip(names, folded.values(), strict=True)), x)
+    slow = too_slow({name: reach.end for name, reach in ends.items()}, against)
+    limit = min((reach.end for name, reach in ends.items() if name not in slow), default=None)
     found = []
-    for identity, entries in folded.items():
+    for name, (identity, entries) in zip(names, folded.items(), strict=True):
         measured = []
         for entry in entries:
-            if entry.finished and not entry.altered and identity not in slow:
+            if entry.finished and not entry.altered and name not in slow:
                 measured.append(_measure(entry, group, x, limit, checkpoint))
-        counted, twins = replicates([one for one in measured if one is not None])
-        variant = _fold(by_name[identity], entries, counted, checkpoint)
-        words = tuple((word, settings[identity][key]) for key, word in by_names(by).items())
-        found.append(replace(variant, twins=twins, settings=settings[identity], by=words, limit=limit))
-    if x is not None and limit is not None:
-        runs = {variant.name: variant.entries for variant in found}
-        for place, identity in enumerate(folded):
-            if identity in slow:
-                sentence = left_out_sentence(group, runs, by_name[identity], ends[identity], limit, x)
-                found[place] = replace(found[place], left_out=sentence)
+        counted, twins = _replicates([one for one in measured if one is not None])
+        variant = _fold(name, entries, counted, checkpoint)
+        words = tuple((word, settings[identity][key]) for key, word in short_names(by).items())
+        sentence = _left_out(name, ends[name], limit, x) if name in slow and x is not None else ""
+        found.append(
+            replace(variant, twins=twins, settings=settings[identity], by=words, limit=limit, left_out=sentence)
+        )
     return ordered(found, [variant.mean for variant in found], descending=group.mode == "max")
 
 
+def too_slow(ends: Mapping[str, float], kept: str | None = None) -> set[str]:
+    """Return the variants to leave out at equal x: fewer than half of all, if each other one came twice as far.
+
+    The rule uses the axis alone, never what was measured.
+
+    Args:
+        ends: how far each variant came.
+        kept: a variant that is not left out however slow it is, nor any that came as far: it was asked for by name.
+    """
+    ranked = sorted((end, name) for name, end in ends.items())
+    most = len(ranked) if kept is None or kept not in ends else ranked.index((ends[kept], kept))
+    slow: set[str] = set()
+    for count in range(1, min((len(ranked) - 1) // 2, most) + 1):
+        # The last such gap: of three speeds the slow and the slowest are both left out, if they are few.
+        if ranked[count][0] > MUCH_MORE * ranked[count - 1][0]:
+            slow = {name for _, name in ranked[:count]}
+    return slow
+
+
+def _reaches(group: Group, folded: Mapping[str, Sequence[Entry]], x: Axis) -> dict[str, Reach]:
+    """Return the reach of each variant that has finished runs.
+
+    Raises:
+        UserError: a finished run has no validation against this axis.
+    """
+    found = {}
+    for name, entries in folded.items():
+        ends = {}
+        for entry in entries:
+            if not entry.finished:
+                continue
+            xs = entry.curve(f"validation/{group.metric}", x)[0]
+            if not xs:
+                raise UserError(f"--x {x}: {entry.name} has no {group.metric} of validation against {x}; leave it out")
+            ends[entry.name] = xs[-1]
+        if ends:
+            slowest = min(ends, key=ends.__getitem__)
+            is_of_all = max(ends.values()) < MUCH_MORE * ends[slowest]
+            found[name] = Reach(ends[slowest], "" if is_of_all else slowest)
+    return found
+
+
+def _left_out(name: str, reach: Reach, limit: float | None, x: Axis) -> str:
+    """Return the sentence on a variant that was left out."""
+    run = f" ({reach.run})" if reach.run else ""
+    return (
+        f"left out: {name} reached only {_amount(reach.end)} of {_amount(limit or 0.0)} {COSTS[x]}{run}: whether it is "
+        f"better or worse than the others is not concluded; --against '{name}' compares all of them there"
+    )
+
+
+def _amount(amount: float) -> str:
+    """Return an amount without a power of ten: 1,228,800, or 0.25 for a small one."""
+    return f"{amount:,.0f}" if amount >= 1e5 else f"{amount:,.6g}"
+
+
 def _folded(group: Group, by: Sequence[str], fold_parents: bool) -> tuple[dict[str, list[Entry]], dict[str, Settings]]:
-    """The runs of each variant, and its settings, by what identifies it."""
-    own = {}
+    """Return the runs of each variant, and its settings, by what identifies it."""
+    own: dict[int, dict[str, Any]] = {}
     alike: dict[str, list[Entry]] = {}
     for entry in group.entries:
-        settings_of = without_origin(deciding(entry, by)) if fold_parents else deciding(entry, by)
+        settings_of = deciding(entry, by)
+        if fold_parents:
+            settings_of = without_origin(settings_of)
         own[id(entry)] = settings_of | {key: by_value(entry, key) for key in by}
         alike.setdefault(_identity(own[id(entry)]), []).append(entry)
-    more = told_apart(group, alike.values())
+    unlike = _unlike_conditions(group, alike.values())
     folded: dict[str, list[Entry]] = {}
     settings: dict[str, Settings] = {}
     for entry in group.entries:
-        found = own[id(entry)] | more[id(entry)]
+        found = own[id(entry)]
+        for name in unlike:
+            value = group.measured[id(entry)].values[name]
+            if value is not UNKNOWN:
+                found[f"condition.{name}"] = _label(name, value, entry)
         identity = _identity(found)
         folded.setdefault(identity, []).append(entry)
         settings.setdefault(identity, found)
     return folded, settings
+
+
+def without_origin(settings: Settings) -> dict[str, Any]:
+    """Return the settings without the run whose weights it started from; that it started from weights stays."""
+    found = dict(settings)
+    if found.get(ORIGIN) is not None:
+        found[ORIGIN] = SEVERAL
+    return found
+
+
+def _unlike_conditions(group: Group, alike: Iterable[Sequence[Entry]]) -> list[str]:
+    """Return the conditions in which runs of equal settings differ: such runs are not seeds of one variant.
+
+    Two training texts at two paths, say, are no setting: without this, `--across train` would fold runs on them like
+    seeds.
+    """
+    names: dict[str, None] = {}
+    for entries in alike:
+        measured = [group.measured[id(entry)].values for entry in entries if group.measured]
+        for name in measured[0] if measured else ():
+            if len({repr(values[name]) for values in measured if values[name] is not UNKNOWN}) > 1:
+                names[name] = None
+    return list(names)
+
+
+def _label(name: str, value: Any, entry: Entry) -> str:
+    """Return a condition as part of a variant's name: of a text its files and a short hash."""
+    if isinstance(value, dict):
+        return " ".join(f"{last_word(key)}={written(inner)[:HASH_DIGITS]}" for key, inner in value.items())
+    files = []
+    for key, path in entry.settings.items():
+        if name in SPLITS and is_path(key) and isinstance(path, str):
+            files.append(PurePath(path).name)
+    return "@".join(filter(None, ["+".join(files), written(value)[:HASH_DIGITS]]))
 
 
 def _identity(settings: Settings) -> str:
@@ -152,13 +256,49 @@ def _identity(settings: Settings) -> str:
     return repr(sorted((key, repr(value)) for key, value in settings.items()))
 
 
-def _limit(ends: Mapping[str, Reach], slow: Collection[str]) -> float | None:
-    """Return the largest x that all runs that count reached; None if no run has finished."""
-    kept = []
-    for identity, reach in ends.items():
-        if identity not in slow and reach.end is not None:
-            kept.append(reach.end)
-    return min(kept, default=None)
+def _replicates(measured: Sequence[Measurement]) -> tuple[list[Measurement], tuple[tuple[Entry, ...], ...]]:
+    """Return the measurements that count: the first of each seed, or fold, and the first of equal ones.
+
+    Returns:
+        Those that count, and the runs that count as one because their numbers are equal but for rounding. One value
+        may be equal by chance, as an accuracy of few examples is: all metrics at each validation have to be.
+    """
+    of_seed: dict[str, Measurement] = {}
+    for one in measured:  # a seed that was run twice says nothing more
+        of_seed.setdefault(repr(one.entry.replicate), one)
+    counted: list[Measurement] = []
+    equal: dict[int, list[Entry]] = {}  # by the place of the one that counts
+    for one in of_seed.values():
+        # Folds are unlike rows: equal numbers of two are chance, and not a seed without effect.
+        places = range(len(counted)) if one.entry.fold is None else ()
+        place = next((place for place in places if _are_equal(one, counted[place])), None)
+        if place is None:
+            counted.append(one)
+        else:
+            equal.setdefault(place, [counted[place].entry]).append(one.entry)
+    return counted, tuple(map(tuple, equal.values()))
+
+
+def _are_equal(one: Measurement, other: Measurement) -> bool:
+    """Return True if two runs have the same numbers but for rounding, at the end and at each validation."""
+    here, there = one.entry, other.entry
+    if not _are_near(one.value, other.value) or here.metrics.keys() != there.metrics.keys():
+        return False
+    if not all(_are_near(value, there.metrics[name]) for name, value in here.metrics.items()):
+        return False
+    for name in here.metrics:
+        (steps, values), (other_steps, other_values) = (
+            entry.curve(f"validation/{name}", "steps") for entry in (here, there)
+        )
+        if steps != other_steps or not all(map(_are_near, values, other_values)):
+            return False
+    return True
+
+
+def _are_near(one: Any, other: Any) -> bool:
+    """Return True if two values are equal, or are numbers that are equal but for rounding."""
+    here, there = number(one), number(other)
+    return one == other if here is None or there is None else math.isclose(here, there, rel_tol=ROUNDING)
 
 
 def _fold(name: str, entries: list[Entry], measurements: list[Measurement], checkpoint: Checkpoint) -> Variant:

@@ -7,23 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from seqtrain.compare.across import split_keys
-from seqtrain.compare.by import lead, resolved_by, strata
-from seqtrain.compare.caveats import caveats
-from seqtrain.compare.comparisons import MOST_SEEDS, Comparison, compared, repeated
-from seqtrain.compare.entries import Axis, Checkpoint, Entry
-from seqtrain.compare.fold_baselines import baseline_caveats
+from seqtrain.compare.comparisons import MOST_SEEDS, Comparison, compared, repeated, target_sentences
+from seqtrain.compare.conditions import split_keys
+from seqtrain.compare.entries import Axis, Checkpoint, Entry, decimals, quantity
 from seqtrain.compare.folds import CORRECTED, are_folds
-from seqtrain.compare.guard import Group, groups
-from seqtrain.compare.parents import ORIGIN, check_folds, folded_sentence
-from seqtrain.compare.quantities import decimals, quantity
-from seqtrain.compare.reach import COSTS, MOST_NAMED
-from seqtrain.compare.target import target_sentences
-from seqtrain.compare.variants import Variant, variants
+from seqtrain.compare.groups import Group, groups
+from seqtrain.compare.names import ORIGIN, resolved_by
+from seqtrain.compare.rules import MOST_NAMED, Case, caveats, notes
+from seqtrain.compare.variants import COSTS, Variant, variants
 from seqtrain.errors import UserError, did_you_mean, first_few
 
 NEAR = 0.01  # of the larger of two costs: by so much they may differ and still be called equal
 UNLIKE = 0.1  # of the larger of two costs: what differs by more stands in the first sentence
+ACROSS_PARENTS = (
+    "across init_from, as asked for: runs that began with the weights of several runs are one variant, so its spread "
+    "is that of those runs as well"
+)
 
 
 @dataclass(frozen=True)
@@ -48,13 +47,18 @@ def conclusions(
     against: str | None = None,
     target: float | None = None,
     by: Sequence[str] = (),
+    hidden: Sequence[Entry] = (),
+    untested: int = 0,
 ) -> list[Conclusion]:
-    """The whole comparison, group by group; options as those of `guard.groups` and `variants.variants`.
+    """Return the whole comparison, group by group; options as those of `groups.groups` and `variants.variants`.
 
     Args:
+        entries, metric, x, checkpoint, across: as there.
         against: the name of the variant that all others are held against; by default the best of a group.
         target: a value of the metric: which variants reach it is said first.
         by: words of `--by`; then variants are held against each other where they differ in nothing else.
+        hidden: finished runs that `--where` left out.
+        untested: number of runs that `--split test` left out.
 
     Raises:
         UserError: no variant of any group has that name and several seeds, or no run has a key of `by`.
@@ -69,9 +73,11 @@ def conclusions(
         ranked = variants(group, x=x, checkpoint=checkpoint, by=keys, against=against, fold_parents=fold_parents)
         parts = strata(ranked, keys) if keys else [ranked]
         pairs = []
+        case = Case(group, ranked, keys, parts, x, hidden, untested)
+        group.notes += notes(case)
         # First: who reads on has read what the rest does not mean.
-        folds = folded_sentence(ranked) if fold_parents else ""
-        verdict = [] if group.refusal else list(filter(None, [group.across, folds]))
+        joined = ACROSS_PARENTS if fold_parents and any(variant.num_parents > 1 for variant in ranked) else ""
+        verdict = [] if group.refusal else list(filter(None, [group.across, joined]))
         # Runs that saw what they are measured on reach nothing.
         if target is not None and not group.refusal:
             verdict += target_sentences(group, ranked, target)
@@ -80,13 +86,28 @@ def conclusions(
             # From numbers that were trained on validation nothing is concluded.
             if not group.refusal and len(repeated(part)) > 1:
                 pairs += compared(part, group.mode, _reference(repeated(part), against))
-        notes = [*caveats(ranked, keys, parts, x), *baseline_caveats(group, ranked)]
-        found.append(Conclusion(group, ranked, verdict, remarks(ranked), notes, pairs))
-    if fold_parents:
-        check_folds([conclusion.variants for conclusion in found])
+        found.append(Conclusion(group, ranked, verdict, remarks(ranked), caveats(case), pairs))
+    if fold_parents and not any(ACROSS_PARENTS in conclusion.sentences for conclusion in found):
+        raise UserError("--across init_from: keeps no runs apart here; leave it out")
     if against is not None:
         _check_against(against, found)
     return found
+
+
+def strata(variants: Sequence[Variant], by: Sequence[str]) -> list[list[Variant]]:
+    """Return the variants that differ in nothing but the keys of `--by`, together; each list in the order given.
+
+    All of them are together if no two are so alike: what else differs stands in their names.
+    """
+    found: dict[str, list[Variant]] = {}
+    for variant in variants:
+        others = []
+        for key, value in variant.settings.items():
+            if key not in by:
+                others.append((key, repr(value)))
+        found.setdefault(repr(sorted(others)), []).append(variant)
+    parts = list(found.values())
+    return parts if any(len(part) > 1 for part in parts) else [list(variants)]
 
 
 def _check_against(against: str, found: Sequence[Conclusion]) -> None:
@@ -187,7 +208,7 @@ def remarks(ranked: Sequence[Variant]) -> list[str]:
         # Of those that a caveat names nothing is said here.
         told = set(map(id, variant.counted))
         for twins in variant.twins:
-            told.update(map(id, twins.entries))
+            told.update(map(id, twins))
         seeds = {repr(entry.replicate) for entry in variant.entries if id(entry) in told}
         again, empty = [], []
         for entry in variant.entries:
@@ -223,7 +244,7 @@ def _comparison_sentence(
     first, second, difference, low, high = found.reference, found.other, found.difference, found.low, found.high
     if high < 0:  # of the variant that was asked for, another one may be better
         first, second, difference, low, high = second, first, -difference, -high, -low
-    start = lead(first.by, second.by)
+    start = _by_words(first.by, second.by)
     digits = decimals((high - low) / 2)  # those behind are beyond what the interval can tell
     over = f" over all {pairs} pairs" if pairs > 1 else ""
     seeds = f"{len(first.values)} and {len(second.values)} seeds"
@@ -241,6 +262,15 @@ def _comparison_sentence(
     values = f"{first.name} {means[0]:.{digits}f}, {second.name} {means[1]:.{digits}f}"
     said = f"{values} {group.unit}, difference {difference:.{digits}f} {chance}; {_needed(found)}"
     return f"no significant difference: {start}{said}"
+
+
+def _by_words(one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -> str:
+    """Return `at commit a against commit b: ` for two variants of `--by`; empty if nothing differs."""
+    differing = [pair for pair in zip(one, other, strict=True) if pair[0] != pair[1]]
+    if not differing:
+        return ""
+    here, there = (", ".join(map(" ".join, values)) for values in zip(*differing, strict=True))
+    return f"at {here} against {there}: "
 
 
 def _effect(found: Comparison) -> str:

@@ -19,12 +19,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
 from seqtrain.cli import serve
-from seqtrain.cli import served as serving
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from tests.support import fake_runs, pages
@@ -36,8 +34,8 @@ from tests.support.tiny import wait_until
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[serve.Server]:
     """A server of the runs below the test's folder, whose report never rests."""
     monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: "/* Plotly */")  # 5 MB that nobody looks at here
-    monkeypatch.setattr(serving, "REST_FACTOR", 0.0)
-    with serve.listening(serving.Report(tmp_path, rest=0.0), "127.0.0.1", 0) as server, answering(server):
+    monkeypatch.setattr(serve, "REST_FACTOR", 0.0)
+    with serve.listening(serve.Report(tmp_path, rest=0.0), "127.0.0.1", 0) as server, answering(server):
         yield server
 
 
@@ -90,11 +88,11 @@ def test_the_mark_changes_when_a_run_is_killed(tmp_path: Path) -> None:
     holder = forked.Process(target=_hold, args=(path, theirs))
     holder.start()
     assert ours.recv() == "held"
-    going = serving.state_of(tmp_path)
-    assert serving.state_of(tmp_path) == going
+    going = serve.state_of(tmp_path)
+    assert serve.state_of(tmp_path) == going
     holder.kill()
     holder.join()
-    assert serving.state_of(tmp_path) != going
+    assert serve.state_of(tmp_path) != going
 
 
 def test_serve_tells_the_trials_that_left_no_run(served: serve.Server, tmp_path: Path) -> None:
@@ -158,7 +156,7 @@ def test_serve_answers_at_an_address_of_the_newer_kind(tmp_path: Path) -> None:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError as error:
         pytest.skip(f"this machine has no IPv6: {error}")
-    with serve.listening(serving.Report(tmp_path), "::1", 0) as server, answering(server):
+    with serve.listening(serve.Report(tmp_path), "::1", 0) as server, answering(server):
         assert server.address == f"http://[::1]:{server.port}/"
         with urllib.request.urlopen(server.address, timeout=60) as answer:
             assert "no run yet" in answer.read().decode()
@@ -175,23 +173,23 @@ def test_serve_says_when_others_can_read_the_report(
     assert (f"whoever reaches {host} reads it: there is no password" in said) == warned
 
 
-@pytest.mark.parametrize(("took", "rests"), [(1.0, 10.0), (20.0, 20.0 * serving.REST_FACTOR)])
+@pytest.mark.parametrize(("took", "rests"), [(1.0, 10.0), (20.0, 20.0 * serve.REST_FACTOR)])
 def test_a_report_rests_for_a_while_and_the_longer_the_longer_it_took(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, took: float, rests: float
 ) -> None:
     clock, made_at = [100.0], []
-    monkeypatch.setattr(serving, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr(serving, "state_of", lambda folder: str(clock[0]))  # there is always something new
+    monkeypatch.setattr(serve, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(serve, "state_of", lambda folder: str(clock[0]))  # there is always something new
 
-    def make(report: serving.Report, mark: str) -> None:
+    def make(report: serve.Report, mark: str) -> None:
         made_at.append(clock[0])
         clock[0] += took
 
-    monkeypatch.setattr(serving.Report, "_make", make)
-    report = serving.Report(tmp_path, rest=10.0)
+    monkeypatch.setattr(serve.Report, "_make", make)
+    report = serve.Report(tmp_path, rest=10.0)
     for later in (0.0, rests - 0.5, 1.0):
         clock[0] += later
-        report.newest()
+        report.answer("/")
     assert made_at == [100.0, 100.5 + took + rests]
 
 
@@ -199,93 +197,47 @@ def test_what_is_recorded_while_a_report_is_made_is_in_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, states, made_of = [100.0], ["begun"], []
-    monkeypatch.setattr(serving, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr(serving, "state_of", lambda folder: states[-1])
+    monkeypatch.setattr(serve, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(serve, "state_of", lambda folder: states[-1])
 
-    def make(report: serving.Report, mark: str) -> None:
+    def make(report: serve.Report, mark: str) -> None:
         made_of.append(mark)
         states.append("ended")  # and nothing is recorded after that
 
-    monkeypatch.setattr(serving.Report, "_make", make)
-    report = serving.Report(tmp_path, rest=10.0)
+    monkeypatch.setattr(serve.Report, "_make", make)
+    report = serve.Report(tmp_path, rest=10.0)
     for _ in range(3):
-        report.newest()
+        report.answer("/")
         clock[0] += 11.0
     assert made_of == ["begun", "ended"]
 
 
-def changes(server: serve.Server, mark: str, home: str = "/") -> tuple[HTTPResponse, dict[str, Any]]:
-    """What has changed since a mark."""
-    answer, text = ask(server, f"{home}changes?since={quote(mark)}")
-    return answer, json.loads(text) if text else {}
+def asked_since(server: serve.Server, mark: str, home: str = "/") -> tuple[int, dict[str, Any]]:
+    """The status and the newer data than those of a mark, as a page that is open asks for them."""
+    connection = HTTPConnection("127.0.0.1", int(server.port), timeout=60)
+    connection.request("GET", f"{home}data", headers={"If-None-Match": mark})
+    answer = connection.getresponse()
+    text = answer.read()
+    return answer.status, json.loads(text) if text else {}
 
 
-def test_what_has_changed_is_told_of_one_run_and_not_of_the_others(served: serve.Server, tmp_path: Path) -> None:
-    for number in range(12):
-        pages.run(tmp_path / f"{number:02d}", seed=number, records=20)
-    page, text = ask(served)
-    mark = page.headers["ETag"]
-    answer, told = changes(served, mark)
-    assert [answer.status, told] == [204, {}]
-    with open(tmp_path / "07" / "metrics.jsonl", "a") as file:
-        file.write('{"step": 300, "tokens": 700000, "seconds": 20.0, "validation/bits_per_byte": 1.25}\n')
-    answer, told = changes(served, mark)
-    assert [answer.status, told["whole"], len(told["order"])] == [200, False, 12]
-    name = f"{tmp_path.name}/07"
-    assert {block: list(values) for block, values in told["blocks"].items()} == {
-        **{"clock": [name], "metric:validation/bits_per_byte": [name]}
-    }
-    assert set(told["runs"]) <= {name}
-    assert told["known"]["mark"] == answer.headers["ETag"] != mark
-    assert set(told["known"]) <= {"mark", "made"}
-    assert len(json.dumps(told)) < len(text) / 10
-    assert changes(served, told["known"]["mark"])[0].status == 204
-
-
-@pytest.mark.parametrize("mark", ["", "none", '"0"', "../../etc/passwd", "<script>"])
-def test_an_unknown_mark_is_told_all_there_is(served: serve.Server, tmp_path: Path, mark: str) -> None:
-    for number in range(3):
-        pages.run(tmp_path / str(number), seed=number, records=20)
-    text = ask(served)[1]
-    told = changes(served, mark)[1]
-    found = content(text)
-    assert told["whole"] is True
-    assert {**told["known"], "groups": list(told["groups"].values())} == {
-        key: value for key, value in found.items() if key != "runs"
-    }
-    assert [told["runs"][name] | {"index": place} for place, name in enumerate(told["order"])] == found["runs"]
-    assert [told["blocks"]["configs"][name] for name in told["order"]] == block(text, "configs")
-
-
-def test_changes_put_together_are_the_page_that_is_loaded_anew(served: serve.Server, tmp_path: Path) -> None:
-    """Whatever happens to runs: news after news gives what a page that is loaded now has."""
+def test_newer_data_are_those_of_the_page_that_is_loaded_anew(served: serve.Server, tmp_path: Path) -> None:
+    """Whatever happens to runs: what an open page is given is what a page that is loaded now has."""
     for number in range(3):
         pages.run(tmp_path / f"b{number}", seed=number, records=20)
-    known = changes(served, "")[1]
+    mark = ask(served)[0].headers["ETag"]
     for happen in (
         lambda: pages.run(tmp_path / "a", model="gru", records=30, config={"model.heads": 3}),
         lambda: pages.sample(tmp_path / "b1", 999, "new"),
-        lambda: fake_runs.evaluated(tmp_path / "b2", 1.5),
         lambda: shutil.rmtree(tmp_path / "b0"),
-        lambda: pages.run(tmp_path / "c", hashes={**fake_runs.HASHES, "validation": "e" * 32}),
-        lambda: shutil.rmtree(tmp_path / "c"),
     ):
+        assert asked_since(served, mark) == (304, {})
         happen()
-        told, whole = changes(served, known["known"]["mark"])[1], changes(served, "")[1]
-        assert told["whole"] is False
-        for name in ("known", "groups", "runs"):
-            known[name] |= told[name]
-        for name, values in told["blocks"].items():
-            known["blocks"].setdefault(name, {}).update(values)
-        known |= {"order": told["order"], "group_count": told["group_count"]}
-        gone = set(known["runs"]) - set(known["order"])
-        known["runs"] = {name: run for name, run in known["runs"].items() if name not in gone}
-        known["groups"] = {place: each for place, each in known["groups"].items() if int(place) < known["group_count"]}
-        for values in known["blocks"].values():
-            for name in gone & set(values):
-                del values[name]
-        known["blocks"] = {name: values for name, values in known["blocks"].items() if name in whole["blocks"]}
-        assert known == whole
+        status, told = asked_since(served, mark)
+        page, text = ask(served)
+        assert (status, told["known"]) == (200, content(text))
+        assert all(f'id="{name}">{packed}</script>' in text for name, packed in told["blocks"].items())
+        mark = page.headers["ETag"]
 
 
 def test_a_page_is_sent_compressed_to_whom_can_read_it_and_not_again_to_whom_has_it(
@@ -304,11 +256,11 @@ def test_a_page_is_sent_compressed_to_whom_can_read_it_and_not_again_to_whom_has
         urllib.request.urlopen(request, timeout=60)
 
 
-@pytest.mark.parametrize("path", ["/changes", "/changes?since=a", "/sweep/first/", "/all/", "/all/changes"])
-def test_strangers_names_get_no_changes_and_no_sweep(tmp_path: Path, path: str) -> None:
+@pytest.mark.parametrize("path", ["/data", "/sweep/first/", "/all/", "/all/data"])
+def test_strangers_names_get_no_data_and_no_sweep(tmp_path: Path, path: str) -> None:
     for name in ("first", "second"):
         fake_runs.sweep(tmp_path / name, {"lstm": (1.5,)})
-    with serve.listening(serving.Site(tmp_path), "127.0.0.1", 0) as server, answering(server):
+    with serve.listening(serve.Site(tmp_path), "127.0.0.1", 0) as server, answering(server):
         assert ask(server, path, host="evil.example")[0].status == 421
 
 
@@ -318,13 +270,13 @@ def test_an_index_leads_to_its_sweeps_and_to_nothing_else_of_the_disk(
     monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: "/* Plotly */")
     for name in ("first", "a & b/second"):
         fake_runs.sweep(tmp_path / name, {"lstm": (1.5, 1.6)})
-    with serve.listening(serving.Site(tmp_path, rest=0.0), "127.0.0.1", 0) as server, answering(server):
+    with serve.listening(serve.Site(tmp_path, rest=0.0), "127.0.0.1", 0) as server, answering(server):
         rows = content(ask(server)[1])["rows"]
         assert sorted(row["address"] for row in rows) == ["sweep/a%20%26%20b/second/", "sweep/first/"]
         for row in rows:
             found = content(ask(server, f"/{row['address']}")[1])
             assert len(found["runs"]) == 2
-            assert changes(server, found["mark"], f"/{row['address']}")[0].status == 204
+            assert asked_since(server, found["mark"], f"/{row['address']}")[0] == 304
         assert len(content(ask(server, "/all/")[1])["runs"]) == 4
         for path in (
             *("/sweep/first", "/sweep/", "/sweep/first/../first/", "/sweep/../first/", "/first/", "/all", "/all/x"),
@@ -335,14 +287,14 @@ def test_an_index_leads_to_its_sweeps_and_to_nothing_else_of_the_disk(
 
 def test_one_sweep_is_served_without_an_index(served: serve.Server, tmp_path: Path) -> None:
     fake_runs.sweep(tmp_path / "first", {"lstm": (1.5,)})
-    with serve.listening(serving.Site(tmp_path, rest=0.0), "127.0.0.1", 0) as server, answering(server):
+    with serve.listening(serve.Site(tmp_path, rest=0.0), "127.0.0.1", 0) as server, answering(server):
         assert len(content(ask(server)[1])["runs"]) == 1
         assert ask(server, "/sweep/first/")[0].status == 404
 
 
 def test_a_port_in_use_is_one_line(served: serve.Server, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=rf"^--port {served.port}: in use; give another one"):
-        serve.listening(serving.Report(tmp_path), "127.0.0.1", int(served.port))
+        serve.listening(serve.Report(tmp_path), "127.0.0.1", int(served.port))
 
 
 def test_serve_says_its_address_and_ends_with_130_on_ctrl_c(seqtrain: Any, tmp_path: Path) -> None:

@@ -51,9 +51,9 @@ def test_init_from_is_named_and_not_a_tokenizer_that_nobody_used(
     ]
     home = tmp_path.name
     assert found.caveats == [
-        f"lstm init_from=pretrained: seeds 1 and 2 gave the same numbers to the last digit ({home}/tuned-1, "
+        f"lstm init_from=pretrained: seeds 1 and 2 gave the same numbers ({home}/tuned-1, "
         f"{home}/tuned-2): the seed changed nothing, so they count as one",
-        f"lstm init_from=null: seeds 1 and 2 gave the same numbers to the last digit ({home}/fresh-1, "
+        f"lstm init_from=null: seeds 1 and 2 gave the same numbers ({home}/fresh-1, "
         f"{home}/fresh-2): the seed changed nothing, so they count as one",
     ]
     assert "okenizer" not in "".join(found.sentences + found.caveats)

@@ -12,8 +12,8 @@ from scipy import stats
 from seqtrain.compare import paper_table
 from seqtrain.compare.comparisons import compared
 from seqtrain.compare.entries import read
-from seqtrain.compare.guard import groups
-from seqtrain.compare.kept_figures import tested as with_kept
+from seqtrain.compare.groups import groups
+from seqtrain.compare.test_figures import tested as with_kept
 from seqtrain.compare.variants import variants
 from seqtrain.compare.verdict import conclusions
 from seqtrain.runs.directory import Run
@@ -121,7 +121,7 @@ def test_a_baseline_of_folds_is_one_line_with_the_paired_and_corrected_differenc
 def test_a_difference_to_a_baseline_that_may_be_chance_is_said_to_be_none(tmp_path: Path) -> None:
     line, warning = beside(tmp_path / "a", LSTM, (1.3, 1.8, 3.2, 3.9, 5.1))
     assert "no significant difference" in line
-    assert warning == "no variant is shown to be better than linear: the best is lstm"
+    assert warning == "no variant is significantly better than linear: the best is lstm"
 
 
 def test_a_baseline_of_some_folds_is_not_held_against_all_of_them_and_that_is_said(tmp_path: Path) -> None:

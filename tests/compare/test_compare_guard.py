@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from seqtrain.compare.entries import read
-from seqtrain.compare.guard import groups
+from seqtrain.compare.groups import groups
 from seqtrain.compare.variants import variants
-from seqtrain.compare.verdict import sentences
+from seqtrain.compare.verdict import conclusions, sentences
 from seqtrain.errors import UserError
 from seqtrain.tasks.next_token import NextToken
 from tests.support import fake_runs
@@ -47,7 +47,7 @@ UNLIKE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "target tokenizer": (
         LOSS,
         {"hashes": fake_runs.HASHES | {"target_tokenizer": OTHER}},
-        "another tokenizer of targets: made from other text",
+        "another tokenizer: made from other text",
     ),
     "labels": (BLEU, {"hashes": fake_runs.HASHES | {"labels": OTHER}}, "another set of labels"),
     "signature": (BLEU, {"signatures": {"bleu": "tok:intl"}}, "bleu=tok:intl, not bleu=tok:13a"),
@@ -100,7 +100,7 @@ def test_what_is_compared_keeps_no_runs_apart(tmp_path: Path, kind: str) -> None
 def test_language_models_of_different_tokenizers_meet_in_bits_per_byte_only(tmp_path: Path) -> None:
     for number, tokenizer in enumerate(("c", "d")):
         fake_runs.run(tmp_path / tokenizer, hashes=fake_runs.HASHES | {"tokenizer": tokenizer * 32}, seed=number)
-    (together,) = groups(read([tmp_path]))
+    (together,) = (found.group for found in conclusions(read([tmp_path])))
     assert together.metric == "bits_per_byte"
     assert "bits per byte only" in together.notes[0]
     apart = groups(read([tmp_path]), metric="loss")

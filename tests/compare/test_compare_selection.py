@@ -11,7 +11,7 @@ import yaml
 
 from seqtrain.compare import records
 from seqtrain.compare.entries import Entry, read
-from seqtrain.compare.selection import chosen
+from seqtrain.compare.filters import chosen
 from seqtrain.compare.verdict import conclusions
 from seqtrain.runs.summary import Summary
 from tests.support import fake_runs

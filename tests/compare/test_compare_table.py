@@ -155,7 +155,7 @@ def test_of_many_sentences_the_first_are_told_and_the_rest_counted(
             )
     lines = shown(tmp_path).splitlines()
     assert ["beats" in line for line in lines[-4:]] == [False, False, True, False]
-    assert lines[-1] == "and 3 more, 3 of them shown: --json has all"
+    assert lines[-1] == "and 3 more, 3 of them significant: --json has all"
 
 
 def test_a_trial_that_left_no_run_is_told_with_its_reason(tmp_path: Path) -> None:

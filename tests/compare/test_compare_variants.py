@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from seqtrain.compare.entries import read
-from seqtrain.compare.guard import groups
+from seqtrain.compare.groups import groups
 from seqtrain.compare.variants import variants
 from seqtrain.compare.verdict import conclusions, sentences
 from seqtrain.errors import UserError

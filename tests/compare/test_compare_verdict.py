@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 
 from benchmarks.power import METHODS, SPREADS, error, power
-from seqtrain.compare.comparisons import compared
-from seqtrain.compare.entries import read
+from seqtrain.compare.comparisons import compared, reaches
+from seqtrain.compare.entries import quantity, read
 from seqtrain.compare.intervals import NOMINAL, half_widths
 from seqtrain.compare.paired_bootstrap import bootstrap
-from seqtrain.compare.quantities import quantity
-from seqtrain.compare.target import reaches
 from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import conclusions
 from seqtrain.errors import UserError

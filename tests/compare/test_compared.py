@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import json
 import math
@@ -149,7 +148,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no such checkpoint": (lambda at: seqtrain.compare(at, checkpoint="last"), "checkpoint='last': expected final or"),
     "no such condition": (
         lambda at: seqtrain.compare(at, across=["text"]),
-        "--across text: no such condition; known: validation, test",
+        "--across text: no such condition; known: task, direction",
     ),
     "no such key": (lambda at: seqtrain.compare(at, by=["modle"]), "--by modle: no run has modle; did you mean model?"),
     "no such run": (lambda at: seqtrain.compare(at, where=["model=rnn"]), "--where model=rnn: none of "),
@@ -171,24 +170,6 @@ def test_a_mistake_is_one_line(folder: Path, name: str) -> None:
         call(folder)
     (line,) = caught.value.lines
     assert says in line
-
-
-def test_without_pandas_the_sentences_are_there_and_a_table_says_what_to_install(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any) -> Any:
-        if name.partition(".")[0] == "pandas":
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    found = seqtrain.compare(folder)
-    assert found.verdict
-    assert str(found)
-    with pytest.raises(UserError, match=r"^pandas is not installed, which tables need: pip install pandas$"):
-        _ = found.runs
 
 
 def test_the_short_form_says_how_many_runs_stand_how_and_the_first_sentence(folder: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from seqtrain.compare.entries import Entry, read
-from seqtrain.compare.selection import chosen
+from seqtrain.compare.filters import chosen
 from seqtrain.errors import UserError
 from tests.support import filter_cases
 

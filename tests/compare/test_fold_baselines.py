@@ -8,8 +8,8 @@ import pytest
 
 from seqtrain.compare.baselines import baselines
 from seqtrain.compare.entries import read
-from seqtrain.compare.kept_figures import tested as with_kept
 from seqtrain.compare.records import group_records
+from seqtrain.compare.test_figures import tested as with_kept
 from seqtrain.compare.verdict import Conclusion, conclusions
 from tests.compare.test_compare_folds import LSTM, folds
 from tests.support import fake_runs
@@ -53,7 +53,7 @@ def test_a_better_baseline_of_another_variant_is_held_against_the_best_one(tmp_p
     assert own["low"] > 0
     assert other["name"] == "linear (of the runs of gru)"
     assert other["high"] < 0
-    assert "no variant is shown to be better than linear (of the runs of gru): the best is lstm" in found.caveats
+    assert "no variant is significantly better than linear (of the runs of gru): the best is lstm" in found.caveats
     # The interval is of the side that is named.
     (line,) = [line for line in found.caveats if "has 2.48" in line]
     assert f"lstm is worse by 0.52 (95 % interval {-other['high']:.2g} to {-other['low']:.2g})" in line
@@ -79,7 +79,7 @@ def test_the_same_figure_on_each_fold_is_no_better(tmp_path: Path) -> None:
     measured(tmp_path / "a", "lstm", LSTM, LSTM)
     caveats = concluded(tmp_path / "a").caveats
     assert any("lstm is no better, the same on each fold" in line for line in caveats)
-    assert "no variant is shown to be better than linear: the best is lstm" in caveats
+    assert "no variant is significantly better than linear: the best is lstm" in caveats
 
 
 def test_folds_without_baselines_say_so_and_what_makes_them(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -26,26 +25,6 @@ def found(folder: Path, **options: Any) -> Conclusion:
     return group
 
 
-def change(path: Path, key: str, value: Any) -> None:
-    """Writes another value of a validation metric into a summary, as somebody could by hand."""
-    said = json.loads((path / "summary.json").read_text())
-    said["metrics"]["validation"][key] = value
-    (path / "summary.json").write_text(json.dumps(said))
-
-
-def test_a_run_whose_summary_was_edited_does_not_count(tmp_path: Path) -> None:
-    seeds(tmp_path, "a", *WORSE)
-    seeds(tmp_path, "b", *WORSE, model="gru")
-    for seed in (1, 2, 3):
-        change(tmp_path / f"b-{seed}", "bits_per_byte", 1.0 + seed / 100)
-    verdict = found(tmp_path)
-    assert "beats" not in " ".join(verdict.sentences)
-    assert verdict.remarks[0] == (
-        f"does not count: {tmp_path.name}/b-1 gru: summary.json says bits_per_byte 1.01, and metrics.jsonl 1.7: "
-        "one of them was changed"
-    )
-
-
 def test_a_run_whose_config_was_edited_does_not_count(tmp_path: Path) -> None:
     seeds(tmp_path, "a", *WORSE)
     seeds(tmp_path, "b", *BETTER, model="gru", identity="0" * 16)
@@ -54,20 +33,13 @@ def test_a_run_whose_config_was_edited_does_not_count(tmp_path: Path) -> None:
     assert "config.yaml was changed after the training" in verdict.remarks[0]
 
 
-def test_an_untouched_run_counts_also_after_a_long_record_and_a_resume(tmp_path: Path) -> None:
-    run = fake_runs.run(tmp_path / "1", 1.5, values=[2.0] * 2000)
-    with (run / "metrics.jsonl").open("a") as file:  # a later attempt began where the run had ended
-        file.write(json.dumps({"resumed": 50 * 2001}) + "\n")
-    assert not read([run])[0].altered
-
-
 @pytest.mark.parametrize("step", [1e-9, -2e-8])
 def test_seeds_that_differ_in_rounding_alone_are_one_replicate(tmp_path: Path, step: float) -> None:
     seeds(tmp_path, "a", *WORSE)
     seeds(tmp_path, "b", 1.5, 1.5 + step, 1.5 + 2 * step, model="gru")
     verdict = found(tmp_path)
     assert "beats" not in " ".join(verdict.sentences)
-    assert "seeds 1, 2 and 3 gave the same numbers but for rounding" in verdict.caveats[0]
+    assert "seeds 1, 2 and 3 gave the same numbers (" in verdict.caveats[0]
 
 
 def test_seeds_that_differ_beyond_rounding_count(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ TRANSLATION: dict[str, Any] = {
     **{"config": fake_runs.TRANSLATION, "metric": "bleu", "context": {"max_length": 64}},
     **{"signatures": {"bleu": "tok:13a"}, "hashes": fake_runs.HASHES},
 }
-OLD_MEASURES = {"accuracy": {"name": "accuracy", "better": "max", "unit": "accuracy", "tokenizer_free": False}}
 
 
 def seeds(folder: Path, name: str, *values: float, **options: Any) -> None:
@@ -63,9 +62,7 @@ def test_of_a_parent_that_read_the_validation_text_nothing_is_concluded_also_of_
     assert fresh["verdict"] == [
         "no conclusion: lstm 2.130 bits per byte stands alone: no other variant has a value to compare it with"
     ]
-    assert (
-        f"lstm: seeds 1 and 2 gave the same numbers to the last digit ({tmp_path.name}/fresh-1, " in fresh["caveats"][0]
-    )
+    assert f"lstm: seeds 1 and 2 gave the same numbers ({tmp_path.name}/fresh-1, " in fresh["caveats"][0]
     assert tuned["remedy"] == ""
     assert refused(capsys, tmp_path, "--across", "leak") == (
         "error: --across leak: a number of text that was learnt by heart measures nothing; train on text without it"
@@ -162,8 +159,7 @@ def test_a_slow_variant_is_left_out_by_name_and_nothing_is_concluded_of_it(
     (found,) = told(capsys, tmp_path, "--x", "seconds")
     assert found["verdict"][0] == (
         "left out: gru dim=512 reached only 20 of 100 seconds: whether it is better or worse than the others is not "
-        "concluded; after 20 seconds: gru dim=512 2.005, gpt 2.515, lstm 2.515 bits per byte; "
-        "--against 'gru dim=512' compares all of them there"
+        "concluded; --against 'gru dim=512' compares all of them there"
     )
     assert found["verdict"][1].startswith("lstm beats gpt by 0.200 bits per byte")
     assert "at equal seconds (100)" in found["verdict"][1]
@@ -230,20 +226,16 @@ UNLIKE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "other examples": (
         {"hashes": SENTIMENT["hashes"] | {"validation": "e" * 32}},
-        "other validation text: 1,200 documents, not 1,000; the files themselves have changed",
+        "other validation text: the files themselves have changed",
     ),
-    "another rule of counting": ({"signatures": {"accuracy": "balanced"}}, "the metric is reckoned in another way"),
+    "another rule of counting": ({"signatures": {"accuracy": "balanced"}}, "the metric is computed in another way"),
     "another direction": (
         {"measures": {"accuracy": SENTIMENT["measures"]["accuracy"] | {"better": "min"}}},
-        "of one less is better, of the other more: less in ",
+        "the metric is better in another direction: min, not max",
     ),
     "another unit": (
         {"measures": {"accuracy": SENTIMENT["measures"]["accuracy"] | {"unit": "percent right"}}},
         "the metric has another unit: percent right, not accuracy",
-    ),
-    "an older version that says nothing of its metric, and another tokenizer": (
-        {"hashes": SENTIMENT["hashes"] | {"tokenizer": "e" * 32}, "measures": OLD_MEASURES},
-        "of an older version, does not say whether its accuracy counts whole answers)",
     ),
 }
 
@@ -253,9 +245,9 @@ def test_answers_that_were_not_counted_alike_stand_apart_and_the_reason_is_in_wo
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     altered, reason = UNLIKE[kind]
-    fake_runs.run(tmp_path / "1", 0.5, **SENTIMENT, sizes={"validation": {"documents": 1000, "bytes": 9}})
+    fake_runs.run(tmp_path / "1", 0.5, **SENTIMENT)
     other = {**SENTIMENT, **altered}
-    fake_runs.run(tmp_path / "2", 0.6, **other, sizes={"validation": {"documents": 1200, "bytes": 9}})
+    fake_runs.run(tmp_path / "2", 0.6, **other)
     _, second = told(capsys, tmp_path)
     assert reason in second["reason"][0]
     assert len(second["reason"]) == 1
@@ -282,7 +274,7 @@ def test_across_says_in_the_first_line_what_the_verdict_does_not_mean(
     )
     # Two texts are no two seeds, though their paths are no setting.
     assert [variant["name"] for variant in found["variants"]] == [
-        *("lstm validation=corpus.txt", "lstm validation=other.txt")
+        *("lstm validation=corpus.txt@bbbbbbbb", "lstm validation=other.txt@eeeeeeee")
     ]
 
 
@@ -292,18 +284,16 @@ def test_across_folds_only_where_nothing_else_keeps_runs_apart(
     seeds(tmp_path, "a", 1.0, 1.01)
     unlike = {"hashes": fake_runs.HASHES | {"train": "e" * 32}, "context": {"eval_lanes": 8, "carry": True}}
     seeds(tmp_path, "b", 2.0, 2.01, model="gpt", **unlike)
-    assert refused(capsys, tmp_path, "--across", "train") == (
-        "error: --across train: folds nothing: runs that it keeps apart differ in context as well; "
-        "write --across train,context"
-    )
-    (found,) = told(capsys, tmp_path, "--across", "train,eval_lanes")
-    assert found["verdict"][0].startswith("across train, eval_lanes, as asked for: a difference may come of the ")
+    _, second = told(capsys, tmp_path, "--across", "train")
+    assert second["remedy"].startswith("--across train,context compares them all the same")
+    (found,) = told(capsys, tmp_path, "--across", "train,context")
+    assert found["verdict"][0].startswith("across train, context, as asked for: a difference may come of the ")
 
 
 @pytest.mark.parametrize(
     ("key", "line"),
     [
-        ("tokeniser", "no such condition; known: validation, "),
+        ("tokeniser", "no such condition; known: task, "),
         ("nosuch", "no such condition; known: "),
         ("tokenizer", "keeps no runs apart here; leave it out"),
         ("task", "runs of unlike tasks measure unlike things, and nothing makes one verdict of them"),

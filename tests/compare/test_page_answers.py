@@ -15,9 +15,9 @@ from seqtrain.compare import entries
 from seqtrain.compare.baselines import baselines
 from seqtrain.compare.comparisons import compared
 from seqtrain.compare.entries import Entry, read
-from seqtrain.compare.page import alone, content, course
-from seqtrain.compare.page.links import links
-from seqtrain.compare.page.progress import progress, resume_command
+from seqtrain.compare.page import content, course
+from seqtrain.compare.page.content import links
+from seqtrain.compare.page.progress import progress, progress_words, resume_command
 from seqtrain.compare.verdict import Conclusion, conclusions
 from seqtrain.compare.verdict import Conclusion as Found
 from tests.support import fake_runs
@@ -239,7 +239,7 @@ def test_a_running_run_says_how_far_it_is_how_fast_and_what_is_left(
     assert (found["step"], found["of"], found["share"]) == (50, 200, 0.25)
     assert found["rate"] == pytest.approx(4.0)
     assert found["left"] == pytest.approx(150 / 4)
-    words = alone.progress_words(read([tmp_path])[0])
+    words = progress_words(read([tmp_path])[0])
     assert words == "step 50 of 200 (25%), 4 steps/s, about 38 s of training left"
 
 
@@ -279,39 +279,15 @@ def test_no_command_goes_on_with_a_run_whose_loss_is_no_number_for_it_would_fail
 # -- one run alone, links ----------------------------------------------------------------------------------------
 
 
-def test_a_run_alone_is_held_against_its_baselines_and_never_called_best(tmp_path: Path) -> None:
+def test_a_run_alone_has_the_page_of_several_with_one_row(tmp_path: Path) -> None:
     known = {"unigram": {"bits_per_byte": 4.5}, "xz": {"bits_per_byte": 1.4}}
     fake_runs.run(tmp_path / "run", 1.5, baselines={"validation": known}, values=[1.6, 1.45], max_steps=150)
-    said = answers(concluded(tmp_path))
-    assert said["How good is it?"].endswith("best 1.45 at step 100 of 150")
-    assert said["Better than baselines?"] == "not better than xz (1.4); better than unigram (4.5)"
+    found = concluded(tmp_path)
+    said = answers(found)
+    assert said["Which is best?"].startswith("there is one variant alone: lstm: 1.5 bits per byte (one seed")
+    assert said["Better than baselines?"] == "lstm: not better than xz (1.4); better than unigram (4.5)"
     assert said["Is it sure?"].startswith("one run says nothing of chance")
-    assert "Which is best?" not in said
-
-
-def test_the_commands_of_a_run_are_those_of_its_own_settings_with_other_seeds(tmp_path: Path) -> None:
-    command = ["seqtrain", "train", "model=gpt", "seed=7", "run_dir=x", "--trust", "mine"]
-    run = fake_runs.run(tmp_path / "run", seed=7, command=command, splits=["test"], max_steps=100)
-    steps = dict(alone.next_steps(read([run])[0]))
-    assert steps["repeat it with 3 other seeds"] == "seqtrain train -m model=gpt --trust mine seed=8,9,10"
-    assert steps["train it twice as long"] == f"seqtrain resume {run} trainer.max_steps=200"
-    assert steps["measure it on test"] == f"seqtrain evaluate {run} --split test"
-
-
-@pytest.mark.parametrize(
-    "command", [["seqtrain", "resume", "x"], ["seqtrain", "train", "-m", "seed=1,2"], ["seqtrain", "train", "key=***"]]
-)
-def test_a_run_whose_own_words_are_not_known_has_no_command_to_repeat_it(tmp_path: Path, command: list[str]) -> None:
-    run = fake_runs.run(tmp_path / "run", command=command)
-    assert not any("repeat" in what for what, _ in alone.next_steps(read([run])[0]))
-
-
-def test_a_stranger_cannot_add_a_command_to_those_that_a_reader_pastes(tmp_path: Path) -> None:
-    bad = "x; rm -rf ~"
-    run = fake_runs.run(tmp_path / "run", command=["seqtrain", "train", bad], example_text=bad, trust=[bad])
-    for _, command in alone.next_steps(read([run])[0]):
-        assert bad not in shlex.split(command, posix=True) or f"'{bad}'" in command
-        assert not {"rm", "-rf"} & set(shlex.split(command))
+    assert len(group(found)["variants"]) == 1
 
 
 @pytest.mark.parametrize("name", ["plain", "javascript:alert(1)", "a b#c?d%20", "--x", "<b>"])
@@ -341,7 +317,6 @@ def test_a_trial_has_a_link_to_its_log_and_a_served_page_has_none_at_all(tmp_pat
     assert links(entry, None) == {}
     groups = content.groups_and_runs(conclusions([entry]), content.all_curves([entry]), [])
     assert groups["runs"][0]["links"] == {}
-    assert groups["groups"][0]["next"][0] == ("folder", str(path / "000"))
 
 
 def test_what_differs_has_as_many_digits_as_names_have_unless_two_values_would_be_called_the_same(

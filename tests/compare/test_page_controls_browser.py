@@ -14,7 +14,7 @@ from tests.support.chromium import MARKS, Reader, browser, tab, written
 FIXTURES = (browser, tab)  # pytest finds them by their names here
 pytestmark = MARKS
 
-SECTIONS = ("curves", "charts", "costs", "parallel", "importance", "table", "samples", "diff", "environment")
+SECTIONS = ("curves", "charts", "costs", "table", "samples", "diff", "environment")
 OURS = ("file:", "data:", "blob:")
 # What may be pressed and has not been, by its words and where it stands: tables are made anew when they are sorted.
 PRESS = """() => {

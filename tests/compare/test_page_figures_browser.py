@@ -17,34 +17,20 @@ pytestmark = MARKS
 SHARES = (
     "[...document.querySelectorAll('#importance-table tbody tr')].map(row => row.innerText.split(/\\s*[\\n\\t]\\s*/))"
 )
-WEIGHTS = ("epsilon", "fanova")
 POINTS = "document.querySelector('#costs-plot').data[1].x"
 
 
-def test_what_the_filter_leaves_is_what_costs_are_drawn_of_and_options_are_of_all_runs_that_count(
-    tab: Any, address: str
-) -> None:
-    reader = tab().open(address).drawn("costs", "importance")
-    (group, _) = reader.page.evaluate("data.groups")
-    (model, seed) = group["importance"]["options"]
-    assert [model["key"], seed["by_chance"]] == ["model", True]
-    share = f"{100 * model['epsilon']:.0f} %"
-    chance = [f"{100 * seed['epsilon']:.0f} %", "not told apart from chance"]
-    expected = [["model", "4 values", share], ["seed", "3 values", *chance]]
-    reader.settled(SHARES, expected)
+def test_what_the_filter_leaves_is_what_costs_are_drawn_of(tab: Any, address: str) -> None:
+    reader = tab().open(address).drawn("costs")
+    assert reader.page.locator("#importance").is_hidden()  # no search
     reader.filter("model=lstm,gru seed=1,2")
     reader.drawn("costs").settled(f"{POINTS}.length", 4)
     assert set(reader.page.evaluate(POINTS)) == {pages.SIZES["lstm"], pages.SIZES["gru"]}
     reader.choose("cost", "tokens")
     reader.settled(f"new Set({POINTS}).size", 1)
-    reader.drawn("importance").settled(SHARES, expected)
-    note = reader.page.inner_text("#importance-note")
-    assert "of the 12 runs that count in the conclusion; the filter changes nothing here" in note
 
 
-def test_both_ways_of_weighing_options_stand_side_by_side_with_what_the_forest_predicts(
-    tab: Any, tmp_path: Path
-) -> None:
+def test_a_search_shows_the_share_of_each_option_and_what_chance_explains(tab: Any, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     search = {"kind": "optuna", "overrides": [], "config_dirs": [], "trust": []}
     (tmp_path / "s" / "trials").mkdir(parents=True)
@@ -54,12 +40,10 @@ def test_both_ways_of_weighing_options_stand_side_by_side_with_what_the_forest_p
         pages.run(tmp_path / "s" / f"{number:03d}", dim=(64, 256)[number % 2], seed=number, records=10, validations=2)
     reader = tab().open(written(tmp_path, "report.html")).drawn("importance")
     found = reader.page.evaluate("data.groups[0].importance")
-    reader.settled("document.querySelectorAll('#importance-table thead th').length", 3)
     (dim, seed) = reader.page.evaluate(SHARES)
-    assert [dim[0], dim[2], dim[3]] == ["model.dim", *(f"{100 * found['options'][0][key]:.0f} %" for key in WEIGHTS)]
+    assert dim == ["model.dim", "2 values", f"{100 * found['options'][0]['share']:.0f} %"]
     assert "not told apart from chance" in seed
-    note = reader.page.inner_text("#importance-note")
-    assert f"predicts {100 * found['predicted']:.0f} % of the variance of runs that it has not seen" in note
+    assert "of the 24 runs that count in the conclusion; the filter" in reader.page.inner_text("#importance-note")
 
 
 def test_a_variant_that_is_on_the_front_by_chance_alone_is_hollow_and_is_not_said_to_be_on_it(
@@ -92,12 +76,11 @@ def test_a_variant_that_is_on_the_front_by_chance_alone_is_hollow_and_is_not_sai
 
 def test_a_page_that_concludes_at_equal_cost_opens_there_and_says_what_is_not(tab: Any, tmp_path: Path) -> None:
     pages.sweep(tmp_path / "sweep", records=60)
-    reader = tab().open(written(tmp_path, "report.html", x="seconds", checkpoint="best")).drawn("costs", "importance")
+    reader = tab().open(written(tmp_path, "report.html", x="seconds", checkpoint="best")).drawn("costs")
     assert reader.page.evaluate(AXIS) == "training time (s)"
     assert [reader.page.input_value(f"#{name}") for name in ("cost", "which")] == ["seconds", "best"]
     assert "not at equal seconds as in the conclusion" in reader.page.inner_text("#costs-note")
     assert "The Pareto front is not drawn: it is at equal seconds" in reader.page.inner_text("#costs-note")
-    assert ", at equal seconds as in the conclusion" in reader.page.inner_text("#importance-note")
 
 
 def test_of_more_variants_than_styles_the_rest_is_grey_which_is_said_until_the_filter_leaves_fewer(
@@ -105,8 +88,8 @@ def test_of_more_variants_than_styles_the_rest_is_grey_which_is_said_until_the_f
 ) -> None:
     for number in range(30):
         pages.run(tmp_path / f"{number:02d}", dim=64 + 8 * number, records=20, validations=2)
-    reader = tab().open(written(tmp_path, "report.html")).drawn("costs", "parallel")
-    for section in ("curves", "costs", "parallel"):
+    reader = tab().open(written(tmp_path, "report.html")).drawn("costs")
+    for section in ("curves", "costs"):
         assert "6 of 30 variants are grey" in reader.page.inner_text(f"#{section}-note")
     reader.filter("name=*/0*")  # narrow models: the worst variants
     reader.drawn("costs").settled(f"{POINTS}.length", 10)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from seqtrain.cli import serve
-from seqtrain.cli.served import Answers, Report, Site
+from seqtrain.cli.serve import Answers, Report, Site
 from tests.support import fake_runs, pages, shown_runs
 from tests.support.chromium import AXIS, HEIGHT, MARKS, ROWS, browser, tab
 
@@ -128,25 +128,12 @@ def test_a_new_run_before_the_others_and_a_renamed_variant_leave_what_was_hidden
         assert reader.page.evaluate(sizes) == "64,256,256"
 
 
-def test_a_server_that_began_anew_gives_the_page_all_there_is(tab: Any, tmp_path: Path) -> None:
-    run = pages.run(tmp_path / "one", records=30)
-    report = Report(tmp_path, rest=0.0)
-    with served(report) as server:
-        reader = tab().open(server.address)
-        reader.page.evaluate("window.first = true")
-        goes_on(run, 301, 2_000_000)
-        report.changes.marks.clear()
-        reader.settled(LARGEST, 301)
-        assert reader.page.evaluate("window.first") is True
-
-
 def test_a_page_of_another_version_is_loaded_again(tab: Any, tmp_path: Path) -> None:
     run = pages.run(tmp_path / "one", records=30)
     report = Report(tmp_path, rest=0.0)
     with served(report) as server:
         reader = tab().open(server.address)
         reader.page.evaluate("data.script = 'another one'")
-        report.changes.marks.clear()
         with reader.page.expect_event("load"):
             goes_on(run, 301, 2_000_000)
         assert reader.page.evaluate("data.script") != "another one"

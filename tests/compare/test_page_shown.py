@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from seqtrain.compare.entries import Entry, read
-from seqtrain.compare.page import shown
+from seqtrain.compare.page import samples as shown
 from tests.support import fake_runs, shown_runs
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from seqtrain.compare.entries import Entry
-from seqtrain.compare.guard import Group
+from seqtrain.compare.groups import Group
 from seqtrain.compare.paired_bootstrap import Reduced, bootstrap, verdict
 from seqtrain.errors import UserError
 from seqtrain.runs.summary import Summary

@@ -14,7 +14,7 @@ import pytest
 from seqtrain.cli.main import main
 from seqtrain.compare import paper_table
 from seqtrain.compare.entries import read
-from seqtrain.compare.paper_table import PaperTable, Row
+from seqtrain.compare.paper_table import PaperTable
 from seqtrain.compare.verdict import conclusions
 from tests.support import fake_runs
 
@@ -26,56 +26,41 @@ def tables(folder: Path, variants: Mapping[str, Sequence[float]], **options: Any
     return paper_table.tables(conclusions(read([folder]), **options), **options)
 
 
-def rows(folder: Path, variants: Mapping[str, Sequence[float]]) -> dict[str, Row]:
+def rows(folder: Path, variants: Mapping[str, Sequence[float]]) -> tuple[dict[str, str], str | None]:
+    """Means with half of their intervals by variant, and the variant in bold."""
     (table,) = tables(folder, variants)
-    return {row.name: row for row in table.rows}
+    best = None if table.best is None else table.rows[table.best][0]
+    return {row[0]: row[1] for row in table.rows}, best
 
 
 def test_a_row_has_the_mean_half_of_its_interval_and_its_seeds(tmp_path: Path) -> None:
     (table,) = tables(tmp_path, CLEAR)
-    assert table.head == "bits per byte of validation (lower is better)"
+    assert table.heads == ("variant", "bits per byte of validation (lower is better)", "seeds")
     # Student's t of two degrees of freedom, 4.303, times 0.01 / sqrt(3).
-    assert [(row.name, row.mean, row.half, row.seeds) for row in table.rows] == [
-        ("lstm", "1.510", "0.025", 3),
-        ("gpt", "1.630", "0.025", 3),
-    ]
+    assert table.rows == (("lstm", "1.510 ± 0.025", "3"), ("gpt", "1.630 ± 0.025", "3"))
     assert any("± is half of the 95% interval" in note and "not a standard deviation" in note for note in table.notes)
 
 
 def test_best_is_bold_only_where_the_verdict_shows_it(tmp_path: Path) -> None:
-    clear = rows(tmp_path / "clear", CLEAR)
-    assert (clear["lstm"].is_best, clear["gpt"].is_best) == (True, False)
-    near = rows(tmp_path / "near", {"lstm": (1.5, 1.51, 1.52), "gpt": (1.51, 1.52, 1.53)})
-    assert not any(row.is_best for row in near.values())
-
-
-def test_best_is_not_bold_beside_a_row_that_it_is_not_told_apart_from(tmp_path: Path) -> None:
-    found = rows(tmp_path, CLEAR | {"gru": (1.505, 1.51, 1.52)})
-    assert not any(row.is_best for row in found.values())
+    assert rows(tmp_path / "clear", CLEAR)[1] == "lstm"
+    assert rows(tmp_path / "near", {"lstm": (1.5, 1.51, 1.52), "gpt": (1.51, 1.52, 1.53)})[1] is None
+    assert rows(tmp_path / "tie", CLEAR | {"gru": (1.505, 1.51, 1.52)})[1] is None
 
 
 def test_one_seed_has_no_interval_and_neither_beats_nor_is_beaten(tmp_path: Path) -> None:
     (table,) = tables(tmp_path, CLEAR | {"gru": (9.0,)})
-    assert [row.half for row in table.rows if row.seeds == 1] == [""]
-    assert not any(row.is_best for row in table.rows)
+    assert [row[1] for row in table.rows if row[-1] == "1"] == ["9.000"]
+    assert table.best is None
     assert "1 row is of one seed: chance over seeds is unknown there." in table.notes
-    assert "No row is shown to be better than every other one, so none is bold." in table.notes
+    assert "No row is significantly better than every other one, so none is bold." in table.notes
 
 
-def test_unlike_means_are_not_rounded_alike(tmp_path: Path) -> None:
-    found = rows(tmp_path, {"lstm": (1.0, 2.0, 3.0), "gpt": (1.0001, 2.0001, 3.0001)})
-    assert found["lstm"].mean != found["gpt"].mean
-    assert not found["lstm"].is_best
-
-
-def test_an_interval_that_is_small_is_not_printed_as_none(tmp_path: Path) -> None:
-    found = rows(tmp_path, {"lstm": (1.0, 2.0, 3.0), "gpt": (1.5, 1.50001, 1.50002)})
-    assert float(found["gpt"].half) > 0
-
-
-def test_where_even_the_last_digit_hides_a_difference_it_is_said(tmp_path: Path) -> None:
-    (table,) = tables(tmp_path, {"lstm": (1.0, 2.0, 3.0), "gpt": (1.0, 2.0, 3.0 + 1e-11)})
-    assert "Means that look equal differ beyond the 8th decimal." in table.notes
+def test_unlike_means_are_not_rounded_alike_and_a_small_interval_is_not_printed_as_0(tmp_path: Path) -> None:
+    found, best = rows(tmp_path / "near", {"lstm": (1.0, 2.0, 3.0), "gpt": (1.0001, 2.0001, 3.0001)})
+    assert found["lstm"].split()[0] != found["gpt"].split()[0]
+    assert best is None
+    found, _ = rows(tmp_path / "narrow", {"lstm": (1.0, 2.0, 3.0), "gpt": (1.5, 1.50001, 1.50002)})
+    assert float(found["gpt"].split()[-1]) > 0
 
 
 def test_runs_that_do_not_compare_stand_in_a_table_each_with_the_reason(tmp_path: Path) -> None:
@@ -83,7 +68,7 @@ def test_runs_that_do_not_compare_stand_in_a_table_each_with_the_reason(tmp_path
     other = fake_runs.HASHES | {"validation": "0" * 32}
     fake_runs.sweep(tmp_path / "b", {"gru": (0.1, 0.11, 0.12)}, hashes=other)
     made = paper_table.tables(conclusions(read([tmp_path])))
-    assert [[row.name for row in table.rows] for table in made] == [["lstm", "gpt"], ["gru"]]
+    assert [[row[0] for row in table.rows] for table in made] == [["lstm", "gpt"], ["gru"]]
     assert any(note.startswith("Not to be compared with the first table: other valid") for note in made[1].notes)
     assert paper_table.latex(made).count(r"\begin{table}") == 2
 
@@ -97,12 +82,13 @@ NASTY = r"a_b%c&d$e#f{g}h~i^j\k<l>|m*n`o[p]" + '"q'
 
 
 def nasty(name: str = NASTY) -> PaperTable:
-    return PaperTable(name, (Row(name, "1.5", "0.1", 3, is_best=True), Row("x", "-2.0", "", 1, is_best=False)), (name,))
+    rows = ((name, "1.5 ± 0.1", "3"), ("x", "-2.0", "1"))
+    return PaperTable(("variant", name, "seeds"), rows, (name,), best=0)
 
 
 def test_latex_takes_no_character_of_a_name_for_a_command() -> None:
     text = paper_table.latex([nasty()])
-    escaped = paper_table._latex(NASTY)
+    escaped = paper_table._escaped(NASTY, paper_table.LATEX)
     assert text.count(escaped) == 3
     left = re.sub(r"\\text\w+\{\}|\\symbol\{34\}|\\[&%$#_{}]", "", escaped)
     assert not set(left) & set('&%$#_{}~^\\<>|"')
@@ -159,7 +145,7 @@ def test_a_table_of_test_figures_says_what_spoils_them(tmp_path: Path, capsys: p
     text = capsys.readouterr().out
     assert "| variant | bits per byte of test (lower is better) | seeds |" in text
     assert "bits per byte of test (best checkpoint), mean over seeds." in text
-    assert "Test was looked at 2 times in each run" in text
+    assert "Test split evaluated 2 times in each run" in text
     assert "1 run was left out for want of test figures." in text
 
 

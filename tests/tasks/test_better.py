@@ -11,7 +11,7 @@ import pytest
 
 from seqtrain.compare import records
 from seqtrain.compare.entries import read
-from seqtrain.compare.guard import groups
+from seqtrain.compare.groups import groups
 from seqtrain.compare.variants import variants
 from seqtrain.compare.verdict import conclusions
 from seqtrain.errors import UserError

@@ -8,12 +8,11 @@ from typing import Any
 
 from seqtrain.compare.baselines import standing_words
 from seqtrain.compare.comparisons import MOST_SEEDS, Comparison, repeated
-from seqtrain.compare.entries import Entry, Mode, count_statuses, differing, number, short_names
+from seqtrain.compare.entries import Entry, Mode, count_statuses, differing, number, quantity, short_names
 from seqtrain.compare.filters import written
 from seqtrain.compare.names import brief
 from seqtrain.compare.page.course import Ending, mean_of
 from seqtrain.compare.page.rows import Endings, mean_cost
-from seqtrain.compare.quantities import quantity
 from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import Conclusion
 from seqtrain.errors import first_few
@@ -27,7 +26,7 @@ _overfits, _gap_of = attrgetter("overfits"), attrgetter("gap")
 
 
 def answers(found: Conclusion, endings: Endings) -> Answers:
-    """Return questions and answers about a group of several runs, in the order in which a reader asks."""
+    """Return questions and answers about a group of runs, in the order in which a reader asks."""
     if found.group.refusal:
         return [("Which is best?", found.group.refusal)]
     valued = list(filter(attrgetter("values"), found.variants))

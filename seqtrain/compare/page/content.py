@@ -6,14 +6,18 @@ import base64
 import functools
 import gzip
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from seqtrain.compare import baselines, importance, kept_figures, pareto
-from seqtrain.compare.by import COMMIT, LABEL, TAG, by_value
+from seqtrain.compare import baselines, importance, pareto, test_figures
 from seqtrain.compare.entries import Entry, differing, short_names
-from seqtrain.compare.page import alone, answers, asked, course, curves, links, progress, rows, shown
+from seqtrain.compare.filters import FIGURES, GRAMMAR, words
+from seqtrain.compare.names import COMMIT, LABEL, TAG, by_value
+from seqtrain.compare.page import answers, course, curves, progress, rows, samples
 from seqtrain.compare.page.course import Course, Ending
 from seqtrain.compare.verdict import Conclusion, all_entries
 from seqtrain.files.checked import open_checked
@@ -52,26 +56,19 @@ def endings(found: Conclusion) -> dict[int, Ending | None]:
     return known
 
 
-def blocks(entries: Sequence[Entry], drawn: Sequence[curves.Curves], metrics: Sequence[str]) -> dict[str, list[Any]]:
-    """Return, by name, the blocks that the page unpacks when they are looked at: one value for each run."""
+def blocks(entries: Sequence[Entry], drawn: Sequence[curves.Curves], metrics: Sequence[str]) -> dict[str, str]:
+    """Return, by the id of their element, the blocks that the page unpacks when looked at: a value for each run."""
     clocks, configs, environments = [], [], []
     for entry, each in zip(entries, drawn, strict=True):
         clocks.append({"steps": each.steps, "tokens": each.tokens, "seconds": each.seconds, "tick": each.tick})
         configs.append(_text(entry.path / CONFIG, LONGEST_CONFIG))
         environments.append(_environment(entry))
     found: dict[str, list[Any]] = {"clock": clocks, "configs": configs, "environment": environments}
-    found |= {"samples": shown.samples(entries), "confusion": shown.confusions(entries)}
-    found["attention"] = shown.attention(entries)
-    for name in metrics:
-        found[f"metric:{name}"] = [each.packed(name) for each in drawn]
-    return found
-
-
-def scripts(found: Mapping[str, list[Any]], metrics: Sequence[str]) -> Iterator[str]:
-    """Yield script elements of the packed blocks; a metric's element is named by its index: metric names are free."""
-    places = {f"metric:{name}": f"metric-{place}" for place, name in enumerate(metrics)}
-    for name, values in found.items():
-        yield f'<script type="text/plain" id="block-{places.get(name, name)}">{pack(values)}</script>'
+    found |= {"samples": samples.samples(entries), "confusion": samples.confusions(entries)}
+    found["attention"] = samples.attention(entries)
+    for place, name in enumerate(metrics):  # by its place, since a name may be any text
+        found[f"metric-{place}"] = [each.packed(name) for each in drawn]
+    return {f"block-{name}": pack(values) for name, values in found.items()}
 
 
 def units(entries: Sequence[Entry]) -> dict[str, str]:
@@ -106,32 +103,25 @@ def groups_and_runs(
             own.append(index)
             recorded.update(drawn[index].metrics)
             run = _run(entry, conclusion.group.metric, settings, ends[id(entry)])
-            run |= {"index": index, "variant": variants[id(entry)], "links": links.links(entry, folder)}
+            run |= {"index": index, "variant": variants[id(entry)], "links": links(entry, folder)}
             runs.append(run)
         places = [place for place, name in enumerate(metrics) if name in recorded]
         group = _group(conclusion, ends)
-        if group["next"] and folder is None:  # without a link its place is said
-            group["next"].insert(0, ("folder", printable(str(conclusion.group.entries[0].path))))
         groups.append(group | {"runs": own, "metrics": places})
-    for run, found_of_run in zip(runs, asked.of_runs(entries), strict=True):
+    for run, found_of_run in zip(runs, _asked(entries), strict=True):
         found_of_run["settings"] = _plain_values(found_of_run["settings"])
         run["asked"] = found_of_run
     return {
         "groups": groups,
         "runs": runs,
-        "common": _plain_values(asked.shared(entries)),
+        "common": _plain_values(_shared(entries)),
         "short": short_names(settings),
-        "known": asked.known(entries),
+        "known": {"words": words(entries), "figures": list(FIGURES), "grammar": GRAMMAR},
     }
 
 
 def _group(found: Conclusion, ends: Mapping[int, Ending | None]) -> dict[str, Any]:
     group = found.group
-    known = answers.answers(found, ends)
-    commands: list[tuple[str, str]] = []
-    if len(group.entries) == 1:  # nothing can be held against it but what it says of itself
-        known = alone.answers(group, ends)
-        commands = alone.next_steps(group.entries[0])
     standings = pareto.standings(found)
     variants = rows.rows(found, ends)
     for row in variants:
@@ -147,8 +137,7 @@ def _group(found: Conclusion, ends: Mapping[int, Ending | None]) -> dict[str, An
         "caveats": found.caveats,
         "remarks": found.remarks,
         "verdict": found.sentences,
-        "answers": known,
-        "next": commands,
+        "answers": answers.answers(found, ends),
         "variants": variants,
         "digits": rows.digits(found.variants),
         "baselines": baselines.baselines(group.entries),
@@ -167,7 +156,7 @@ def _run(entry: Entry, metric: str, settings: Sequence[str], ending: Ending | No
         "values": {key: _plain(entry.settings[key]) for key in settings if key in entry.settings},
         "final": entry.metric(metric),
         "best": entry.metric(metric, checkpoint="best"),
-        "test": kept_figures.columns(entry, metric)["test"],
+        "test": test_figures.columns(entry, metric)["test"],
         "looks": entry.kept.looks(),
         "tokens": entry.cost("tokens"),
         "flops": entry.cost("flops"),
@@ -176,7 +165,7 @@ def _run(entry: Entry, metric: str, settings: Sequence[str], ending: Ending | No
         "parameters": entry.parameters,
         "flops_per_token": entry.flops_per_token,
         "progress": progress.progress(entry),
-        "words": alone.progress_words(entry),
+        "words": progress.progress_words(entry),
         "resume": progress.resume_command(entry),
         "ending": ending and ending.plain(),
     }
@@ -221,3 +210,67 @@ def _stamp(path: Path) -> tuple[int, int]:
     """Return a mark that changes whenever the file does: its time in nanoseconds and its size in bytes."""
     found = path.stat()
     return found.st_mtime_ns, found.st_size
+
+
+def _shared(entries: Sequence[Entry]) -> dict[str, Any]:
+    """The settings that every run has, with the same value in all of them."""
+    if not entries:
+        return {}
+    found = {}
+    for key, value in entries[0].settings.items():
+        if all(key in entry.settings and entry.settings[key] == value for entry in entries):
+            found[key] = value
+    return found
+
+
+def _asked(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Return the settings of each run that not all share, its final metrics, and figures that the page lacks."""
+    common = _shared(entries)
+    metrics: dict[str, None] = {}  # each once, in the order of the runs
+    for entry in entries:
+        metrics |= dict.fromkeys(entry.metrics)
+    found = []
+    for entry in entries:
+        settings = {key: value for key, value in entry.settings.items() if key not in common}
+        measured = {name: entry.metric(name) for name in metrics}
+        said = {"settings": settings, "metrics": measured, "steps": entry.cost("steps"), "sweep": entry.sweep or None}
+        found.append(said | {"when": last_record(entry)})
+    return found
+
+
+def last_record(entry: Entry) -> str:
+    """Return the time of the run's last record, to the minute; empty if its record is missing."""
+    try:
+        changed = (entry.path / METRICS).stat().st_mtime
+    except OSError:  # removed meanwhile
+        return ""
+    return datetime.fromtimestamp(changed).strftime("%Y-%m-%d %H:%M")
+
+
+def links(entry: Entry, folder: Path | None) -> dict[str, str]:
+    """Relative addresses of a run's folder, log and samples, of those that are there.
+
+    Args:
+        entry: the run.
+        folder: in which the page will stand; None: it is served, and a browser would not be let to the disk.
+    """
+    if folder is None:
+        return {}
+    run = entry.path.resolve()
+    places = {"folder": run, "log": run.parent / "logs" / f"{run.name}.txt", "samples": run / "samples"}
+    if entry.sweep is None:  # the log beside a run is that of its sweep
+        del places["log"]
+    found = {}
+    for name, place in places.items():
+        if place.exists():
+            found[name] = _address(place, folder.resolve())
+    return found
+
+
+def _address(place: Path, folder: Path) -> str:
+    """A relative address; with `./` before it and every sign quoted, so that no name is read as a scheme or a query."""
+    # As bytes: a name need not be text.
+    address = f"./{quote(os.fsencode(os.path.relpath(place, folder)))}"
+    if place.is_dir():
+        address += "/"
+    return address

@@ -1,4 +1,4 @@
-"""Curves of the page as plain numbers, thinned."""
+"""Curves of the page as plain numbers, thinned, and their looks, which figures in notebooks share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,34 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
+
+from seqtrain.compare.entries import Axis
+
+AXES: dict[Axis, str] = {
+    "steps": "optimiser steps",
+    "tokens": "training tokens",
+    "seconds": "training time (s)",
+    "flops": "training FLOPs",
+}
+PALETTES = {
+    "light": ["#0072b2", "#d55e00", "#009e73", "#aa4a8a", "#56b4e9", "#b8860b"],
+    "dark": ["#56b4e9", "#ff8c42", "#2cc995", "#e08fc0", "#f0e442", "#c3c9d4"],
+}
+DASHES = ["solid", "dash", "dot", "dashdot"]
+SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "star"]
+MOST_STYLES = len(PALETTES["light"]) * len(DASHES)  # further variants are grey
+WORDS = {
+    "tokens_per_second": "tokens per second",
+    "lr": "learning rate",
+    "gradient_norm": "gradient norm",
+    "cpu_percent": "CPU (%; 100: one core is busy)",
+    "memory_mb": "memory (MB)",
+    "gpu_percent": "GPU (%)",
+    "gpu_memory_mb": "GPU memory (MB)",
+}
+
+# What the page is given of it.
+PLAIN = {"axes": AXES, "palettes": PALETTES, "dashes": DASHES, "symbols": SYMBOLS, "words": WORDS}
 
 MOST_POINTS = 200  # of a curve
 TICKS = 20_000  # the clock of a run is drawn to a fraction of its length that no screen shows

@@ -1,7 +1,7 @@
 """The page's learning curves as a figure of plotly's, for notebooks.
 
 The page itself draws with assets/curves.js, which follows the reader's filter; both take data from curves.py and looks
-from style.py, and a browser test holds this figure to what the page draws of a metric before the reader smooths,
+from curves.py, and a browser test holds this figure to what the page draws of a metric before the reader smooths,
 groups or clips it, trace by trace. The page puts the curves of training beside; a figure has what it was asked for.
 """
 
@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from seqtrain.compare.entries import Axis, Entry
-from seqtrain.compare.page import curves, style
+from seqtrain.compare.page import curves
 from seqtrain.compare.verdict import Conclusion
 from seqtrain.errors import UserError, did_you_mean
 
@@ -61,18 +61,18 @@ def figure(found: Sequence[Conclusion], *, metric: str | None, x: Axis, group: i
     title = [f"group {place + 1} of {len(found)}, which are not alike"] * (len(found) > 1)
     if grey:
         title.append(f"{grey} of {len(conclusion.variants)} variants are grey, for want of colours")
-    axes = {"xaxis_title": style.AXES[x], "yaxis_title": _plain(spoken(metric, conclusion))}
+    axes = {"xaxis_title": curves.AXES[x], "yaxis_title": _plain(spoken(metric, conclusion))}
     return Figure(traces, {**axes, "title": {"text": "; ".join(title)}, "hovermode": "closest"})
 
 
 def spoken(metric: str, conclusion: Conclusion) -> str:
     """A recorded metric in words: "validation/bits_per_byte" is "bits per byte, validation"."""
     split, _, name = metric.rpartition("/")
-    words = style.WORDS.get(name, name.replace("_", " "))
+    words = curves.WORDS.get(name, name.replace("_", " "))
     unit = conclusion.group.entries[0].unit(name)
     if unit.lower() == words.lower():
         words = unit
-    elif name not in style.WORDS:
+    elif name not in curves.WORDS:
         words = f"{words} ({unit})"
     return ", ".join(filter(None, (words, split)))
 
@@ -97,7 +97,7 @@ def _traces(conclusion: Conclusion, metric: str, x: Axis) -> tuple[list[Trace], 
     # A variant has its slot whether or not it is drawn: one colour through all metrics.
     for slot, variant in enumerate(conclusion.variants):
         own = [line for line in lines if line.entry in variant.entries]
-        if slot >= style.MOST_STYLES:
+        if slot >= curves.MOST_STYLES:
             grey.update(variant.entries)
         elif own:
             styled.append((variant.name, own, _look(slot)))
@@ -109,7 +109,7 @@ def _traces(conclusion: Conclusion, metric: str, x: Axis) -> tuple[list[Trace], 
     # What is drawn last lies above the others.
     for name, own, look in reversed(styled):
         traces += _variant_traces(_plain(name), own, look)
-    return traces, max(len(conclusion.variants) - style.MOST_STYLES, 0)
+    return traces, max(len(conclusion.variants) - curves.MOST_STYLES, 0)
 
 
 def _line(entry: Entry, drawn: curves.Curves, metric: str, x: Axis) -> Line:
@@ -182,9 +182,9 @@ def _band(lines: Sequence[Line]) -> tuple[list[float], list[float], list[float],
 
 
 def _look(slot: int) -> Look:
-    palette = style.PALETTES["light"]
+    palette = curves.PALETTES["light"]
     kind = slot % len(palette)
-    return Look(palette[kind], style.DASHES[slot // len(palette)], style.SYMBOLS[kind])
+    return Look(palette[kind], curves.DASHES[slot // len(palette)], curves.SYMBOLS[kind])
 
 
 def _veiled(color: str, share: float) -> str:

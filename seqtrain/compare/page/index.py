@@ -12,8 +12,7 @@ from urllib.parse import quote
 
 from seqtrain.compare.entries import count_statuses, read
 from seqtrain.compare.page import report
-from seqtrain.compare.page.asked import last_record
-from seqtrain.compare.page.content import safe_json
+from seqtrain.compare.page.content import last_record, safe_json
 from seqtrain.compare.verdict import Conclusion, conclusions
 from seqtrain.errors import UserError
 from seqtrain.runs.listing import list_runs

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from seqtrain.compare.entries import Entry, number
+from seqtrain.compare.page.answers import duration
 from seqtrain.terminal import pasted
 
 RECENT = 20  # steps with a record, from which the rate is taken: the first ones of a run are slower
@@ -54,6 +55,26 @@ def progress(entry: Entry) -> dict[str, Any] | None:
         "early": _may_stop_early(entry),
         "speed": _speed(entry),
     }
+
+
+def progress_words(entry: Entry) -> str:
+    """Return the progress of an unfinished run: step, rate, and the estimated training time that is left."""
+    where = progress(entry)
+    if where is None or where["step"] is None:
+        return ""
+    words = [f"step {int(where['step']):,}"]
+    if where["of"]:
+        words[0] += f" of {int(where['of']):,}"
+    if where["share"] is not None:
+        words[0] += f" ({where['share']:.0%})"
+    if where["rate"]:
+        words.append(f"{where['rate']:.3g} steps/s")
+    if where["left"] is not None:
+        # Validations are not counted in it, which the words `of training` say.
+        words.append(f"about {duration(where['left'])} of training left")
+        if where["early"]:
+            words.append("or less by early stopping")
+    return ", ".join(words)
 
 
 def resume_command(entry: Entry) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 from importlib import metadata, resources
@@ -13,9 +14,8 @@ from string import Template
 from typing import Any
 
 from seqtrain.compare.entries import Axis, Checkpoint, count_runs, count_statuses
-from seqtrain.compare.page import content, curves, shown, style
-from seqtrain.compare.page.parts import PageContent
-from seqtrain.compare.reach import COSTS
+from seqtrain.compare.page import content, curves, samples
+from seqtrain.compare.variants import COSTS
 from seqtrain.compare.verdict import Conclusion, all_entries
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
@@ -39,7 +39,6 @@ SCRIPTS = (
     "grid.js",
     "costs.js",
     "importance.js",
-    "parallel.js",
     "runs.js",
     "beside.js",
     "fans.js",
@@ -51,6 +50,14 @@ SCRIPTS = (
 )
 # The page fetches nothing, and of scripts only those run whose hashes are added to this.
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; img-src data: blob:"
+
+
+@dataclass(frozen=True)
+class PageContent:
+    """All contents of a page."""
+
+    known: dict[str, Any]  # what it always has at hand: title, groups, runs and so on
+    blocks: dict[str, str]  # packed values of each run that are unpacked when looked at, by the id of their element
 
 
 def write(
@@ -67,7 +74,7 @@ def write(
     Args:
         path: the HTML file to write.
         found: the groups.
-        title, missing, x, checkpoint: as in `parts`.
+        title, missing, x, checkpoint: as in `content_of`.
     """
     # Links of the page are relative to where it stands.
     made = page(found, title=title, missing=missing, x=x, checkpoint=checkpoint, folder=path.parent)
@@ -78,11 +85,11 @@ def write(
 
 
 def page(found: Sequence[Conclusion], **options: Any) -> str:
-    """The report as text; options as those of `parts`."""
-    return text(parts(found, **options))
+    """The report as text; options as those of `content_of`."""
+    return text(content_of(found, **options))
 
 
-def parts(
+def content_of(
     found: Sequence[Conclusion],
     *,
     title: str,
@@ -92,12 +99,14 @@ def parts(
     mark: str = "",
     folder: Path | None = None,
 ) -> PageContent:
-    """All that the report knows.
+    """Return all that the report knows.
 
     Args:
+        found: the groups.
+        title: of the page.
         missing: sentences on trials that left no run.
         x, checkpoint: what the groups were concluded by, as of `verdict.conclusions`.
-        mark: the ETag under which it is served; the page then asks for what has changed since.
+        mark: the ETag under which it is served; the page then asks for newer data.
         folder: in which it will stand, for links to the runs; None: without links.
     """
     entries = all_entries(found)
@@ -116,9 +125,9 @@ def parts(
         "script": sha256("".join(map(asset, SCRIPTS))),
         "mark": mark,
         "points": curves.MOST_POINTS,
-        "sample": shown.LONGEST_SAMPLE,
+        "sample": samples.LONGEST_SAMPLE,
         "metrics": metrics,
-        "style": style.PLAIN,
+        "style": curves.PLAIN,
         "units": content.units(entries),
         **content.groups_and_runs(found, drawn, metrics, folder),
     }
@@ -138,10 +147,17 @@ def text(made: PageContent) -> str:
         policy=policy,
         style=asset("page.css"),
         data=content.safe_json(made.known),
-        blocks="\n".join(content.scripts(made.blocks, made.known["metrics"])),
+        blocks="\n".join(
+            f'<script type="text/plain" id="{name}">{text}</script>' for name, text in made.blocks.items()
+        ),
         plotly=plotly,
         script=script,
     )
+
+
+def data(made: PageContent) -> str:
+    """Return the contents as JSON, for a page that is open."""
+    return content.safe_json({"known": made.known, "blocks": made.blocks})
 
 
 def _metric_order(name: str) -> tuple[bool, bool, str]:

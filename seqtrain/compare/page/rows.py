@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from seqtrain.compare import kept_figures
+from seqtrain.compare import test_figures
 from seqtrain.compare.comparisons import Comparison
-from seqtrain.compare.entries import Entry
+from seqtrain.compare.entries import Entry, decimals
 from seqtrain.compare.page.course import Ending, mean_of
-from seqtrain.compare.quantities import decimals
 from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import Conclusion
 
@@ -78,7 +77,7 @@ def _row(variant: Variant, metric: str, endings: Endings) -> dict[str, Any]:
                 judged.append(ending.overfits)
     tests = []
     for entry in variant.counted:
-        tests.append(kept_figures.columns(entry, metric)["test"])
+        tests.append(test_figures.columns(entry, metric)["test"])
     return {
         "name": variant.name,
         "mean": variant.mean,

@@ -166,3 +166,5 @@ function costsGrey(points, groups) {
   if (!groups.key) return greyNote([...new Set(points.map(point => point.run.variant))]);
   return ` Coloured by ${groups.key}, as in the legend of the curves.${groupsInGrey([...new Set(points.map(point => groups.of(point.run)))], groups)}`;
 }
+
+const clipped = words => words.length > 14 ? words.slice(0, 13) + "…" : words;

@@ -1,8 +1,8 @@
 // Which runs pass the filter: words that all must hold, by the rules of `seqtrain compare --where` (filters.py), or
 // a part of a name. A word that is not understood filters nothing, and is said.
 
-const CONDITION = /^([^=<>!]+)(>=|<=|!=|=|>|<)(.*)$/s;
-const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
+const CONDITION = new RegExp(`^${data.known.grammar.condition}$`, "s");
+const NUMBER = new RegExp(`^(?:${data.known.grammar.number})$`, "i");
 const ORDERS = { ">=": (a, b) => a >= b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, "<": (a, b) => a < b };
 const MOST_TOLD = 4; // values that a message lists
 

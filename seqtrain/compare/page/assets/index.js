@@ -38,8 +38,8 @@ function show() {
 }
 
 async function listen() {
-  const answer = document.hidden ? undefined : await fetch("changes?since=" + encodeURIComponent(data.mark), { cache: "no-store" }).catch(() => null);
-  if (answer !== undefined) at("about").textContent = answer?.ok ? "live" : "seqtrain serve has stopped: what you see is the last that it showed";
+  const answer = document.hidden ? undefined : await fetch("data", { headers: { "If-None-Match": data.mark } }).catch(() => null);
+  if (answer !== undefined) at("about").textContent = answer?.ok || answer?.status === 304 ? "live" : "seqtrain serve has stopped: what you see is the last that it showed";
   if (answer?.status === 200) {
     const told = await answer.json(), active = document.activeElement?.getAttribute("href");
     if (!told.rows) { location.reload(); return; } // one sweep is left: its report stands here now

@@ -1,11 +1,11 @@
-// A page that `seqtrain serve` gives asks what has changed since, and takes it in where it stands.
+// A page that `seqtrain serve` gives asks for newer data, and shows them where it stands.
 
 const NEWS_EVERY = 2000; // milliseconds
 
 async function listen() {
   // A tab that nobody looks at need not ask.
-  const answer = document.hidden ? undefined : await fetch("changes?since=" + encodeURIComponent(data.mark), { cache: "no-store" }).catch(() => null);
-  const lost = answer === null || (answer && !answer.ok);
+  const answer = document.hidden ? undefined : await fetch("data", { headers: { "If-None-Match": data.mark } }).catch(() => null);
+  const lost = answer === null || (answer && !answer.ok && answer.status !== 304);
   try {
     if (answer?.status === 200) await (last = last.then(async () => take(parsed(await answer.text()))).catch(error => console.error(error)));
     if (answer !== undefined) {
@@ -16,19 +16,17 @@ async function listen() {
   }
 }
 
-/* Takes in what has changed; choices, focus and what was unfolded stay as they are. */
-async function take(told) {
-  if (Object.hasOwn(told.known, "script") && told.known.script !== data.script) {
+/* Takes newer data; choices, focus and what was unfolded stay as they are. */
+async function take({ known, blocks }) {
+  if (known?.script !== data.script) {
     remember();
-    location.reload(); // another version of seqtrain: its page knows other things
+    location.reload(); // another version of seqtrain, or an index: its page knows other things
     return;
   }
-  const blocks = await mergedBlocks(told), before = new Map(data.runs.map(run => [run.name, run]));
-  const ownRun = data.runs[data.groups[chosen.group].runs[0]].name;
-  Object.assign(data, told.known);
-  data.groups = Array.from({ length: told.group_count }, (_, number) => told.groups[number] ?? data.groups[number]);
-  data.runs = told.order.map((name, index) => ({ ...(Object.hasOwn(told.runs, name) ? told.runs[name] : before.get(name)), index }));
-  for (const [key, values] of blocks) unpacked.set(key, Promise.resolve(values));
+  const before = new Map(data.runs.map(run => [run.name, run])), ownRun = data.runs[data.groups[chosen.group].runs[0]].name;
+  Object.assign(data, known);
+  unpacked.clear();
+  for (const [id, text] of Object.entries(blocks)) (at(id) ?? document.body.appendChild(make("script", null, { id, type: "text/plain" }))).textContent = text;
   chosen.group = Math.max(data.groups.findIndex(group => group.runs.some(index => data.runs[index].name === ownRun)), 0);
   renameVariants(before);
   await keepingPlaces(async () => {
@@ -38,23 +36,6 @@ async function take(told) {
     allViews();
     await catchUp();
   });
-}
-
-/* Every block with its news, one value for each run in the new order. */
-async function mergedBlocks(told) {
-  const places = new Map(data.runs.map((run, place) => [run.name, place])), merged = new Map();
-  for (const key of new Set([...blockNames(), ...Object.keys(told.blocks)])) {
-    const known = unpacked.has(key) || at("block-" + (blockIds.get(key) ?? key)) ? await block(key) : [];
-    const fresh = told.blocks[key] ?? {};
-    merged.set(key, told.order.map(name => Object.hasOwn(fresh, name) ? fresh[name] : known[places.get(name)] ?? null));
-  }
-  return merged;
-}
-
-function blockNames() {
-  const byId = new Map([...blockIds].map(([key, id]) => [id, key]));
-  const ids = [...document.querySelectorAll("script[id^=block-]")].map(each => each.id.slice("block-".length));
-  return [...unpacked.keys(), ...ids.map(id => byId.get(id) ?? id)];
 }
 
 /* A variant is called by what differs, which a new run may change: what was hidden or coloured follows its runs. */

@@ -1,7 +1,7 @@
 // What happens when: the first picture, what the reader does, and news from the server.
 
 const VIEWS = {
-  curves: drawCurves, charts: drawCharts, costs: drawCosts, parallel: drawParallel, importance: showImportance, table: showRuns,
+  curves: drawCurves, charts: drawCharts, costs: drawCosts, importance: showImportance, table: showRuns,
   samples: showSamples, pictures: showPictures, diff: showDiff, environment: showEnvironment,
 };
 const near = new Set(["curves"]), stale = new Set(); // the curves are drawn at once, wherever they stand
@@ -76,7 +76,7 @@ function enterGroup() {
   if (!keys.some(([key]) => key === chosen.by)) chosen.by = "variant";
   fill("by", keys, chosen.by);
   fillCosts();
-  for (const id of ["parallel", "importance"]) at(id).hidden = !group.keys.length;
+  at("importance").hidden = !group.importance.options.length && !group.importance.note;
   at("costs").hidden = group.runs.length < 2; // one point says nothing of what is worth its cost
   const examples = group.keys.slice(0, 3).map(key => `${data.short[key]}=${told(data.runs[group.runs[0]].values[key])}`);
   at("filter").placeholder = examples[0] || "part of a name";

@@ -36,12 +36,9 @@ function told(value, digits = 4) {
 
 /* Data that is large is packed, and unpacked when it is first asked for. */
 const unpacked = new Map();
-// Where the block of a metric stands in the page as it was loaded; news may bring other metrics, in another order.
-const blockIds = new Map(data.metrics.map((metric, place) => ["metric:" + metric, "metric-" + place]));
 function block(name) {
-  const place = /^metric-(\d+)$/.exec(name)?.[1], key = place === undefined ? name : "metric:" + data.metrics[place];
-  if (!unpacked.has(key)) unpacked.set(key, unpack(at("block-" + (blockIds.get(key) ?? key)).textContent));
-  return unpacked.get(key);
+  if (!unpacked.has(name)) unpacked.set(name, unpack(at("block-" + name).textContent));
+  return unpacked.get(name);
 }
 
 async function unpack(text) {

@@ -22,9 +22,8 @@ function showGroups() {
 /* What stands below the answers of a group. */
 function more(group) {
   const made = [...going(group), ...folded([...group.notes, ...group.caveats], remarks, MOST_REMARKS)];
-  if (group.runs.length > 1) made.push(under(`The verdict in ${counted(group.verdict.length, "sentence")}`, folded(group.verdict, sentences)));
-  else made.push(...ownFacts(group));
-  if (group.remarks.length && group.runs.length > 1) made.push(under(`${counted(group.remarks.length, "remark")} on runs that do not count`, folded(group.remarks, remarks)));
+  made.push(under(`The verdict in ${counted(group.verdict.length, "sentence")}`, folded(group.verdict, sentences)));
+  if (group.remarks.length) made.push(under(`${counted(group.remarks.length, "remark")} on runs that do not count`, folded(group.remarks, remarks)));
   return made;
 }
 
@@ -43,7 +42,7 @@ function answers(known) {
 /* Runs that go on or ended early: how far, how fast, why, and what goes on with them. */
 function going(group) {
   const open = group.runs.map(index => data.runs[index]).filter(run => run.status !== "finished");
-  return group.runs.length > 1 && open.length ? folded(open, goingTable, MOST_GOING) : [];
+  return open.length ? folded(open, goingTable, MOST_GOING) : [];
 }
 
 function goingTable(runs) {
@@ -64,23 +63,6 @@ function goingTable(runs) {
     return row;
   }));
   made.append(top, body);
-  return made;
-}
-
-/* Of a run alone: where its files are, how it was made, and what may be done next. */
-function ownFacts(group) {
-  const run = data.runs[group.runs[0]], made = [], list = make("dl", null, { className: "answers next" });
-  if (Object.keys(run.links).length) {
-    const files = make("dd");
-    files.append(...fileLinks(run));
-    list.append(make("dt", "files"), files);
-  }
-  for (const [what, command] of group.next) {
-    const cell = make("dd");
-    cell.append(make("code", command));
-    list.append(make("dt", what), cell);
-  }
-  if (list.children.length) made.push(make("h4", "Files and commands"), list);
   return made;
 }
 

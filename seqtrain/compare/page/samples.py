@@ -6,7 +6,7 @@ import base64
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqtrain.compare.entries import Entry
 from seqtrain.errors import UserError
@@ -23,6 +23,9 @@ from seqtrain.runs.shown import (
     steps_with_samples,
 )
 
+if TYPE_CHECKING:
+    import numpy as np
+
 LONGEST_SAMPLE = 1500  # characters that are shown of what a run wrote at a step
 LONGEST_CELL = 500  # characters of a column of one sample
 MAX_STEPS = 12  # whose samples a page holds, and each run's newest
@@ -31,6 +34,10 @@ MAX_LABELS = 20  # of a confusion matrix that is shown whole
 MAX_CONFUSED = 20  # pairs of labels that are shown of a larger one
 MAX_PICTURE_BYTES = 250_000  # of a run's map of attention
 MAX_PICTURES_BYTES = 2_000_000  # of a page
+MAX_READ = 120  # values before a forecast
+MAX_AHEAD = 400  # values of a forecast: of more the picture has no pixels
+MAX_FAN_VALUES = 400_000  # of a page, before they are packed
+FAN_DIGITS = 4
 # Columns that hold the right answer; the first of several columns is what the model was given.
 REFERENCES = ("reference", "label")
 
@@ -44,15 +51,13 @@ def samples(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     for entry in entries:
         steps.append(steps_with_samples(Run(entry.path)))
     wanted = _chosen_steps(set().union(*steps), len(entries))
-    from seqtrain.compare.page.fans import MAX_FAN_VALUES, bounded  # imports numpy, which no help needs
-
     found, room = [], MAX_FAN_VALUES
     for entry, own in zip(entries, steps, strict=True):
         kept = []
         for step in sorted(own, reverse=True):
             if step in wanted or step == max(own):
                 kept.append(_sample(entry.path, step, _stamp(entry.path, step)))
-        kept, room = bounded(kept, room)
+        kept, room = _bounded(kept, room)
         found.append({"steps": len(own), "kept": kept})
     return found
 
@@ -125,8 +130,6 @@ def _sample(run: Path, step: int, stamp: tuple[int, ...]) -> dict[str, Any]:
 
 def _columns(found: Samples) -> dict[str, Any]:
     """The rows by columns, as many as there is room for; the text where a run kept no columns."""
-    from seqtrain.compare.page.fans import fans  # imports numpy, which no help needs
-
     table = found.table
     if table is None or not table.columns:
         text = found.text
@@ -140,7 +143,7 @@ def _columns(found: Samples) -> dict[str, Any]:
         rows.append(cells)
     return {
         **{"columns": table.columns, "rows": rows, "given": _given(table), "reference": _reference(table)},
-        **{"left_out": len(table.rows) - len(rows), "longest": LONGEST_CELL, "fans": fans(found, len(rows))},
+        **{"left_out": len(table.rows) - len(rows), "longest": LONGEST_CELL, "fans": _fans(found, len(rows))},
     }
 
 
@@ -181,3 +184,60 @@ def _stamp(run: Path, step: int) -> tuple[int, ...]:
             continue
         found += [state.st_mtime_ns, state.st_size]
     return tuple(found)
+
+
+def _fans(found: Samples, rows: int) -> list[dict[str, Any] | None]:
+    """Return the pictures of the first rows of samples; an empty list if no row has one."""
+    if not any(found.fans):
+        return []
+    made: list[dict[str, Any] | None] = []
+    for fan in found.fans[:rows]:
+        # Thinned out, spikes of a series would be lost without a word.
+        if fan is None or len(fan.times) > MAX_AHEAD:
+            made.append(None)
+            continue
+        bands = []
+        # The widest first, so that the narrower ones are drawn upon it.
+        for share in sorted(fan.bands, reverse=True):
+            low, high = fan.bands[share]
+            bands.append([share, _few_digits(low), _few_digits(high)])
+        truth = None if fan.truth is None else _few_digits(fan.truth)
+        history = _few_digits(fan.history[-MAX_READ:])
+        made.append(
+            {"title": fan.title, "history": history, "median": _few_digits(fan.median), "truth": truth, "bands": bands}
+        )
+    return made
+
+
+def _bounded(kept: Sequence[dict[str, Any]], room: int) -> tuple[list[dict[str, Any]], int]:
+    """Return the samples of steps, without pictures once there is no room, and the room that is left.
+
+    Args:
+        kept: Of one run, newest first.
+        room: Values that the page has room for.
+    """
+    found = []
+    for step in kept:
+        size = sum(map(_size, step.get("fans", ())))
+        if size > room:
+            found.append({**step, "fans": [], "without_fans": True})
+            continue
+        room -= size
+        found.append(step)
+    return found, room
+
+
+def _size(fan: dict[str, Any] | None) -> int:
+    """Return the number of values of a picture."""
+    if fan is None:
+        return 0
+    ahead = len(fan["median"])
+    return len(fan["history"]) + (2 + 2 * len(fan["bands"])) * ahead
+
+
+def _few_digits(values: np.ndarray) -> list[float | None]:
+    """Few digits, as many as a small picture shows; None where a value is missing."""
+    found: list[float | None] = []
+    for value in values.tolist():
+        found.append(None if value != value else float(f"{value:.{FAN_DIGITS}g}"))
+    return found

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from seqtrain.compare.entries import Entry, number
-from seqtrain.compare.guard import Group
+from seqtrain.compare.groups import Group
 from seqtrain.errors import UserError
-from seqtrain.runs.evaluations import EVALUATIONS, Evaluation, WeightsOf
+from seqtrain.runs.evaluations import Evaluation, WeightsOf
 from seqtrain.terminal import pasted, printable
 
 TEST = "test"
 MOST_LEFT_OUT = 12  # runs with a line of their own
-SHORT_COMMIT = 8  # characters
 
 
 def tested(
@@ -53,22 +52,6 @@ def tested(
     if not found:
         raise UserError("--split test: no run has test figures that could be compared", *few(missing))
     return found, [f"left out: {line}" for line in missing]
-
-
-def notes(group: Group, untested: int) -> list[str]:
-    """Return caveats on how test figures were obtained; none if the figures are of validation.
-
-    Args:
-        group: runs that `tested` gave.
-        untested: the number of other runs that it left out: leaving out the bad ones can show anything.
-    """
-    if group.split != TEST:
-        return []
-    found = [*_looks_note(group.entries), *_several_notes(group), *_commits_note(group.entries), *_torn_notes(group)]
-    if untested:
-        runs = "1 run was" if untested == 1 else f"{untested} runs were"
-        found.append(f"{runs} left out for want of test figures")
-    return found
 
 
 def compared_figures(group: Group) -> str:
@@ -136,61 +119,3 @@ def few(lines: Sequence[str]) -> list[str]:
         return list(lines)
     rest = len(lines) - MOST_LEFT_OUT
     return [*lines[:MOST_LEFT_OUT], f"and {rest} more runs without test figures: --json names them"]
-
-
-def _looks_note(entries: Sequence[Entry]) -> Iterable[str]:
-    """Yield a note on the number of test evaluations if any run has more than one."""
-    looks = [entry.kept.looks(TEST, entry.evaluation and entry.evaluation.test_set) for entry in entries]
-    most = max(looks)
-    if most == 1:
-        return
-    words = f"{most} times in each run"
-    if min(looks) < most:
-        name = entries[looks.index(most)].name
-        words = f"{min(looks)} to {most} times in a run (most often in {name})"
-    yield f"test was looked at {words}: what was chosen after a look at it is no longer measured by it"
-
-
-def _several_notes(group: Group) -> Iterable[str]:
-    """Yield a note on which evaluation counts if runs have several of one checkpoint, and whether these agree."""
-    several = 0
-    unlike = []
-    for entry in group.entries:
-        newest = entry.evaluation
-        values = set()
-        count = 0
-        for other in entry.kept.evaluations:
-            if newest is None or (other.split, other.test_set) != (newest.split, newest.test_set):
-                continue
-            if other.checkpoint != newest.checkpoint:
-                continue
-            count += 1
-            # Of other weights other figures are no surprise.
-            if other.step == newest.step:
-                values.add(other.metrics.get(group.metric))
-        several += count > 1
-        if len(values) > 1:
-            unlike.append(entry.name)
-    if several:
-        runs = "1 run has" if several == 1 else f"{several} runs have"
-        yield f"{runs} several evaluations of this checkpoint: the newest counts"
-    if unlike:
-        yield f"evaluations of the same weights give other figures: {', '.join(unlike)}"
-
-
-def _commits_note(entries: Sequence[Entry]) -> Iterable[str]:
-    """Yield a note if the figures were made by code of several commits."""
-    commits = {}
-    for entry in entries:
-        if entry.evaluation is not None:
-            commits[entry.evaluation.commit] = (entry.evaluation.commit or "no commit")[:SHORT_COMMIT]
-    if len(commits) > 1:
-        yield f"the test figures were made at {len(commits)} commits: {', '.join(commits.values())}"
-
-
-def _torn_notes(group: Group) -> Iterable[str]:
-    for entry in group.entries:
-        count = entry.kept.unreadable
-        if count:
-            lines = "1 line" if count == 1 else f"{count} lines"
-            yield f"{lines} of {entry.name}/{EVALUATIONS} torn, or not what evaluate writes: left out"
