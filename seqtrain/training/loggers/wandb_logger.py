@@ -160,33 +160,34 @@ class WandbLogger(RunLogger):
         (self._directory / IDENTITY).unlink(missing_ok=True)
 
     def _metrics(self, metrics: Record, step: int) -> None:
-        run, self._place = self._open(), metrics.get("record")
+        self._open()
+        self._place = metrics.get("record")
         values = {name: value for name, value in metrics.items() if name not in ("record", "time")}
         if self._flops_per_token is not None and "tokens" in metrics:
             values["flops"] = self._flops_per_token * metrics["tokens"]
-        if self._time is not None:  # else W&B takes the time at which it is sent
-            values["_timestamp"] = self._time
-        run.log(values, step=self._place)
+        self._add(values)
 
     def _text(self, name: str, text: str, step: int) -> None:
         import wandb
 
-        self._show(name, wandb.Html(f"<pre>{html.escape(text)}</pre>", inject=False))
+        self._add({name: wandb.Html(f"<pre>{html.escape(text)}</pre>", inject=False)})
 
     def _image(self, name: str, path: Path, step: int) -> None:
         import wandb
 
-        self._show(name, wandb.Image(str(path)))
+        self._add({name: wandb.Image(str(path))})
 
     def _table(self, name: str, table: Table, step: int) -> None:
         import wandb
 
         columns, rows = ["step", *table.columns], [[step, *row] for row in table.rows]
-        self._show(name, wandb.Table(columns=columns, data=rows, allow_mixed_types=True))  # nan is written as a word
+        self._add({name: wandb.Table(columns=columns, data=rows, allow_mixed_types=True)})  # nan is written as a word
 
-    def _show(self, name: str, content: Any) -> None:
-        """Add a text, picture or table to the row of the newest record."""
-        self._open().log({name: content}, step=self._place)
+    def _add(self, values: dict[str, Any]) -> None:
+        """Add values to the row of the newest record, at its time."""
+        if self._time is not None:  # else W&B takes the time at which it is sent
+            values["_timestamp"] = self._time
+        self._open().log(values, step=self._place)
 
     def _model(self, folder: Path, figures: dict[str, Any]) -> None:
         """Send the model as an artifact. W&B makes no new version of equal weights."""
