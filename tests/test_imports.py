@@ -127,7 +127,7 @@ SHARED = {
 
 LATE = {
     ("seqtrain.cli.main", "importlib.metadata"),
-    ("seqtrain.training.quick_imports", "importlib.metadata"),
+    ("seqtrain.training.speedups", "importlib.metadata"),
     ("seqtrain.cli.compare", "seqtrain.compare.page.report"),
     ("seqtrain.cli.sweep", "seqtrain.compare.table"),
     ("seqtrain.distributed.strategies", "torch.distributed.fsdp"),

@@ -180,7 +180,8 @@ class WandbLogger(RunLogger):
     def _table(self, name: str, table: Table, step: int) -> None:
         import wandb
 
-        columns, rows = ["step", *table.columns], [[step, *row] for row in table.rows]
+        columns: list[Any] = ["step", *table.columns]
+        rows: list[Any] = [[step, *row] for row in table.rows]
         self._add({name: wandb.Table(columns=columns, data=rows, allow_mixed_types=True)})  # nan is written as a word
 
     def _add(self, values: dict[str, Any]) -> None:
