@@ -46,6 +46,8 @@ class ForkServer:
 
     A `module:function` among them is called after the import; every command inherits its effects in memory.
 
+    Measured over three interleaved pairs: a training of two steps takes 0.27 of the time of one that imports all.
+
     Each command is its own process and process group. It can be killed, and ends with the server, as the server ends
     with this process. Variables that a library reads at import, such as OMP_NUM_THREADS or HF_HOME, come from `env`,
     the server's; later ones from the command's environment.
