@@ -48,7 +48,11 @@ def drop_output() -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process as an interpreter does, but skip the teardown of modules, which takes up to a second."""
+    """End the process as an interpreter does, but skip the teardown of modules.
+
+    Measured over four interleaved pairs of `train` with two steps: with the teardown it takes 1.1 times the processor
+    time.
+    """
     threading._shutdown()  # type: ignore[attr-defined] - waits for threads that are no daemons
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -58,7 +58,7 @@ ONLY = {
     "pytorch_lightning": ("training", "distributed.strategies"),
     "hydra": ("config", "cli", "sweeps"),
     "omegaconf": ("experiment", "config", "cli", "sweeps", "training", "analysis", "inference.opened"),
-    "wandb": ("training.loggers.wandb_logger", "training.loggers.wandb_values"),
+    "wandb": ("training.loggers.wandb_logger",),
     "mlflow": ("training.loggers",),
     "datasets": ("data.sources.hub",),
     "tokenizers": ("data.tokenizers", "data.corpus", "data.preprocess"),
@@ -127,7 +127,7 @@ SHARED = {
 
 LATE = {
     ("seqtrain.cli.main", "importlib.metadata"),
-    ("seqtrain.training.quick_imports", "importlib.metadata"),
+    ("seqtrain.training.speedups", "importlib.metadata"),
     ("seqtrain.cli.compare", "seqtrain.compare.page.report"),
     ("seqtrain.cli.sweep", "seqtrain.compare.table"),
     ("seqtrain.distributed.strategies", "torch.distributed.fsdp"),

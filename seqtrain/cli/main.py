@@ -16,7 +16,7 @@ from seqtrain.config.trust import trusting
 from seqtrain.distributed.ranks import check_place, rank_info
 from seqtrain.errors import RunFailed, UserError, did_you_mean, refuse_tilde
 from seqtrain.runs.working_folder import distrust
-from seqtrain.training import quick_imports
+from seqtrain.training import speedups
 from seqtrain.training.callbacks.signals import Interrupted, Signals
 
 COMMANDS = {
@@ -69,7 +69,7 @@ USAGE = "\n".join(
 
 def command() -> NoReturn:
     """Run the program `seqtrain`: run the given command and exit the process."""
-    quick_imports.install()
+    speedups.quicken_imports()
     try:
         code = main()
     except SystemExit as answered:  # by a parser

@@ -53,7 +53,6 @@ def run_new(request: Request) -> Sweep:
         UserError: If it cannot begin, or no trial could. Nothing of it is left on the disk then.
         Interrupted: At a signal; the sweep can be resumed.
     """
-    from seqtrain.sweeps import shared
     from seqtrain.sweeps.settings import Settings, Words
 
     _refuse_several_processes()
@@ -74,7 +73,6 @@ def run_new(request: Request) -> Sweep:
     )
     sweeper = _sweeper(settings)
     runner = _runner(settings, searches)
-    shared.refuse_unknown(words.trial, settings.files, request.config_dirs)
     sweep = Sweep.create(settings.directory, asked)
     say(f"sweep {sweep.path}")
     try:
@@ -111,7 +109,7 @@ def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: boo
         as_json: Print results as JSON.
     """
     from seqtrain.cli import addresses
-    from seqtrain.sweeps import hydra_launchers
+    from seqtrain.sweeps import launchers
     from seqtrain.sweeps.settings import Settings, Words
 
     _refuse_several_processes()
@@ -138,7 +136,7 @@ def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: boo
     runner = _runner(settings, asked.kind == "optuna")
     sweep.claim()  # before `prepare`, which removes what a process that still runs may be writing
     sweep.prepare()
-    running = hydra_launchers.queued(hydra_launchers.submitted(hydra_launchers.attempts(path)))
+    running = launchers.queued(launchers.submitted(launchers.attempts(path)))
     if running:  # SLURM's jobs outlive the command that submitted them, and two would train one trial
         raise UserError(f"sweep {path}: its jobs {running} are in the queue: wait for them, or scancel {running}")
     left = collections.Counter(trial.status for trial in sweep.trials() if trial.status in ENDED)
@@ -165,13 +163,13 @@ def _run_trials(
         settings: Settings of the sweep.
         retry_failed: Run failed and refused trials again.
     """
-    from seqtrain.sweeps import hydra_launchers
+    from seqtrain.sweeps import launchers
     from seqtrain.sweeps.sweeper import SweepAttempt
 
     (sweep.path / STOP).unlink(missing_ok=True)  # of an attempt that was ended: no trial would begin
     sweeper.setup(
-        hydra_context=hydra_launchers.context(settings.files.loader),
-        task_function=hydra_launchers.run_trial,
+        hydra_context=launchers.context(settings.files.loader),
+        task_function=launchers.run_trial,
         config=settings.config,
     )
     sweeper.attempt = SweepAttempt(runner, retry_failed, say)
@@ -195,23 +193,20 @@ def _runner(settings: Settings, searches: bool) -> Any:
     """Return what runs the trials: our own launcher, or an adapter for one of Hydra's."""
     from hydra.plugins.launcher import Launcher
 
-    from seqtrain.sweeps import hydra_launchers
-    from seqtrain.sweeps.launchers import Local
+    from seqtrain.sweeps import launchers
 
-    launcher = settings.make("launcher", Launcher)
-    work = functools.partial(hydra_launchers.run_trial, words=trust_words())
-    launcher.setup(
-        hydra_context=hydra_launchers.context(settings.files.loader), task_function=work, config=settings.config
-    )
-    if isinstance(launcher, Local):
+    launcher = settings.make("launcher", Launcher, launchers.Local)
+    if isinstance(launcher, launchers.Local):
         launcher.say = say
         return launcher
+    work = functools.partial(launchers.run_trial, words=trust_words())
+    launcher.setup(hydra_context=launchers.context(settings.files.loader), task_function=work, config=settings.config)
     # A search learns from what has ended: it hands out as many as run at a time. A grid hands out all.
     node = settings.config.hydra.launcher
     at_once = int(node.get("n_jobs", node.get("array_parallelism", 1)))
     if at_once < 1:  # joblib's way to say so
         at_once = len(os.sched_getaffinity(0))
-    return hydra_launchers.HydraLauncher(launcher, settings.directory, say, together=at_once if searches else None)
+    return launchers.HydraLauncher(launcher, settings.directory, say, together=at_once if searches else None)
 
 
 def _refuse_several_processes() -> None:

@@ -24,9 +24,6 @@ CLASSES = (
     "torch.optim",
 )
 
-# Modules whose functions may be targets too.
-FUNCTIONS = ("seqtrain.training.loggers.make",)
-
 # Single targets of other packages; never a whole third-party package, most of them hold a way to a shell.
 # Lightning's callbacks that watch, or stop a training; none that changes updates or weights, or writes files.
 LIGHTNING = ("DeviceStatsMonitor", "EarlyStopping", "LearningRateMonitor", "ModelSummary", "RichModelSummary")
@@ -77,7 +74,7 @@ def refusal(target: Any) -> str | None:
     module, is_class = home
     if not _inside(module, CLASSES):
         return f"defined in {module}, which may not run; name what {target.rpartition('.')[0]} itself defines"
-    if not is_class and module not in FUNCTIONS:
+    if not is_class:
         return "a function; a target is a class"
     return None
 

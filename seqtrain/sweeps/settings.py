@@ -9,11 +9,10 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from hydra.plugins.plugin import Plugin
 from omegaconf import DictConfig, OmegaConf
 
 from seqtrain.config.check import key_of
@@ -26,8 +25,6 @@ from seqtrain.config.trust import trusted
 from seqtrain.errors import Unavailable, UserError, did_you_mean, refuse_tilde
 from seqtrain.files.untrusted import ENVIRONMENT
 from seqtrain.sweeps.folder import TRIALS
-
-Made = TypeVar("Made", bound=Plugin)
 
 OURS = "seqtrain.sweeps"
 # Launchers of others that may run, and the extra of the package that brings them.
@@ -126,14 +123,14 @@ class Settings:
         """Directory of the sweep."""
         return Path(str(self.config.hydra.sweep.dir))
 
-    def make(self, kind: str, base: type[Made]) -> Made:
-        """The plugin that `hydra.KIND` names, a `base`; its options are held against its signature. UserError."""
+    def make(self, kind: str, *bases: type) -> Any:
+        """The plugin that `hydra.KIND` names, one of `bases`; its options are held against its signature. UserError."""
         # Plain values: what refers to the environment has been judged by then.
         node = cast("dict[str, Any]", OmegaConf.to_container(self.config.hydra[kind], resolve=True))
         target = str(node.pop("_target_", None))
         found = _resolved(target, kind)
-        if not (inspect.isclass(found) and issubclass(found, base)):
-            raise UserError(f"hydra.{kind}._target_={target}: no {base.__name__}, so it cannot be the {kind}")
+        if not (inspect.isclass(found) and issubclass(found, bases)):
+            raise UserError(f"hydra.{kind}._target_={target}: no {bases[0].__name__}, so it cannot be the {kind}")
         choice = str(self.config.hydra.runtime.choices.get(f"hydra/{kind}"))
         known: Collection[str] = inspect.signature(found).parameters
         if inspect.getfullargspec(found).varkw is not None:  # it takes anything: its file says what it knows

@@ -96,13 +96,6 @@ class Learner(LightningModule):
         self.restored: dict[str, Any] = {}
         self.started = False  # True once this attempt trains, after everything is restored
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute. `_current_fx_name`, set by Lightning around each hook, bypasses the module's slow path."""
-        if name == "_current_fx_name":
-            self.__dict__[name] = value
-        else:
-            super().__setattr__(name, value)
-
     def configure_model(self) -> None:
         """Shard the weights if the strategy does. Lightning may call this more than once."""
         if self.device_mesh is not None and not hasattr(self, "unshard"):

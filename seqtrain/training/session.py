@@ -182,7 +182,7 @@ def make_session(
         pruning,
         checkpoints,  # last, so that it saves the newest state of the others, and their decisions
     ]
-    loggers = _loggers(config, run, logged_config)
+    loggers = make_loggers(config.logger, run, logged_config) if run.writes else []  # else one point would be many
     trainer = make_trainer(options, steps or ENDLESS, list(filter(None, callbacks)), loggers, run.path)
     return Session(data, plan, learner, trainer, recorder, checkpoints, steps, deadline, pruning)
 
@@ -246,14 +246,18 @@ def _configured_callbacks(config: DictConfig, data: Data, run: Run) -> list[Call
     return callbacks
 
 
-def _loggers(config: DictConfig, run: Run, logged_config: dict[str, Any]) -> list[RunLogger]:
-    """Return the loggers of the config. Only one process has any, or every point would be logged once by each."""
+def make_loggers(nodes: DictConfig, run: Run, logged_config: dict[str, Any]) -> list[RunLogger]:
+    """Return the loggers of these nodes of a config, for one process of the run.
+
+    Args:
+        nodes: The config's `logger`.
+        run: Run directory.
+        logged_config: Config of the run, its secrets masked.
+    """
     from seqtrain.training.loggers.base import guarded
 
-    if not run.writes:
-        return []
-    nodes = filter(None, config.logger.values())
-    return [guarded(make(node, directory=run.path, config=logged_config), run.path) for node in nodes]
+    found = filter(None, nodes.values())
+    return [guarded(make(node, directory=run.path, config=logged_config), run.path) for node in found]
 
 
 def paced(schedule: Any, plan: StreamPlan | ExamplePlan) -> Any:

@@ -17,8 +17,8 @@ from seqtrain.config.signatures import class_attribute
 from seqtrain.distributed import ranks
 from seqtrain.runs.identity import LIMITS
 from seqtrain.tasks.base import Say
-from seqtrain.training.allocation import keep_freed_memory
 from seqtrain.training.bf16 import has_bf16_units
+from seqtrain.training.speedups import keep_freed_memory
 
 if TYPE_CHECKING:
     from pytorch_lightning import Trainer
@@ -69,7 +69,6 @@ def make_trainer(
 
     from seqtrain.distributed.strategies import Joined, strategy
     from seqtrain.training.callbacks.checkpoint_io import AtomicCheckpointIO
-    from seqtrain.training.small_steps import NoProfiler, leave_out_empty_hooks
 
     here = ranks.rank_info()
     if options.threads is not None:
@@ -89,7 +88,6 @@ def make_trainer(
         # Lightning refuses double precision with FSDP by name, but accepts it as a plugin.
         precision = None
         plugins.append(DoublePrecision())
-    leave_out_empty_hooks(callbacks)
     trainer = Trainer(
         accelerator=options.accelerator,
         devices=here.local_world,
@@ -106,7 +104,6 @@ def make_trainer(
         callbacks=callbacks,
         logger=loggers or False,
         plugins=plugins,
-        profiler=NoProfiler(),
         default_root_dir=directory,
         num_sanity_val_steps=0,  # they would be recorded as a validation at step 0
         use_distributed_sampler=False,

@@ -29,7 +29,11 @@ def _no_address(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _run(path: Path, address: str | None = THEIRS) -> Path:
     logger = {
-        "mlflow": {"_target_": "seqtrain.training.loggers.make.mlflow", "experiment": "e", "tracking_uri": address}
+        "mlflow": {
+            "_target_": "seqtrain.training.loggers.mlflow_logger.MLflowLogger",
+            "experiment": "e",
+            "tracking_uri": address,
+        }
     }
     return fake_runs.run(path, config={"logger": logger})
 
@@ -78,17 +82,19 @@ class _Client:
 
 
 @pytest.fixture
-def run_logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mlflow_logger.MLflowRunLogger:
+def run_logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mlflow_logger.MLflowLogger:
     """The sink of a run that was resumed, with a stand-in for MLflow."""
     monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=_Client))
     monkeypatch.setitem(sys.modules, "mlflow.entities", SimpleNamespace(Param=None))
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mlflow_id").write_text("abc")
-    return mlflow_logger.MLflowRunLogger(tmp_path / "run", {}, "e", None)
+    return mlflow_logger.MLflowLogger(
+        experiment="e", tracking_uri=None, log_model=False, directory=tmp_path / "run", config={}
+    )
 
 
 def test_a_store_beside_the_run_keeps_pictures_beside_it_and_nowhere_else(
-    tmp_path: Path, run_logger: mlflow_logger.MLflowRunLogger, monkeypatch: pytest.MonkeyPatch, capsys
+    tmp_path: Path, run_logger: mlflow_logger.MLflowLogger, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     (tmp_path / "mlflow.db").touch()
     monkeypatch.setattr(_Client, "kept", f"file://{tmp_path}/mlflow_artifacts/1/abc/artifacts")
@@ -101,7 +107,7 @@ def test_a_store_beside_the_run_keeps_pictures_beside_it_and_nowhere_else(
 
 
 def test_a_store_beside_the_run_that_is_a_pipe_is_not_waited_for(
-    tmp_path: Path, run_logger: mlflow_logger.MLflowRunLogger, capsys
+    tmp_path: Path, run_logger: mlflow_logger.MLflowLogger, capsys
 ) -> None:
     os.mkfifo(tmp_path / "mlflow.db")
     assert run_logger.experiment is None

@@ -20,7 +20,6 @@ from seqtrain import api
 from seqtrain.distributed.ranks import CAUGHT
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
-from seqtrain.sweeps import launchers
 from seqtrain.training.callbacks.record import Recorder
 from seqtrain.training.callbacks.signals import Interrupted, Signals
 from tests.support.tiny import OPTIONS, corpus
@@ -138,17 +137,6 @@ def test_a_sweep_from_python_has_the_numbers_of_trainings_and_another_process_ma
     assert found.runs.set_index("seed").loc[2, "final"] == alone
     claimed = "from seqtrain.sweeps.folder import Sweep; from pathlib import Path; Sweep(Path('sweep')).claim()"
     subprocess.run([sys.executable, "-c", claimed], check=True)
-
-
-def test_trials_are_forked_from_this_process_only_where_it_has_no_thread_and_no_torch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert launchers._how_to_begin() == "spawn"  # torch is here
-    monkeypatch.delitem(sys.modules, "torch")
-    alone = threading.active_count() == 1
-    assert launchers._how_to_begin() == ("fork" if alone else "spawn")
-    monkeypatch.setattr(threading, "active_count", lambda: 2)
-    assert launchers._how_to_begin() == "spawn"
 
 
 def test_signals_in_a_thread_catch_nothing_and_leave_what_was_there() -> None:

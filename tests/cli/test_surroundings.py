@@ -21,7 +21,7 @@ from seqtrain.errors import Unavailable
 from seqtrain.experiment import endings
 from seqtrain.runs.directory import METRICS, SUMMARY, Run
 from seqtrain.training.callbacks.checkpoints import Checkpoints
-from seqtrain.training.loggers import make, wandb_logger
+from seqtrain.training.loggers import base, wandb_logger
 from tests.support import tiny
 
 QUICK = ("trainer.max_steps=4", "trainer.validate_every=4")
@@ -208,6 +208,6 @@ def test_a_user_without_a_home_is_told_what_to_set() -> None:
 def test_a_package_that_ends_its_own_import_is_one_line() -> None:
     with (
         pytest.raises(Unavailable, match=r"^logger=mlflow: its package cannot be imported: no home$"),
-        make._package("mlflow"),
+        base.package("mlflow"),
     ):
         raise RuntimeError("no\nhome")

@@ -36,9 +36,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory, seqtrain: Seqtrain) -> tup
     assert "failed" not in answer.err
     live, later = folder / "live" / "run", folder / "later" / "run"
     shutil.copytree(live, later, ignore=lambda at, names: OF_LOGGERS)
-    for words in (["wandb", "--log-model"], ["tensorboard"], ["mlflow", "--log-model"]):
-        answer = seqtrain("sync", str(later), "--to", *words, cwd=folder)
-        assert answer.rc == 0, answer.err
+    answer = seqtrain("sync", str(later), *OPTIONS[-3:], cwd=folder)
+    assert answer.rc == 0, answer.err
     return live, later
 
 
@@ -64,12 +63,14 @@ def test_wandb_gets_the_same_rows_live_and_by_sync(folders: tuple[Path, Path]) -
     live, later = map(_wandb, folders)
     assert _rows(live) == _rows(later)
     assert live.config == later.config
-    assert (live.directions, live.axis, live.exit_code) == (later.directions, later.axis, later.exit_code)
+    assert (live.axis, live.exit_code) == (later.axis, later.exit_code)
     known = {name: value for name, value in live.summary.items() if _is_said(name)}
     assert known == {name: value for name, value in later.summary.items() if _is_said(name)}
 
 
-def test_wandb_has_a_table_of_predictions_its_own_confusion_matrix_and_plain_names(folders: tuple[Path, Path]) -> None:
+def test_wandb_has_a_table_of_predictions_a_confusion_matrix_of_each_validation_and_plain_names(
+    folders: tuple[Path, Path],
+) -> None:
     found = _wandb(folders[1])
     assert (found.config["model"], found.config["task"], found.config["data"]) == ("lstm", "sentiment", "labelled")
     assert found.config["options"]["model"]["dim"] == 8
@@ -78,13 +79,7 @@ def test_wandb_has_a_table_of_predictions_its_own_confusion_matrix_and_plain_nam
     assert content["columns"] == ["step", "text", "label", "predicted", "probability", "right"]
     for row in content["data"]:
         assert row[5] == (row[2] == row[3])
-    (counts, *_) = sorted(folders[1].glob("wandb/*run-*/files/media/table/confusion_matrix*.json"))
-    content = json.loads(counts.read_text())
-    assert content["columns"] == ["Actual", "Predicted", "nPredictions"]
-    kept = json.loads((folders[1] / "plots" / "confusion-00000003.json").read_text())
-    told = [row[2] for row in content["data"]]
-    assert told == [count for row in kept["counts"] for count in row]
-    assert sum(told) > 0
+    assert len([*folders[1].glob("wandb/*run-*/files/media/images/confusion_*.png")]) == 2
 
 
 def _points(run: Path) -> dict[str, list[tuple[int, float, float]]]:
@@ -186,7 +181,6 @@ def test_mlflow_has_the_figures_of_the_summary_as_metrics_of_their_own(
         assert told["metrics"][f"final/validation/{name}"][-1][1] == value
     assert told["metrics"]["run/parameters/total"][-1][1] == summary.parameters["total"]
     assert told["params"]["model"] == "lstm"
-    assert told["tags"]["summary.status"] == "finished"
 
 
 def test_the_model_that_mlflow_was_sent_is_the_best_one_and_opens(

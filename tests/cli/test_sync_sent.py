@@ -54,13 +54,13 @@ def run(tmp_path: Path) -> Run:
 def taken(run: Run, monkeypatch: pytest.MonkeyPatch, *words: str) -> Taken:
     """What arrives."""
     run_logger = Taken(run.path)
-    monkeypatch.setattr(sync, "_make_logger", lambda run, options: run_logger)
+    monkeypatch.setattr("seqtrain.training.session.make_loggers", lambda *_: [run_logger])
     assert sync.main([str(run.path), *words]) == 0
     return run_logger
 
 
 def test_what_has_no_step_is_no_point_and_the_others_keep_their_places(run: Run, monkeypatch) -> None:
-    run_logger = taken(run, monkeypatch, "--to", "tensorboard")
+    run_logger = taken(run, monkeypatch, "logger=tensorboard")
     assert [(record["record"], record["step"], record["train/loss"]) for record in run_logger.records] == [
         *((1, 1, 3.0), (3, 2, 2.0))
     ]
@@ -68,38 +68,8 @@ def test_what_has_no_step_is_no_point_and_the_others_keep_their_places(run: Run,
     assert run_logger.figures == {"status": "finished", "steps": 2}
 
 
-def test_where_wandb_is_disabled_nothing_is_said_to_have_been_sent(run: Run, monkeypatch) -> None:
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    with pytest.raises(UserError, match="WANDB_MODE=disabled: W&B takes nothing"):
-        sync.main([str(run.path)])
-
-
 def test_a_sweep_of_which_nothing_has_begun_has_nothing_to_send(tmp_path: Path) -> None:
     sweep = Sweep.create(tmp_path / "sweep", Asked(()))
     sweep.plan(0, ["seed=1"], "seed=1")
     with pytest.raises(UserError, match=r"no trial of this sweep has begun; `seqtrain resume .*sweep` runs them"):
         sync.main([str(sweep.path)])
-
-
-@pytest.mark.parametrize(
-    ("words", "asked"),
-    [
-        ([], {"experiment": "seqtrain", "tracking_uri": None, "log_model": False}),
-        (
-            ["--experiment", "e", "--tracking-uri", "sqlite:///x.db"],
-            {"experiment": "e", "tracking_uri": "sqlite:///x.db", "log_model": False},
-        ),
-    ],
-)
-def test_mlflow_is_asked_for_the_experiment_and_the_address_that_were_typed(
-    run: Run, monkeypatch, words: list[str], asked: dict[str, Any]
-) -> None:
-    found: list[dict[str, Any]] = []
-
-    def mlflow(*, directory: Path, config: dict[str, Any], **given: Any) -> RunLogger:
-        found.append(given)
-        return Taken(directory)
-
-    monkeypatch.setattr("seqtrain.training.loggers.make.mlflow", mlflow)
-    assert sync.main([str(run.path), "--to", "mlflow", *words]) == 0
-    assert found == [asked]

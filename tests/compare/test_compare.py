@@ -16,13 +16,13 @@ import yaml
 from seqtrain.compare.entries import read
 from seqtrain.config.groups import option_name
 from seqtrain.errors import UserError
+from seqtrain.runs import measures
 from seqtrain.runs.summary import Summary
 from seqtrain.sweeps.study import Objective
 from seqtrain.tasks.masked_lm import MaskedLM
 from seqtrain.tasks.next_token import NextToken
 from seqtrain.tasks.sentiment import Sentiment
 from seqtrain.tasks.translation import Translation
-from seqtrain.training.loggers.base import direction as loggers_direction
 from tests.conftest import REPOSITORY, Seqtrain
 from tests.support import fake_runs, tiny
 from tests.test_imports import MODULES, closure
@@ -249,7 +249,7 @@ def test_more_of_every_measured_metric_is_better_where_its_loggers_say_so(tmp_pa
     entry = read([fake_runs.run(tmp_path / "run", monitor=["loss", "min"])])[0]
     for task in (NextToken, MaskedLM, Sentiment, Translation):
         for metric in task.metrics:
-            way = loggers_direction(f"validation/{metric.name}", Summary.from_plain(task.said()))
+            way = measures.better(Summary.from_plain(task.said()), metric.name)
             assert entry.mode(metric.name) == way, metric
     assert entry.mode("next_sentence_accuracy") == "max"
     assert Objective.read("best/next_sentence_accuracy", MaskedLM.metrics).mode == "max"

@@ -81,6 +81,11 @@ def test_what_they_define_may_run(target: str) -> None:
     assert resolve(target).__name__ == target.rpartition(".")[2]
 
 
+@pytest.mark.parametrize("name", ["wandb", "mlflow", "tensorboard"])
+def test_the_loggers_in_the_config_of_an_older_run_are_found(name: str) -> None:
+    assert resolve(f"seqtrain.training.loggers.make.{name}").__name__.lower() == f"{name}logger"
+
+
 def test_a_package_runs_only_when_it_is_trusted(package: str, tmp_path: Path) -> None:
     override = f"model._target_={package}.net.Net"
     with pytest.raises(UserError, match=f"--trust {package}"):

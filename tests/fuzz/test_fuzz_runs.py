@@ -66,7 +66,7 @@ def commands(name: str) -> tuple[tuple[str, ...], ...]:
     more = ("resume", "it", "trainer.max_steps=3")
     shown = (
         ("compare", "it", "outside/other"),
-        ("sync", "it", "--to", "tensorboard"),
+        ("sync", "it", "logger=tensorboard"),
         ("export", "it", "--output", "new"),
     )
     return (more, more, ("resume", "it"), ("evaluate", "it"), *use, (*use[0], "--checkpoint", "last"), *shown, begin)

@@ -182,7 +182,8 @@ EXPERIMENTS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "YAML tag": ("model: !!python/object/apply:os.system ['{code}']", (), "evil.yaml"),
     "YAML of aliases": (ALIASES, (), "evil.yaml"),
     "folder that build hands over": (
-        "logger: {{x: {{_target_: seqtrain.training.loggers.make.tensorboard, directory: {outside}}}}}",
+        "logger: {{x: {{_target_: seqtrain.training.loggers.tensorboard_logger.TensorBoardLogger, "
+        "directory: {outside}}}}}",
         (),
         "leave it out",
     ),

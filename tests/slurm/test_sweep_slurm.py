@@ -18,7 +18,7 @@ import pytest
 
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps.folder import Sweep
-from seqtrain.sweeps.hydra_launchers import attempts, submitted
+from seqtrain.sweeps.launchers import attempts, submitted
 from tests.conftest import Seqtrain
 from tests.slurm.cluster import SOON, Cluster
 from tests.slurm.test_slurm import TRAIN, VALIDATED

@@ -234,7 +234,7 @@ def weights(content: dict[str, Any], value: Any) -> None:
     content["state_dict"][name] = value(content["state_dict"][name]) if callable(value) else value
 
 
-TENSORBOARD = "seqtrain.training.loggers.make.tensorboard"
+TENSORBOARD = "seqtrain.training.loggers.tensorboard_logger.TensorBoardLogger"
 ALIASES = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join(f'*{below}' for _ in range(10))}]\n"
     for below, name in zip("abcdefgh", "bcdefghi", strict=True)

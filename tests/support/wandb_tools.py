@@ -28,17 +28,24 @@ class Recorded:
     config: dict[str, Any] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
-    directions: dict[str, str] = field(default_factory=dict)
     axis: str = ""
     exit_code: int | None = None
 
     def points(self) -> list[dict[str, Any]]:
-        """The rows that are records of metrics.jsonl, without what W&B adds."""
-        return [_ours(row) for row in self.rows if "record" in row]
+        """The numbers of each row, without what W&B adds."""
+        return [_ours(row) for row in self.rows if "step" in row]
+
+    def places(self) -> list[int]:
+        """The places in metrics.jsonl of the records."""
+        return [row["_step"] for row in self.rows if "step" in row]
 
 
 def _ours(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if not name.startswith("_")}
+    return {name: value for name, value in row.items() if not (name.startswith("_") or _is_media(name, value))}
+
+
+def _is_media(name: str, value: Any) -> bool:
+    return "." in name or isinstance(value, dict)
 
 
 def files(run: Path) -> list[Path]:
@@ -75,9 +82,6 @@ def _read(path: Path) -> Recorded:
         elif kind == "summary":
             found.summary |= {_key(item): json.loads(item.value_json) for item in record.summary.update}
         elif kind == "metric":
-            for way in ("min", "max"):
-                if getattr(record.metric.summary, way):
-                    found.directions[record.metric.name] = way
             found.axis = record.metric.step_metric or found.axis
         elif kind == "exit":
             found.exit_code = record.exit.exit_code

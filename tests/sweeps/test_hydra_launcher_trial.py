@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from seqtrain.sweeps import hydra_launchers
+from seqtrain.sweeps import launchers
 
 
 class Process:
@@ -51,10 +51,10 @@ def begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Begun:
             made.append(Process(words, env, code, wait))
             return made[0]
 
-        monkeypatch.setattr(hydra_launchers.subprocess, "Popen", popen)
+        monkeypatch.setattr(launchers.subprocess, "Popen", popen)
         config: Any = SimpleNamespace(run_dir=str(tmp_path / "sweep" / "007"))
         try:
-            return hydra_launchers.run_trial(config, words=("--trust", "mine")), made
+            return launchers.run_trial(config, words=("--trust", "mine")), made
         except BaseException as error:
             return error, made
 
@@ -106,7 +106,7 @@ def test_who_is_asked_to_leave_asks_the_trial_and_waits_for_it(begun: Begun) -> 
 
 def test_a_trial_does_not_outlive_who_started_it(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
     parents = iter([2, 1])
-    monkeypatch.setattr(hydra_launchers.os, "getppid", lambda: next(parents))
+    monkeypatch.setattr(launchers.os, "getppid", lambda: next(parents))
     _, (process,) = begun()
     assert process.told == ["kill"]
 
@@ -120,6 +120,6 @@ def test_a_job_that_is_requeued_leaves_no_result_which_would_say_that_it_is_done
     else:
         monkeypatch.delenv("SUBMITIT_EXECUTOR", raising=False)
     exits: list[int] = []
-    monkeypatch.setattr(hydra_launchers.os, "_exit", exits.append)
+    monkeypatch.setattr(launchers.os, "_exit", exits.append)
     assert begun(code)[0] == code
     assert exits == ([] if result else [code])

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from seqtrain.errors import UserError
-from seqtrain.sweeps import hydra_launchers
+from seqtrain.sweeps import launchers
 from seqtrain.sweeps.folder import STOP, Asked, Status, Sweep, Trial
-from seqtrain.sweeps.hydra_launchers import HydraLauncher, queued, submitted
+from seqtrain.sweeps.launchers import HydraLauncher, queued, submitted
 from seqtrain.training.callbacks.signals import Interrupted
 
 
@@ -25,7 +25,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits: a look at the disk follows the other."""
     pause = threading.Event().wait
     monkeypatch.setattr(
-        hydra_launchers, "time", SimpleNamespace(sleep=lambda _: pause(0.001), monotonic=itertools.count().__next__)
+        launchers, "time", SimpleNamespace(sleep=lambda _: pause(0.001), monotonic=itertools.count().__next__)
     )
 
 
@@ -117,8 +117,8 @@ def test_a_launcher_that_runs_nothing_is_a_fault_and_one_that_gives_up_later_is_
 def submit(sweep: Path, attempt: str, *jobs: str) -> None:
     """Leaves what Submitit leaves when it has submitted these jobs."""
     for job in jobs:
-        (sweep / hydra_launchers.SUBMITIT / attempt / job).mkdir(parents=True)
-        (sweep / hydra_launchers.SUBMITIT / attempt / job / f"{job}_submitted.pkl").touch()
+        (sweep / launchers.SUBMITIT / attempt / job).mkdir(parents=True)
+        (sweep / launchers.SUBMITIT / attempt / job / f"{job}_submitted.pkl").touch()
 
 
 def test_an_array_of_jobs_is_one_job_and_those_of_earlier_sittings_are_not_of_this_one(trials: list[Trial]) -> None:
@@ -127,7 +127,7 @@ def test_an_array_of_jobs_is_one_job_and_those_of_earlier_sittings_are_not_of_th
     made, _ = driver(trials, finish)
     submit(sweep, "second", "12_0", "12_1", "5")
     assert made._jobs() == ["12", "5"]
-    assert submitted(hydra_launchers.attempts(sweep)) == ["12", "5", "7"]
+    assert submitted(launchers.attempts(sweep)) == ["12", "5", "7"]
 
 
 def test_the_queue_is_asked_for_these_jobs_alone_and_has_none_where_there_is_no_slurm(
@@ -149,7 +149,7 @@ def test_trials_that_are_jobs_are_over_when_the_queue_is_empty_and_not_when_thei
     looks = iter(["7_0 7_1", "7_1", ""])
     made, _ = driver(trials, lambda trial: None)
     submit(trials[0].sweep, "now", "7_0", "7_1", "7_2")
-    monkeypatch.setattr(hydra_launchers, "queued", lambda jobs: next(looks))
+    monkeypatch.setattr(launchers, "queued", lambda jobs: next(looks))
     assert numbers(made.run(iter(trials))) == [0, 1, 2]
     assert list(looks) == []
 
@@ -169,7 +169,7 @@ def test_a_signal_reaches_what_runs_as_it_came_and_what_stays_is_killed(
     trials: list[Trial], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[tuple[int, int]] = []
-    monkeypatch.setattr(hydra_launchers.os, "kill", lambda pid, number: sent.append((pid, number)))
+    monkeypatch.setattr(launchers.os, "kill", lambda pid, number: sent.append((pid, number)))
     left: list[tuple[Status, int]] = [("finished", 0), ("running", 4711), ("planned", 0)]
     for trial, (status, pid) in zip(trials, left, strict=True):
         trial.conclude(status, pid=pid)
@@ -186,7 +186,7 @@ def test_jobs_are_cancelled_where_they_were_submitted_and_no_process_of_this_mac
     (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/cancelled\n')
     (tmp_path / "scancel").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(hydra_launchers.os, "kill", lambda pid, number: pytest.fail(f"{pid} may be anybody's here"))
+    monkeypatch.setattr(launchers.os, "kill", lambda pid, number: pytest.fail(f"{pid} may be anybody's here"))
 
     made, said = driver(trials, lambda trial: None)
     submit(trials[0].sweep, "now", "7_0", "7_1", "7_2")

@@ -9,11 +9,9 @@ import shutil
 import signal
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from hydra.core.utils import JobStatus
-from omegaconf import OmegaConf
 
 from seqtrain.cli.trial import _clear
 from seqtrain.config.conf_files import ConfFiles
@@ -22,8 +20,6 @@ from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps.folder import Sweep
 from seqtrain.sweeps.grid import combinations
-from seqtrain.sweeps.launchers import Local
-from seqtrain.sweeps.settings import quoted
 from tests.conftest import Seqtrain
 from tests.support.tiny import OPTIONS, assert_twins, corpus, final_state, newest_step, wait_until
 
@@ -79,21 +75,6 @@ def test_a_trial_is_trained_in_the_directory_of_its_number_with_its_own_values(m
     assert Run(mixed / "001").config["optimizer"]["lr"] == 0.01
     assert Run(mixed / "001").summary.steps == 3
     assert "finished after 3 steps" in (mixed / "logs" / "001.txt").read_text()
-
-
-def test_as_a_launcher_of_hydras_ours_runs_the_trials_whose_directories_it_is_given(
-    mixed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran: list[str] = []
-    monkeypatch.setattr(Local, "run", lambda self, trials: (ran.append(trial.name) or trial for trial in trials))
-    launcher, nothing = Local(), cast(Any, None)
-    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(mixed)}}})
-    launcher.setup(hydra_context=nothing, task_function=nothing, config=config)
-    jobs = [["seed=1", f"run_dir={quoted(mixed / name)}"] for name in ("002", "001")]
-    ended = launcher.launch(jobs, 0)
-    assert ran == ["002", "001"]
-    assert [job.status for job in ended] == [JobStatus.FAILED, JobStatus.COMPLETED]
-    assert "optimizer.lr=0.01" in ended[1].overrides
 
 
 @pytest.mark.long

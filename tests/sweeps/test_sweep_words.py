@@ -14,7 +14,7 @@ from seqtrain.config.conf_files import ConfFiles
 from seqtrain.config.trust import trusting
 from seqtrain.errors import UserError
 from seqtrain.sweeps.grid import combinations
-from seqtrain.sweeps.launchers import environment, gpu_shares
+from seqtrain.sweeps.launchers import Local, environment, gpu_shares
 from seqtrain.sweeps.settings import Settings, Words, quoted
 
 
@@ -94,7 +94,7 @@ def test_a_word_that_cannot_be_read_is_left_to_the_trials_which_say_more_of_it()
 )
 def test_settings_of_hydra_that_are_unknown_or_not_acted_upon_are_refused(word: str, said: str) -> None:
     with pytest.raises(UserError) as refused:
-        Settings.read(Words.sort([word])).make("launcher", Launcher)
+        Settings.read(Words.sort([word])).make("launcher", Launcher, Local)
     assert said in str(refused.value)
 
 

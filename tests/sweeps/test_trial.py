@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hydra.core.utils import JobStatus
 
 from seqtrain.cli import trial as trials
 from seqtrain.config.trust import trusting
@@ -19,7 +18,6 @@ from seqtrain.runs.directory import Run
 from seqtrain.sweeps import launchers
 from seqtrain.sweeps.folder import STOP, Sweep
 from seqtrain.sweeps.launchers import Local, gpus
-from seqtrain.sweeps.settings import quoted
 from seqtrain.training.callbacks.signals import Interrupted
 from tests.support import fake_runs
 from tests.support.fake_runs import ended
@@ -217,17 +215,6 @@ def test_a_process_that_could_not_say_how_its_trial_ended_is_spoken_for(
     trial.conclude(cast(Any, status))
     launchers._after(trial, cast(Any, Ended(code=code, stderr=stderr)))
     assert (trial.status, trial.reason) == ends
-
-
-def test_hydra_is_told_how_the_jobs_of_a_launch_ended(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launchers, "ForkServer", Server)
-    launcher = Local()
-    launcher.sweep = sweep.path
-    begun = [trial for trial in sweep.trials() if trial.path.exists()]
-    told = launcher.launch([[f"run_dir={quoted(trial.path)}"] for trial in begun], 0)
-    assert [(job.overrides, job.status is JobStatus.COMPLETED) for job in told] == [
-        (list(trial.overrides), trial.status in ("finished", "pruned")) for trial in begun
-    ]
 
 
 @dataclass

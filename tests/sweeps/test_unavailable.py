@@ -33,7 +33,8 @@ from seqtrain.runs.directory import Run
 from seqtrain.sweeps.folder import Asked, Sweep, Trial
 from seqtrain.sweeps.grid import Grid
 from seqtrain.sweeps.sweeper import SweepAttempt
-from seqtrain.training.loggers import make, wandb_logger
+from seqtrain.training.loggers import mlflow_logger, wandb_logger
+from seqtrain.training.loggers.mlflow_logger import MLflowLogger
 from tests.sweeps.test_search import Runner as SearchRunner
 from tests.sweeps.test_search import end, run
 
@@ -133,7 +134,7 @@ WANTING: dict[str, Callable[[Path], Any]] = {
     "a package of a target": lambda path: preflight_of(composed(), "nowhere_installed.Model"),
     "a GPU": lambda path: preflight.check_machine_and_data(composed("trainer.accelerator=gpu")),
     "what to begin from": lambda path: preflight.check_machine_and_data(composed(f"init_from={path}/run")),
-    "a server": lambda path: make.mlflow(
+    "a server": lambda path: MLflowLogger(
         experiment="x", tracking_uri="http://127.0.0.1:9", log_model=False, directory=path, config={}
     ),
     "the network": lambda path: wandb_logger.wandb_mode("online"),
@@ -147,7 +148,7 @@ def test_what_is_wanting_is_unavailable(what: str, tmp_path: Path, monkeypatch: 
     for name in ("has_gpu",):
         monkeypatch.setattr(preflight, name, lambda: False)
     monkeypatch.setattr(wandb_logger, "wandb_problem", lambda: "no answer")
-    monkeypatch.setattr(make, "answers", lambda uri: False)
+    monkeypatch.setattr(mlflow_logger, "answers", lambda uri: False)
     if what == "a server":
         pytest.importorskip("mlflow")
     with pytest.raises(Unavailable):

@@ -15,6 +15,7 @@ from seqtrain.compare.groups import groups
 from seqtrain.compare.variants import variants
 from seqtrain.compare.verdict import conclusions
 from seqtrain.errors import UserError
+from seqtrain.runs import measures
 from seqtrain.runs.summary import Summary
 from seqtrain.sweeps.study import Objective
 from seqtrain.tasks.base import Metric, Task
@@ -24,7 +25,6 @@ from seqtrain.tasks.regress import Regress
 from seqtrain.tasks.sentiment import Sentiment
 from seqtrain.tasks.tag import Tag
 from seqtrain.tasks.translation import Translation
-from seqtrain.training.loggers import base
 from tests.support import fake_runs
 
 WAYS: dict[str, Literal["min", "max"]] = {
@@ -103,7 +103,7 @@ def test_the_best_of_a_run_that_has_not_finished_is_its_best_record(metric: str,
 @EACH
 def test_loggers_and_searches_know_the_way(metric: str, way: str) -> None:
     task = next(task for task in TASKS if metric in names(task))
-    assert base.direction(f"validation/{metric}", Summary.from_plain(task.said())) == way
+    assert measures.better(Summary.from_plain(task.said()), metric) == way
     assert [Objective.read(f"{which}/{metric}", task.metrics).mode for which in ("best", "validation")] == [way, way]
 
 

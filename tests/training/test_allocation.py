@@ -9,11 +9,12 @@ import sys
 
 import pytest
 
+from seqtrain.training import speedups
 from tests.conftest import REPOSITORY
 
 STEPS = """
 import ctypes, resource, sys
-from seqtrain.training.allocation import M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, keep_freed_memory
+from seqtrain.training.speedups import M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, keep_freed_memory
 library = ctypes.CDLL(None)
 library.malloc.restype = ctypes.c_void_p
 library.mallopt(M_TRIM_THRESHOLD, 0)  # all is handed back: by itself glibc does so at some sizes and not at others
@@ -53,3 +54,14 @@ def test_a_step_gets_the_memory_that_the_one_before_it_freed() -> None:
 
 def test_what_the_environment_says_of_memory_stays() -> None:
     assert not faults("keep", MALLOC_TRIM_THRESHOLD_="1000000")[0]
+
+
+def test_the_switch_leaves_out_all_that_only_makes_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQTRAIN_SPEEDUPS", "0")
+    monkeypatch.setattr(sys, "meta_path", [])
+    speedups.quicken_imports()
+    assert sys.meta_path == []
+    assert not speedups.keep_freed_memory()
+    monkeypatch.delenv("SEQTRAIN_SPEEDUPS")
+    speedups.quicken_imports()
+    assert len(sys.meta_path) == 1

@@ -21,13 +21,12 @@ from seqtrain.config.instantiate import make
 from seqtrain.config.targets import resolve
 from seqtrain.errors import UserError
 from seqtrain.inference.opened import open_run  # pyright: ignore[reportAttributeAccessIssue]
-from seqtrain.runs import checkpoint
+from seqtrain.runs import checkpoint, measures
 from seqtrain.runs.directory import Run
 from seqtrain.runs.summary import Summary
 from seqtrain.training.callbacks.checkpoints import Checkpoints, Plateau
 from seqtrain.training.callbacks.signals import Signals
 from seqtrain.training.compatibility import check_stopping
-from seqtrain.training.loggers import base
 from tests.support import untrained_runs
 
 CONF = Path(conf.__path__[0])
@@ -166,7 +165,7 @@ def test_searches_loggers_and_comparisons_know_which_way_every_metric_is_better(
     assert {metric.name for metric in made.metrics} <= SMALLER | LARGER
     for metric in made.metrics:
         way = "min" if metric.name in SMALLER else "max"
-        assert metric.better == base.direction(f"validation/{metric.name}", Summary.from_plain(made.said())) == way
+        assert metric.better == measures.better(Summary.from_plain(made.said()), metric.name) == way
 
 
 # -- what is opened ----------------------------------------------------------------------------------------------

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.server
 import json
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,12 @@ from seqtrain.runs.summary import Summary
 from seqtrain.sweeps.folder import Asked, Sweep
 from seqtrain.tasks.next_token import NextToken
 from seqtrain.training.callbacks.curves import plot_curves
-from seqtrain.training.loggers import base, make, wandb_logger
+from seqtrain.training.loggers import base, wandb_logger
 from seqtrain.training.loggers.base import RunLogger
-from seqtrain.training.loggers.wandb_logger import WandbRunLogger
-from tests.support import fake_runs, wandb_tools
+from seqtrain.training.loggers.mlflow_logger import MLflowLogger
+from seqtrain.training.loggers.tensorboard_logger import TensorBoardLogger
+from seqtrain.training.loggers.wandb_logger import WandbLogger
+from tests.support import wandb_tools
 
 POINT = {"step": 10, "epoch": 0.5, "tokens": 640.0, "seconds": 1.0, "train/loss": 2.5}
 RECORDS = [
@@ -55,13 +56,6 @@ def picture(directory: Path) -> Path:
     return directory / "curve.png"
 
 
-@contextlib.contextmanager
-def _listening(backlog: int = 1) -> Iterator[str]:
-    """The address of a host that takes connections and never says a word."""
-    with socket.create_server(("127.0.0.1", 0), backlog=backlog) as host:
-        yield f"http://127.0.0.1:{host.getsockname()[1]}"
-
-
 OPTIONS = {
     "project": "p",
     "entity": None,
@@ -73,10 +67,8 @@ OPTIONS = {
 }
 
 
-def _wandb(directory: Path, mode: str = "auto", *, x: str = "tokens", **config: Any) -> WandbRunLogger:
-    run_logger = make.wandb(**OPTIONS, x=x, mode=mode, directory=directory, config=config)  # type: ignore[arg-type]
-    assert isinstance(run_logger, WandbRunLogger)
-    return run_logger
+def _wandb(directory: Path, mode: str = "auto", *, x: str = "tokens", **config: Any) -> WandbLogger:
+    return WandbLogger(**OPTIONS, x=x, mode=mode, directory=directory, config=config)  # type: ignore[arg-type]
 
 
 def _settled(path: Path) -> bytes:
@@ -87,8 +79,6 @@ def _settled(path: Path) -> bytes:
 
 def _sitting(directory: Path, places: range, status: str = "finished", **options: Any) -> None:
     """Records at these places of metrics.jsonl, and in it, with a sample after the last of them."""
-    if not (directory / "summary.json").exists():
-        (directory / "summary.json").write_text(json.dumps({"measures": fake_runs.MEASURES}))
     run_logger = _wandb(directory, "offline", **options)
     with open(directory / "metrics.jsonl", "a") as file:
         for place in places:
@@ -136,11 +126,11 @@ def test_online_that_cannot_be_is_a_fault_with_the_remedy(directory: Path) -> No
 def test_a_host_answers_only_where_something_listens(monkeypatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    with _listening() as address:
-        assert base.answers(address)
-    assert not base.answers(address)
-    with _listening() as proxy:
-        monkeypatch.setenv("http_proxy", proxy)
+    with wandb_tools.host() as server:
+        assert base.answers(server.url)
+    assert not base.answers(server.url)
+    with wandb_tools.host() as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
         monkeypatch.setenv("no_proxy", "")
         assert base.answers("http://far.invalid")
 
@@ -174,12 +164,9 @@ def test_a_resumed_run_goes_on_in_the_same_wandb_run(directory: Path) -> None:
     _sitting(directory, range(4, 6))
     first, second = map(wandb_tools.read_file, wandb_tools.files(directory))
     assert first.about["id"] == second.about["id"] == (directory / "wandb_id").read_text()
-    assert [record["record"] for record in first.points() + second.points()] == [1, 2, 3, 4, 5]
-    rows = [row["_step"] for row in first.rows + second.rows]
-    assert rows == sorted(set(rows)), "W&B wants its own count of rows to go up"
+    assert first.places() + second.places() == [1, 2, 3, 4, 5], "W&B wants its own count of rows to go up"
+    assert len(first.rows + second.rows) == 5, "samples stand in the row of their record"
     assert (first.exit_code, second.exit_code) == (1, 0)
-    assert second.summary["validation/loss"] == {"min": 1, "last": 5}, "best of all sittings, not of this one"
-    assert second.summary["validation/bleu"] == {"max": 1, "last": 1 / 5}
 
 
 def _trial(folder: Path, number: int, label: str) -> Path:
@@ -191,28 +178,21 @@ def _trial(folder: Path, number: int, label: str) -> Path:
 
 def test_wandb_s_own_file_of_a_trial_says_what_it_is(tmp_path: Path) -> None:
     trial = _trial(tmp_path, 0, "model=lstm seed=1")
-    (trial / "summary.json").write_text(json.dumps({"flops_per_token": 7.0, "measures": fake_runs.MEASURES}))
+    (trial / "summary.json").write_text(json.dumps({"flops_per_token": 7.0}))
     config = {"model": {"_target_": "seqtrain.models.recurrent.LSTM", "dim": 8}, "task": {"_target_": "a.b.NextToken"}}
     _sitting(trial, range(1, 4), x="flops", **config)
     (path,) = wandb_tools.files(trial)
     found = wandb_tools.read_file(path)
     expected = {"name": "model=lstm seed=1", "group": "sweep", "job_type": "train", "project": "p"}
     assert expected.items() <= found.about.items()
-    assert found.about["tags"] == ["LSTM", "NextToken", "mine"]
+    assert found.about["tags"] == ["mine"]
     assert found.config == {"model": "lstm", "task": "next_token", "options": config}
-    assert (found.axis, found.directions) == ("flops", {"validation/loss": "min", "validation/bleu": "max"})
+    assert found.axis == "flops"
     records = [json.loads(line) for line in (trial / "metrics.jsonl").read_text().splitlines()]
-    added = [{"record": place, "flops": 7.0 * record["tokens"]} for place, record in enumerate(records, 1)]
-    assert found.points() == [record | more for record, more in zip(records, added, strict=True)]
+    assert found.points() == [record | {"flops": 7.0 * record["tokens"]} for record in records]
     figures = {"status": "finished", "best": {"step": 20}}
     assert figures.items() <= found.summary.items()
     assert "command" not in found.summary
-
-
-def test_the_direction_of_a_metric_is_what_the_summary_says() -> None:
-    summary = Summary.from_plain({"measures": {"loss": {"better": "min"}, "gap": {"better": "max"}}})
-    known = {"validation/loss": "min", "train/loss": "min", "validation/gap": "max", "lr": None, "validation/f1": None}
-    assert {name: base.direction(name, summary) for name in known} == known
 
 
 def test_trials_never_share_a_wandb_run_whoever_starts_them(tmp_path: Path, monkeypatch) -> None:
@@ -240,7 +220,9 @@ def test_records_go_on_where_the_network_dies(directory, monkeypatch, capfd) -> 
         run_logger.log_metrics(record, record["step"])
     run_logger.end(Summary.from_plain({"status": "finished"}))
     (path,) = wandb_tools.files(directory)
-    assert wandb_tools.read_file(path).points() == records
+    found = wandb_tools.read_file(path)
+    assert found.places() == list(range(1, 9))
+    assert [point["train/loss"] for point in found.points()] == [record["train/loss"] for record in records]
     assert capfd.readouterr().err == (
         f"W&B: no answer for 0.5 s; `seqtrain sync {directory}` sends all of it as a new run\n"
     )
@@ -317,7 +299,7 @@ def events(directory: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def test_tensorboard_gets_metrics_config_samples_and_plots(directory: Path, picture: Path) -> None:
-    run_logger = make.tensorboard(directory=directory, config={"seed": 1})
+    run_logger = TensorBoardLogger(directory=directory, config={"seed": 1})
     run_logger.log_metrics(POINT, 10)
     run_logger.log_text("samples", "text", 10)
     run_logger.log_image("learning_curve", picture, 10)
@@ -329,7 +311,7 @@ def test_tensorboard_gets_metrics_config_samples_and_plots(directory: Path, pict
 
 def test_tensorboard_forgets_what_a_resume_overwrites(directory: Path) -> None:
     for steps in ((10, 20, 30), (20, 30)):
-        run_logger = make.tensorboard(directory=directory, config={})
+        run_logger = TensorBoardLogger(directory=directory, config={})
         for step in steps:
             run_logger.log_metrics({"step": step, "loss": float(steps[0])}, step)
         run_logger.end(Summary.from_plain({"status": "interrupted"}))
@@ -339,9 +321,12 @@ def test_tensorboard_forgets_what_a_resume_overwrites(directory: Path) -> None:
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
 def test_a_missing_package_is_a_fault_that_names_the_extra(directory: Path, monkeypatch, name: str) -> None:
     monkeypatch.setitem(sys.modules, name, None)
-    given = {"experiment": "e", "tracking_uri": None, "log_model": False} if name == "mlflow" else {}
+    made: dict[str, Any] = {
+        "tensorboard": TensorBoardLogger,
+        "mlflow": partial(MLflowLogger, experiment="e", tracking_uri=None, log_model=False),
+    }
     with pytest.raises(UserError, match=rf"logger={name} needs a package: pip install 'seqtrain\[{name}\]'"):
-        getattr(make, name)(**given, directory=directory, config={})
+        made[name](directory=directory, config={})
 
 
 def test_the_learning_curve_is_a_picture_whenever_there_is_a_point(tmp_path: Path) -> None:

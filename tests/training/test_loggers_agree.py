@@ -1,4 +1,4 @@
-"""Laws of the loggers: each gets the numbers of metrics.jsonl at their own step, and knows which way is better."""
+"""Laws of the loggers: each gets the numbers of metrics.jsonl at their own step."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from seqtrain.runs.directory import Run
 from seqtrain.runs.summary import Summary
 from seqtrain.training.callbacks.record import Recorder
 from seqtrain.training.clipping import Clipping
-from seqtrain.training.loggers import make
 from seqtrain.training.loggers.base import RunLogger
-from seqtrain.training.loggers.wandb_logger import WandbRunLogger
-from tests.support import fake_runs, wandb_tools
+from seqtrain.training.loggers.mlflow_logger import MLflowLogger
+from seqtrain.training.loggers.tensorboard_logger import TensorBoardLogger
+from seqtrain.training.loggers.wandb_logger import WandbLogger
+from tests.support import wandb_tools
 from tests.training.test_loggers import OPTIONS, events
 
 FLOPS = 7.0  # a token
@@ -33,13 +34,8 @@ class WandbRun:
         self.ways: dict[str, dict[str, Any]] = {}
         self.summary: dict[str, Any] = {}
 
-    @property
-    def step(self) -> int:
-        return len(self.rows)
-
-    def log(self, values: dict[str, Any], *, step: int | None, commit: bool) -> None:
-        assert step is None
-        assert commit
+    def log(self, values: dict[str, Any], *, step: int) -> None:
+        assert step == len(self.rows) + 1
         self.rows.append(values)
 
     def define_metric(self, name: str, **options: Any) -> None:
@@ -83,7 +79,7 @@ def wandb_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> WandbRun:
     monkeypatch.setitem(sys.modules, "mlflow", mlflow)
     monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
     found = WandbRun()
-    monkeypatch.setattr(WandbRunLogger, "_begin", lambda run_logger: found)
+    monkeypatch.setattr(WandbLogger, "_begin", lambda run_logger: found)
     return found
 
 
@@ -127,10 +123,10 @@ def trained(run: Run, loggers: list[RunLogger]) -> None:
 
 def test_every_logger_gets_the_numbers_of_the_record_at_their_step(tmp_path: Path, wandb_run: WandbRun) -> None:
     run = Run.create(tmp_path / "run")
-    run.update_summary(flops_per_token=FLOPS, measures=fake_runs.MEASURES)
-    wandb: Any = make.wandb(**OPTIONS, x="tokens", mode="offline", directory=run.path, config={})  # type: ignore[arg-type]
-    tensorboard = make.tensorboard(directory=run.path, config={})
-    mlflow = make.mlflow(log_model=False, experiment="e", tracking_uri=None, directory=run.path, config={})
+    run.update_summary(flops_per_token=FLOPS)
+    wandb: Any = WandbLogger(**OPTIONS, x="tokens", mode="offline", directory=run.path, config={})  # type: ignore[arg-type]
+    tensorboard = TensorBoardLogger(directory=run.path, config={})
+    mlflow = MLflowLogger(log_model=False, experiment="e", tracking_uri=None, directory=run.path, config={})
     trained(run, [wandb, tensorboard, mlflow])
 
     written = run.metrics()
@@ -149,7 +145,7 @@ def test_every_logger_gets_the_numbers_of_the_record_at_their_step(tmp_path: Pat
 
     plain = [{name: value for name, value in point.items() if name not in ("read", "time")} for point in written]
     assert wandb_run.rows == [
-        {**point, "record": place, "flops": FLOPS * point["tokens"], "_timestamp": written[place - 1]["time"]}
+        {**point, "flops": FLOPS * point["tokens"], "_timestamp": written[place - 1]["time"]}
         for place, point in enumerate(plain, 1)
     ]
     points = [(name, value, point["step"]) for point in plain for name, value in point.items() if name != "step"]
@@ -160,16 +156,8 @@ def test_every_logger_gets_the_numbers_of_the_record_at_their_step(tmp_path: Pat
     }
 
 
-def test_wandb_draws_against_tokens_and_keeps_the_best_of_each_metric_its_own_way(
-    tmp_path: Path, wandb_run: WandbRun
-) -> None:
+def test_wandb_draws_against_tokens(tmp_path: Path, wandb_run: WandbRun) -> None:
     run = Run.create(tmp_path / "run")
-    run.update_summary(measures=fake_runs.MEASURES)
-    wandb: Any = make.wandb(**OPTIONS, x="tokens", mode="offline", directory=run.path, config={})  # type: ignore[arg-type]
+    wandb: Any = WandbLogger(**OPTIONS, x="tokens", mode="offline", directory=run.path, config={})
     trained(run, [wandb])
     assert wandb_run.ways["*"] == {"step_metric": "tokens"}
-    ways = {name: options["summary"] for name, options in wandb_run.ways.items() if "summary" in options}
-    assert ways == {"train/loss": "min,last", "validation/loss": "min,last", "validation/accuracy": "max,last"}
-    assert all(wandb_run.ways[name]["step_metric"] == "tokens" for name in ways)
-    assert wandb_run.summary["validation/loss"] == {"min": 2.5, "last": 3.0}
-    assert wandb_run.summary["validation/accuracy"] == {"max": 0.75, "last": 0.5}

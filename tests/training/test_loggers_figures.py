@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +10,8 @@ import pytest
 
 from seqtrain.runs.directory import Run
 from seqtrain.runs.summary import Summary
-from seqtrain.training.loggers import make
 from seqtrain.training.loggers.base import guarded
-from seqtrain.training.loggers.wandb_logger import WandbRunLogger
+from seqtrain.training.loggers.wandb_logger import WandbLogger
 from tests.support import wandb_tools
 
 OPTIONS = {
@@ -25,32 +23,22 @@ OPTIONS = {
     "tags": [],
     "log_model": False,
 }
-RECORDS = [{"record": place} for place in (1, 2, 3)]
 
 
 @pytest.fixture
-def run_logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WandbRunLogger:
+def run_logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WandbLogger:
     """W&B, offline, for a run that has recorded something."""
     wandb_tools.alone(monkeypatch, tmp_path)
     run = Run.create(tmp_path / "run")
-    for step, loss in enumerate((2.0, 1.0, 3.0, math.nan), 1):
-        run.append({"step": step, "validation/loss": loss, "validation/bleu": loss, "lr": 0.1})
+    run.append({"step": 1, "validation/loss": 2.0})
     run.close()
-    run.update_summary(measures={"loss": {"better": "min"}, "bleu": {"better": "max"}})
-    made = make.wandb(**OPTIONS, x="tokens", mode="offline", directory=run.path, config={"a": {"b": 1}})  # type: ignore[arg-type]
-    assert isinstance(made, WandbRunLogger)
+    made = WandbLogger(**OPTIONS, x="tokens", mode="offline", directory=run.path, config={"a": {"b": 1}})  # type: ignore[arg-type]
+    assert isinstance(made, WandbLogger)
     return made
 
 
-def test_a_figure_that_is_no_number_is_neither_best_nor_last(run_logger: WandbRunLogger) -> None:
-    assert run_logger._extremes() == {
-        "validation/loss": {"min": 1.0, "last": 3.0},
-        "validation/bleu": {"max": 3.0, "last": 3.0},
-    }
-
-
 def test_the_identity_is_that_of_the_sweep_agent_alone_and_the_project_with_it(
-    run_logger: WandbRunLogger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_logger: WandbLogger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_RUN_ID", "somebody's")
     own = run_logger.identified()
@@ -92,7 +80,7 @@ def test_a_logger_of_the_users_own_gets_the_numbers_and_hears_how_the_run_ended(
 
 
 @pytest.mark.parametrize(("status", "code"), [("pruned", 0), ("finished", 0), ("failed", 1)])
-def test_wandb_shows_a_pruned_trial_as_one_that_went_well(run_logger: WandbRunLogger, status: str, code: int) -> None:
+def test_wandb_shows_a_pruned_trial_as_one_that_went_well(run_logger: WandbLogger, status: str, code: int) -> None:
     codes: list[int] = []
     run_logger._run = SimpleNamespace(summary={}, step=3, finish=lambda exit_code: codes.append(exit_code))
     run_logger.end(Summary.from_plain({"status": status}))

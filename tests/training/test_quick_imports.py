@@ -9,10 +9,10 @@ import pytest
 
 IMPORTED = """
 import gc, sys
-from seqtrain.training import quick_imports
+from seqtrain.training import speedups
 
-quick_imports.install()
-quick_imports.install()  # once is enough
+speedups.quicken_imports()
+speedups.quicken_imports()  # once is enough
 import pytorch_lightning
 from pytorch_lightning.core import module
 
@@ -40,9 +40,9 @@ assert not hasattr(torchmetrics, "no_such_metric")
 
 DRAWN = """
 import sys
-from seqtrain.training import quick_imports
+from seqtrain.training import speedups
 
-quick_imports.install()
+speedups.quicken_imports()
 import pytorch_lightning
 from torchmetrics import Metric
 import torch
@@ -74,9 +74,9 @@ assert plot_single_or_multi_val.__module__ == "torchmetrics.utilities.plot"
 
 NO_COLLECTION = """
 import gc
-from seqtrain.training import quick_imports
+from seqtrain.training import speedups
 
-quick_imports.install()
+speedups.quicken_imports()
 passes = []
 gc.callbacks.append(lambda phase, info: passes.append(phase))
 import torch

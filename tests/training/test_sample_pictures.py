@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from seqtrain.runs.shown import Samples, Table
-from seqtrain.training.loggers import shown
+from seqtrain.training.callbacks import samples as shown
 from seqtrain.training.loggers.base import Guarded, RunLogger
 from tests.support.shown_runs import fan
 
@@ -49,7 +49,7 @@ SAMPLES = Samples("", Table(("text",), (("a",), ("b",), ("c",))), (fan(1.0), Non
 
 def test_each_forecast_is_drawn_once_and_sent_to_every_logger(tmp_path: Path, drawn: list[Path]) -> None:
     one, other = Keeps(tmp_path), Keeps(tmp_path)
-    shown.log_fans([one, other], SAMPLES, 30)
+    shown.log_samples([one, other], SAMPLES, 30)
     assert one.images == other.images == {"sample_1": b"\x89PNG", "sample_3": b"\x89PNG"}
     assert len(drawn) == 2
     assert not any(path.exists() for path in drawn)
@@ -58,9 +58,9 @@ def test_each_forecast_is_drawn_once_and_sent_to_every_logger(tmp_path: Path, dr
 def test_nothing_is_drawn_where_no_logger_shows_pictures(tmp_path: Path, drawn: list[Path]) -> None:
     broken = Keeps(tmp_path)
     broken.broken = True
-    shown.log_fans([], SAMPLES, 30)
-    shown.log_fans([Guarded(Keeps(tmp_path), tmp_path), broken], SAMPLES, 30)
-    shown.log_fans([Keeps(tmp_path)], Samples("", None), 30)
+    shown.log_samples([], SAMPLES, 30)
+    shown.log_samples([Guarded(Keeps(tmp_path), tmp_path), broken], SAMPLES, 30)
+    shown.log_samples([Keeps(tmp_path)], Samples("", None), 30)
     assert drawn == []
 
 
@@ -76,6 +76,6 @@ def test_a_picture_that_cannot_be_drawn_costs_a_line_and_the_others_are_sent(
 
     monkeypatch.setattr(shown, "draw_small_fan", fail)
     run_logger = Keeps(tmp_path)
-    shown.log_fans([run_logger], SAMPLES, 30)
+    shown.log_samples([run_logger], SAMPLES, 30)
     assert list(run_logger.images) == ["sample_3"]
     assert "the picture of sample 1 could not be drawn: no room" in "".join(capsys.readouterr())

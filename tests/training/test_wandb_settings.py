@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import wandb
@@ -16,7 +17,10 @@ from tests.runs.test_git_commit import program
 from tests.support import wandb_tools
 
 OWN = wandb.Settings()
-OPTIONS = {"project": "mine", "entity": None, "name": "run", "group": None, "job_type": "train", "tags": []}
+OPTIONS: dict[str, Any] = {
+    **{"project": "mine", "entity": None, "name": "run", "group": None, "job_type": "train", "tags": []},
+    **{"x": "steps", "mode": "offline", "log_model": False},
+}
 
 
 @pytest.fixture
@@ -26,6 +30,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     (tmp_path / "folder").mkdir()
     monkeypatch.chdir(tmp_path / "folder")
+    wandb_logger.trusted_wandb.cache_clear()
     asked: list[str] = []
     monkeypatch.setattr(wandb_logger, "answers", lambda url: asked.append(url) or True)
     wandb.teardown()
@@ -72,8 +77,8 @@ def test_a_record_of_wandb_runs_no_git_and_reads_no_config_of_the_working_folder
     run = Path.cwd().parent / "run"
     run.mkdir()
     (run / "metrics.jsonl").touch()
-    run_logger = wandb_logger.WandbRunLogger(run, "offline", OPTIONS | {"config": {"seed": 1}}, "steps")
-    assert dict(run_logger.experiment.config) == {"seed": 1}
+    run_logger = wandb_logger.WandbLogger(**OPTIONS, directory=run, config={"seed": 1})
+    assert dict(run_logger.experiment.config) == {"seed": 1, "options": {"seed": 1}}
     run_logger.end(Summary.from_plain({"status": "finished"}))
     assert not run_logger.broken
     assert not trace.exists(), trace.read_text()

@@ -11,10 +11,8 @@ from pytorch_lightning import Callback, Trainer
 from seqtrain.files.atomic import atomic
 from seqtrain.runs.directory import Run
 from seqtrain.runs.shown import Confusion, write_confusion
-from seqtrain.training.callbacks.pictures import drawn
+from seqtrain.training.callbacks.pictures import log_picture
 from seqtrain.training.learner import Learner
-from seqtrain.training.loggers.base import RunLogger
-from seqtrain.training.loggers.shown import log_confusion
 
 MAX_LABELS = 40  # that a picture can hold
 MAX_LABEL_CHARACTERS = 16
@@ -39,12 +37,8 @@ class ConfusionMatrix(Callback):
         confusion = Confusion(tuple(labels), tuple(map(tuple, table.tolist())))
         # First: `seqtrain sync` sends from this file what a logger does not get now.
         write_confusion(self.run, trainer.global_step, confusion)
-        picture = drawn("the confusion matrix", lambda: draw_confusion(confusion, self.run.plots / "confusion.png"))
-        if picture is None:
-            return
-        for logger in trainer.loggers:
-            if isinstance(logger, RunLogger):
-                log_confusion(logger, confusion, picture, trainer.global_step)
+        path = self.run.plots / "confusion.png"
+        log_picture(trainer, "confusion", "the confusion matrix", lambda: draw_confusion(confusion, path))
 
 
 def draw_confusion(confusion: Confusion, path: Path) -> Path | None:

@@ -10,15 +10,6 @@ from pytorch_lightning import Trainer
 from seqtrain.training.loggers.base import RunLogger, say
 
 
-def drawn(what: str, draw: Callable[[], Path | None]) -> Path | None:
-    """Return the PNG file that `draw` writes, or None. `what`: noun for the message if drawing fails."""
-    try:
-        return draw()
-    except Exception as error:  # any fault of matplotlib or the data
-        say(f"{what} could not be drawn: {error}")
-        return None
-
-
 def log_picture(trainer: Trainer, name: str, what: str, draw: Callable[[], Path | None]) -> None:
     """Log the PNG file that `draw` writes, if any, as `name`.
 
@@ -28,7 +19,11 @@ def log_picture(trainer: Trainer, name: str, what: str, draw: Callable[[], Path 
         what: Noun for the message if drawing fails.
         draw: Writes the file and returns its path, or None.
     """
-    path = drawn(what, draw)
+    try:
+        path = draw()
+    except Exception as error:  # any fault of matplotlib or the data
+        say(f"{what} could not be drawn: {error}")
+        return
     if path is None:
         return
     for logger in trainer.loggers:

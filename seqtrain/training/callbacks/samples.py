@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from pytorch_lightning import Callback, Trainer
 
 from seqtrain.errors import NonFinite
+from seqtrain.inference.forecast_plot import draw_small_fan
+from seqtrain.runs import shown
 from seqtrain.runs.directory import Run
-from seqtrain.runs.shown import write_samples
 from seqtrain.tasks.base import Sample, SampleOptions
 from seqtrain.terminal import tell
 from seqtrain.training.learner import Learner
 from seqtrain.training.loggers.base import RunLogger
-from seqtrain.training.loggers.shown import log_fans, log_samples
 
 if TYPE_CHECKING:
     from seqtrain.training.splits import Data
@@ -55,11 +57,9 @@ class Samples(Callback):
         self.newest = "\n".join(sample.text for sample in found)
         step = trainer.global_step
         columns, fans = [sample.columns for sample in found], [sample.fan for sample in found]
-        samples = write_samples(self.run, step, self.newest, columns, fans)
+        samples = shown.write_samples(self.run, step, self.newest, columns, fans)
         run_loggers = [logger for logger in trainer.loggers if isinstance(logger, RunLogger)]
-        for run_logger in run_loggers:
-            log_samples(run_logger, samples, step)
-        log_fans(run_loggers, samples, step)
+        log_samples(run_loggers, samples, step)
 
     def _sample(self, learner: Learner) -> Sequence[Sample]:
         batch = self.data.sample("validation", self.examples)
@@ -68,3 +68,31 @@ class Samples(Callback):
         # In the precision of the weights, as evaluation reads.
         with torch.no_grad(), torch.autocast(learner.device.type, enabled=False):
             return learner.task.samples(learner.model, batch, self.data.preprocessor, self.options)
+
+
+def log_samples(run_loggers: Sequence[RunLogger], samples: shown.Samples, step: int) -> None:
+    """Log samples as text, by columns, and a picture of each one that is a forecast: live and from `seqtrain sync`.
+
+    A picture is drawn once for all loggers, if any of them shows it. One that cannot be drawn is reported in a line.
+    """
+    for run_logger in run_loggers:
+        run_logger.log_text("samples", samples.text, step)
+        if samples.table is not None:
+            run_logger.log_table("samples_table", samples.table, step)
+    if not samples.fans:
+        return
+    shown_by = [each for each in run_loggers if each.shows_images and not each.broken]
+    if not shown_by:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for place, fan in enumerate(samples.fans, 1):
+            if fan is None:
+                continue
+            picture = Path(folder) / f"sample_{place}.png"
+            try:
+                draw_small_fan(fan, picture)
+            except Exception as error:  # any fault of matplotlib or the numbers
+                tell(f"the picture of sample {place} could not be drawn: {error}")
+                continue
+            for run_logger in shown_by:
+                run_logger.log_image(f"sample_{place}", picture, step)

@@ -3,42 +3,49 @@
 from __future__ import annotations
 
 import contextlib
-import queue
+import math
 import re
-import socket
+import ssl
+import tempfile
 import threading
+import urllib.error
 import urllib.request
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Literal
-from urllib.parse import urlsplit
+from typing import Any, ClassVar
 
-from pytorch_lightning.loggers.logger import Logger
+from pytorch_lightning.loggers.logger import Logger, rank_zero_experiment
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-from seqtrain.files.atomic import write_text
+from seqtrain.config.groups import GROUPS, option_name
+from seqtrain.config.nodes import flat
+from seqtrain.errors import Unavailable
+from seqtrain.files.atomic import exists, write_text
 from seqtrain.files.checked import check_png, read_checked
-from seqtrain.runs import measures
-from seqtrain.runs.shown import Confusion, Table
+from seqtrain.runs.checkpoint import BEST
+from seqtrain.runs.directory import Run
+from seqtrain.runs.shown import Table
 from seqtrain.runs.summary import Summary
 from seqtrain.terminal import tell as say
 
-MAX_ANSWER_SECONDS = 2.0  # that a host may take
+MAX_ANSWER_SECONDS = 3.0  # that a host may take
 MAX_CALL_SECONDS = 60.0  # that one call of a logger may take
-
+MAX_MODEL_SECONDS = 600.0  # that sending a model may take
 MAX_IDENTITY_BYTES = 100
 
 Record = dict[str, Any]
 """One point: `step`, `epoch`, `tokens`, `seconds`, `record` (its place in metrics.jsonl) and whatever was measured."""
 
 NO_METRICS = ("step", "record", "time")  # of a record: its place, and when it was recorded
-MAX_MODEL_SECONDS = 600.0  # that sending a model may take
+NO_HYPERPARAMETERS = ("logger", "callbacks", "run_dir", "dry_run")  # they say how a run is watched, not what it is
 SHOWN_IN_SUMMARY = (
     *("status", "reason", "metrics", "best", "baselines", "parameters", "steps", "tokens", "flops", "seconds"),
     *("tokens_per_second", "padding"),
 )
 """Entries of summary.json that loggers show."""
+FIRST_WORDS = {"metrics": "final", "best": "best", "baselines": "baselines"}
+"""What figures of the summary are called among metrics, where the same names stand for what was measured on the way."""
 
 
 class RunLogger(Logger):
@@ -46,14 +53,15 @@ class RunLogger(Logger):
 
     shows_images: ClassVar[bool] = True  # else none is drawn for it
 
-    def __init__(self, label: str, directory: Path) -> None:
+    def __init__(self, label: str, directory: Path, *, log_model: bool = False) -> None:
         super().__init__()
         self.label = label
         self.broken = False
         self.trouble = f"{label} failed and is left out from here on"  # message after a failure, before the reason
         self._directory = directory
         self._time: float | None = None  # of the newest record, in seconds since 1970
-        self._worker = Worker()
+        self._log_model = log_model
+        self._model_seconds = MAX_MODEL_SECONDS if log_model else 0.0
 
     @property
     def name(self) -> str:
@@ -69,6 +77,14 @@ class RunLogger(Logger):
     def save_dir(self) -> str:
         """Path of the run directory."""
         return str(self._directory)
+
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> Any:
+        """The service's own object. Lightning asks for it before the first step, so that no step waits for it."""
+        opened: list[Any] = []
+        self._send(lambda: opened.append(self._open()))
+        return opened[0] if opened else None
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
         """Do nothing: each logger got the config when it was made."""
@@ -92,11 +108,6 @@ class RunLogger(Logger):
         self._send(lambda: self._table(name, table, step))
 
     @rank_zero_only
-    def log_confusion(self, name: str, confusion: Confusion, step: int) -> None:
-        """Log confusion counts to loggers that draw them; the others get a picture."""
-        self._send(lambda: self._confusion(name, confusion, step))
-
-    @rank_zero_only
     def log_image(self, name: str, path: Path, step: int) -> None:
         """Log a PNG file, such as a plot, after `step` steps."""
 
@@ -112,10 +123,17 @@ class RunLogger(Logger):
 
     @rank_zero_only
     def end(self, summary: Summary) -> None:
-        """End the logger with the final figures of the run, including its `status`."""
+        """End the logger with the final figures of the run, including its `status`, and the model if it was asked."""
         known = summary.to_plain()
         figures = {name: known[name] for name in SHOWN_IN_SUMMARY if name in known}
-        self._send(lambda: self._end(figures), seconds=MAX_CALL_SECONDS + self.model_seconds)
+
+        def send() -> None:
+            if self._log_model and went_well(figures) and exists(Run(self._directory).path / "checkpoints" / BEST):
+                with _exported(self._directory) as folder:
+                    self._model(folder, figures)
+            self._end(figures)
+
+        self._send(send, seconds=MAX_CALL_SECONDS + self._model_seconds)
 
     def begin_anew(self) -> None:
         """Start a new record in the logger; that of earlier attempts is left as it is."""
@@ -124,68 +142,34 @@ class RunLogger(Logger):
     def _send(self, action: Callable[[], None], seconds: float | None = None) -> None:
         if self.broken:
             return
-        error = self._worker.run(action, seconds)  # no fault of a third party may stop the training
-        if error is not None:
+        error = error_within(MAX_CALL_SECONDS if seconds is None else seconds, action)
+        if error is not None:  # no fault of a third party may stop the training
             self.broken = True
             say(f"{self.trouble}: {' '.join(str(error).split())}")
+
+    def _open(self) -> Any:
+        """Return the service's own object, made at the first call."""
 
     def _forget(self) -> None:
         """Remove the files by which the logger would continue its record."""
 
-    @property
-    def model_seconds(self) -> float:
-        """Seconds that the end may take in addition, if a model is sent then."""
-        return 0.0
+    def _text(self, name: str, text: str, step: int) -> None:
+        """Do nothing: not every logger takes text."""
 
     def _table(self, name: str, table: Table, step: int) -> None:
         """Do nothing: not every logger has tables."""
 
-    def _confusion(self, name: str, confusion: Confusion, step: int) -> None:
-        """Do nothing: not every logger draws."""
+    def _image(self, name: str, path: Path, step: int) -> None:
+        """Do nothing: not every logger takes pictures."""
+
+    def _model(self, folder: Path, figures: dict[str, Any]) -> None:
+        """Do nothing: not every logger keeps models. `folder`: the export of the run's best checkpoint."""
 
     @abstractmethod
     def _metrics(self, metrics: Record, step: int) -> None: ...
 
     @abstractmethod
-    def _text(self, name: str, text: str, step: int) -> None: ...
-
-    @abstractmethod
-    def _image(self, name: str, path: Path, step: int) -> None: ...
-
-    @abstractmethod
     def _end(self, figures: dict[str, Any]) -> None: ...
-
-
-class Worker:
-    """A thread that runs one action after the other. An action that never ends is abandoned."""
-
-    def __init__(self) -> None:
-        # Each action has its own queue for the answer: a late answer is never read.
-        self._actions: queue.SimpleQueue[tuple[Callable[[], None], queue.SimpleQueue[BaseException | None]]]
-        self._actions = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def run(self, action: Callable[[], None], seconds: float | None = None) -> BaseException | None:
-        """Run the action. Return its exception, None, or TimeoutError after `seconds` (default MAX_CALL_SECONDS)."""
-        limit = MAX_CALL_SECONDS if seconds is None else seconds
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, daemon=True)  # so that it does not delay leaving
-            self._thread.start()
-        answer: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        self._actions.put((action, answer))
-        try:
-            return answer.get(timeout=limit)
-        except queue.Empty:
-            return TimeoutError(f"no answer for {limit:g} s")
-
-    def _work(self) -> None:
-        while True:
-            action, answer = self._actions.get()
-            try:
-                action()
-                answer.put(None)
-            except BaseException as error:
-                answer.put(error)
 
 
 class Guarded(RunLogger):
@@ -199,12 +183,6 @@ class Guarded(RunLogger):
 
     def _metrics(self, metrics: Record, step: int) -> None:
         self._logger.log_metrics(metrics, step)
-
-    def _text(self, name: str, text: str, step: int) -> None:
-        """Do nothing: not every logger takes text."""
-
-    def _image(self, name: str, path: Path, step: int) -> None:
-        """Do nothing."""
 
     def _end(self, figures: dict[str, Any]) -> None:
         self._logger.finalize("success" if went_well(figures) else "failed")
@@ -220,43 +198,44 @@ def went_well(figures: dict[str, Any]) -> bool:
     return figures.get("status") in ("finished", "pruned")
 
 
-def direction(name: str, summary: Summary) -> Literal["min", "max"] | None:
-    """Return the better direction of a metric such as `validation/loss`, by the run's summary; None if it has none."""
-    split, _, metric = name.rpartition("/")
-    if not split:  # `lr`, `tokens`: nothing that a task measures
-        return None
-    return measures.better(summary, metric)
+def error_within(seconds: float, action: Callable[[], Any]) -> BaseException | None:
+    """Run an action. Return its exception, None, or TimeoutError after `seconds`: an endless action is abandoned."""
+    ended: list[BaseException | None] = []
+
+    def work() -> None:
+        try:
+            action()
+            ended.append(None)
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)  # so that it does not delay leaving
+    thread.start()
+    thread.join(seconds)
+    return ended[0] if ended else TimeoutError(f"no answer for {seconds:g} s")
 
 
 def answers(url: str) -> bool:
-    """Return True if the host of `url`, or its proxy, accepts a connection in time; False if the URL names no host."""
+    """Return True if a server answers at `url`, through the proxy of the environment if there is one."""
+
+    def ask() -> None:
+        urllib.request.build_opener().open(url, timeout=MAX_ANSWER_SECONDS).close()
+
+    error = error_within(MAX_ANSWER_SECONDS, ask)  # a silent name server obeys no timeout of its own
+    refused = isinstance(error, urllib.error.HTTPError)
+    # A certificate of the user's own is checked where the logger connects.
+    return error is None or refused or isinstance(getattr(error, "reason", None), ssl.SSLError)
+
+
+@contextlib.contextmanager
+def package(name: str) -> Iterator[None]:
+    """Raise UserError for a failed import of a logger's package."""
     try:
-        address = _host(url)
-    except ValueError:  # `http://[`, or a port that is not a number; also in the proxy's URL
-        return False
-    answered = threading.Event()
-
-    def knock() -> None:
-        with contextlib.suppress(OSError, UnicodeError), socket.create_connection(address, MAX_ANSWER_SECONDS):
-            answered.set()
-
-    thread = threading.Thread(target=knock, daemon=True)  # a name server that is silent obeys no timeout
-    thread.start()
-    thread.join(MAX_ANSWER_SECONDS)
-    return answered.is_set()
-
-
-def _host(url: str) -> tuple[str, int]:
-    """Return host and port that a request to `url` connects to first. Raises ValueError for an invalid URL."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    proxy = urllib.request.getproxies().get(parts.scheme)
-    if proxy and not urllib.request.proxy_bypass(host):
-        if "://" not in proxy:  # as `proxy:3128`, which urlsplit would take for a scheme and a path
-            proxy = f"http://{proxy}"
-        parts = urlsplit(proxy)
-    default_ports = {"https": 443}
-    return parts.hostname or "", parts.port or default_ports.get(parts.scheme, 80)
+        yield
+    except ImportError:
+        raise Unavailable(f"logger={name} needs a package: pip install 'seqtrain[{name}]'") from None
+    except Exception as error:  # a fault of the environment: MLflow needs a home folder
+        raise Unavailable(f"logger={name}: its package cannot be imported: {' '.join(str(error).split())}") from None
 
 
 def load_or_make_identity(path: Path, make: Callable[[], str]) -> str:
@@ -267,3 +246,49 @@ def load_or_make_identity(path: Path, make: Callable[[], str]) -> str:
     if not re.fullmatch(r"[\w-]{1,64}", identity, re.ASCII):  # it becomes part of paths and addresses
         raise ValueError(f"{path} holds no identity; delete it to begin a new record")
     return identity
+
+
+@contextlib.contextmanager
+def _exported(directory: Path) -> Iterator[Path]:
+    """Yield a folder with the export of the run's best checkpoint, as `seqtrain export` writes it."""
+    from seqtrain.inference.exported import write_export
+    from seqtrain.inference.opened import open_run
+
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "model"
+        write_export(open_run(directory, "best"), target)
+        yield target
+
+
+def chosen(config: dict[str, Any]) -> dict[str, str]:
+    """Return the choice of each group of the config, such as `model: lstm`."""
+    names = {}
+    for group in GROUPS:
+        node = config.get(group)
+        # `seqtrain sync` reads the config of a run, which may be untrusted.
+        if isinstance(node, dict) and isinstance(node.get("_target_"), str):
+            names[group] = option_name(node["_target_"])
+    return names
+
+
+def hyperparameters(config: dict[str, Any]) -> dict[str, str | bool | int | float]:
+    """Return the choice of each group and every option that defines the run, by dotted path; other values as text."""
+    found: dict[str, str | bool | int | float] = dict(chosen(config))
+    for path, value in flat(config):
+        words = path.split(".")
+        # The plain names replace `_target_`; recommendations of a YAML have become values already.
+        if words[0] in NO_HYPERPARAMETERS or any(word.startswith("_") for word in words):
+            continue
+        found[path] = value if isinstance(value, str | bool | int | float) else str(value)
+    return found
+
+
+def figures_as_metrics(figures: dict[str, Any]) -> dict[str, float]:
+    """Return finite numbers of the summary as metrics: final/validation/loss, best/step, run/parameters/total."""
+    found = {}
+    for path, value in flat(figures):
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            first, _, rest = path.partition(".")
+            name = f"{FIRST_WORDS[first]}.{rest}" if first in FIRST_WORDS else f"run.{path}"
+            found[name.replace(".", "/")] = float(value)
+    return found

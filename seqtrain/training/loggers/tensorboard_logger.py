@@ -2,63 +2,67 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from seqtrain.training.loggers.base import NO_METRICS, Record, RunLogger
-from seqtrain.training.loggers.flattened import figures_as_metrics, hyperparameters
+from seqtrain.training.loggers.base import (
+    NO_METRICS,
+    Record,
+    RunLogger,
+    figures_as_metrics,
+    hyperparameters,
+    package,
+)
 
 HPARAMS = ".hparams"  # suffix of the only file that the HPARAMS tab reads
 
 
-class TensorBoardRunLogger(RunLogger):
+class TensorBoardLogger(RunLogger):
     """Event files in `directory`/tensorboard."""
 
-    def __init__(self, directory: Path, config: dict[str, Any]) -> None:
+    def __init__(self, *, directory: Path, config: dict[str, Any]) -> None:
+        """Store the config. Raises UserError if TensorBoard is not installed."""
         super().__init__("TensorBoard", directory)
+        with package("tensorboard"):
+            import tensorboard  # noqa: F401
+            import torch.utils.tensorboard  # noqa: F401 - here, so that no step waits for it
         self._config = config
+        self._folder = directory / "tensorboard"
         self._writer: Any = None
-        self._opened = False  # in this attempt
 
-    @property
-    def _folder(self) -> Path:
-        return self._directory / "tensorboard"
-
-    def _open(self, step: int) -> Any:
+    def _open_at(self, step: int) -> Any:
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._remove_hparams()
-            folder, purge = self._folder, None
-            if folder.exists() and not self._opened:  # a resume: hides what it overwrites
-                purge = step
-            self._opened = True
-            _put_first(sorted(folder.glob("events.out.tfevents.*")))
-            self._writer = SummaryWriter(str(folder), purge_step=purge, flush_secs=10)
+            purge = step if self._folder.exists() else None  # a resume: hides what it overwrites
+            self._remove(f"events.out.tfevents.*{HPARAMS}")
+            self._writer = SummaryWriter(str(self._folder), purge_step=purge, flush_secs=10)
             self._writer.add_text("config", _preformatted(_yaml(self._config)), step, self._time)
         return self._writer
 
     def _forget(self) -> None:
         """Remove the event files: they can only grow."""
-        for path in self._folder.glob("events.out.tfevents.*"):
+        self._remove("events.out.tfevents.*")
+
+    def _remove(self, pattern: str) -> None:
+        for path in self._folder.glob(pattern):
             path.unlink()
 
     def _metrics(self, metrics: Record, step: int) -> None:
-        writer = self._open(step)
+        writer = self._open_at(step)
         for name, value in metrics.items():
             if name not in NO_METRICS:
                 writer.add_scalar(name, value, step, self._time)
 
     def _text(self, name: str, text: str, step: int) -> None:
-        self._open(step).add_text(name, _preformatted(text), step, self._time)
+        self._open_at(step).add_text(name, _preformatted(text), step, self._time)
 
     def _image(self, name: str, path: Path, step: int) -> None:
         from matplotlib.image import imread
 
-        self._open(step).add_image(name, imread(path), step, self._time, dataformats="HWC")
+        self._open_at(step).add_image(name, imread(path), step, self._time, dataformats="HWC")
 
     def _end(self, figures: dict[str, Any]) -> None:
         if self._writer is not None:
@@ -87,19 +91,6 @@ class TensorBoardRunLogger(RunLogger):
         for name, value in metrics.items():
             writer.add_scalar(name, value, step, self._time)
         writer.close()
-
-    def _remove_hparams(self) -> None:
-        for path in self._folder.glob(f"events.out.tfevents.*{HPARAMS}"):
-            path.unlink()
-
-
-def _put_first(files: list[Path]) -> None:
-    """Rename event files so that they sort before a new one: they are read by name; the clock may have gone back."""
-    if not files or int(files[-1].name.split(".")[3]) < int(time.time()):
-        return
-    for number, path in enumerate(files):
-        words = path.name.split(".")  # events, out, tfevents, the time in seconds, the host, ...
-        path.rename(path.with_name(".".join([*words[:3], f"{number:010d}", *words[4:]])))
 
 
 def _yaml(values: dict[str, Any]) -> str:

@@ -3,134 +3,147 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import html
 import logging
-import math
 import netrc
 import os
 import secrets
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
-
-from pytorch_lightning.loggers.logger import rank_zero_experiment
 
 from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import expanded
 from seqtrain.runs.directory import Run
 from seqtrain.runs.provenance import mask_command
-from seqtrain.runs.shown import Confusion, Table
-from seqtrain.runs.summary import Summary
+from seqtrain.runs.shown import Table
+from seqtrain.sweeps.folder import member_of
 from seqtrain.terminal import pasted
 from seqtrain.training.loggers.base import (
-    MAX_MODEL_SECONDS,
     Record,
     RunLogger,
     answers,
-    direction,
+    chosen,
     load_or_make_identity,
     say,
     went_well,
 )
-from seqtrain.training.loggers.model import has_best
 
 Mode = Literal["online", "offline", "disabled"]
 Axis = Literal["tokens", "steps", "seconds", "flops"]
 IDENTITY = "wandb_id"  # a file of the run
 MAX_START_SECONDS = 10.0  # that W&B may take to begin online
 MAX_FINISH_SECONDS = 15.0  # and to send the rest at the end
+AGENT_VARIABLES = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")  # set by its sweep agent
 
 
-class WandbRunLogger(RunLogger):
-    """One W&B run, the same in every attempt. `options`: those of wandb.init; `x`: the x-axis of its charts."""
+class WandbLogger(RunLogger):
+    """One W&B run, the same in every attempt. It never prompts and waits at most a few seconds.
+
+    A row's number is the record's place in metrics.jsonl: a resumed run goes on behind the rows that it has sent.
+    """
 
     def __init__(
-        self, directory: Path, mode: Mode, options: dict[str, Any], x: Axis, *, log_model: bool = False
+        self,
+        *,
+        project: str,
+        entity: str | None,
+        name: str | None,
+        group: str | None,
+        job_type: str,
+        tags: list[str],
+        x: Axis,
+        mode: Literal["auto", "online", "offline"],
+        log_model: bool,
+        directory: Path,
+        config: dict[str, Any],
     ) -> None:
-        super().__init__("W&B", directory)
-        self._log_model = log_model
-        self._mode: Mode = mode
-        self._options = options
+        """Decide whether W&B is online.
+
+        Args:
+            project: W&B project.
+            entity: W&B user or team. None: the default.
+            name: Name of the W&B run. None: that of the run directory, or the trial's label.
+            group: Group of the W&B run. None: the sweep of a trial.
+            job_type: W&B job type.
+            tags: W&B tags.
+            x: Quantity on the x-axis of charts.
+            mode: With `auto`, WANDB_MODE decides; without it, online if there is an API key and the host answers.
+            log_model: Send the best checkpoint at the end, as an artifact.
+            directory: The run directory; W&B's files lie there too.
+            config: Config of the run, its secrets masked.
+
+        Raises:
+            UserError: `mode=online` is not possible.
+        """
+        if member := member_of(directory):
+            for variable in AGENT_VARIABLES:  # its agent gave one identity, but each trial needs its own
+                os.environ.pop(variable, None)
+            name, group = name or member.label, group or member.sweep
+        super().__init__("W&B", directory, log_model=log_model)
+        self.mode = wandb_mode(mode)
+        # W&B advises against dots in keys, and cannot filter by them: options stay nested.
+        plain = {key: value for key, value in config.items() if not isinstance(value, dict)}
+        self._options = {
+            "project": project,
+            "entity": entity,
+            "name": name or directory.name,
+            "group": group or None,
+            "job_type": job_type,
+            "tags": tags,
+            "config": {**plain, **chosen(config), "options": config},
+        }
         self._axis = "step" if x == "steps" else x  # our records use the singular
-        self._run: Any = None
-        self._begin_at: int | None = None  # W&B's own count of rows, if an earlier attempt sent some
         self._flops_per_token: float | None = None
-        self._summary = Summary()  # of the run, once it is open
-        self._known: set[str] = set()  # metrics whose direction W&B knows
-
-    @property
-    def mode(self) -> Mode:
-        """Mode of W&B; final once the run is open."""
-        return self._mode
-
-    @property
-    @rank_zero_experiment
-    def experiment(self) -> Any:
-        """The W&B run. Lightning asks for it before the first step, so that no step waits for it."""
-        self._send(self._open)
-        return self._run
+        self._place: int | None = None  # of the newest record
+        self._run: Any = None
 
     def _open(self) -> Any:
         if self._run is None:
-            summary = Run(self._directory).summary
-            self._flops_per_token, self._summary = summary.flops_per_token, summary
-            before = self._rows_before()
+            self._flops_per_token = Run(self._directory).summary.flops_per_token
             self._run = self._begin()
-            entity = self._options["entity"]
-            if self._mode == "online" and entity:  # its config may be untrusted
-                say(f"W&B: records go to {entity}/{self._options['project']}")
-            if before > self._run.step:
-                self._begin_at = before
-            for name in {"record", self._axis}:
-                self._run.define_metric(name, hidden=True)
+            if self.mode == "online" and self._options["entity"]:  # its config may be untrusted
+                say(f"W&B: records go to {self._options['entity']}/{self._options['project']}")
+            self._run.define_metric(self._axis, hidden=True)
             self._run.define_metric("*", step_metric=self._axis)
         return self._run
-
-    def _rows_before(self) -> int:
-        """Return an upper bound of the rows that earlier attempts sent: W&B continues its count from there.
-
-        Each record is a row, and so is each text, table and picture.
-        """
-        if not (self._directory / IDENTITY).exists():
-            return 0
-        media = sum(1 for path in self._directory.glob("wandb/*run-*/files/media/**/*") if path.is_file())
-        return media + sum(1 for _ in Run(self._directory).records())
 
     def _begin(self) -> Any:
         package = trusted_wandb()
         try:
-            return self._init(self._mode)
+            return self._init()
         except (package.Error, TimeoutError) as error:
-            if self._mode != "online":
+            if self.mode != "online":
                 raise
             say(f"W&B: offline, because going online failed: {' '.join(str(error).split())}")
             logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # W&B's own telemetry fails as well
             package.teardown()  # its service still holds the run's identity
-            self._mode = "offline"
-            return self._init("offline")
+            self.mode = "offline"
+            return self._init()
 
-    def _init(self, mode: Mode) -> Any:
+    def _init(self) -> Any:
         package = trusted_wandb()
         settings = package.Settings(
             silent=True,
             console="off",
             init_timeout=MAX_START_SECONDS,
-            finish_timeout=MAX_FINISH_SECONDS + self.model_seconds,
-            disable_git=True,  # its git would run what .git/config names
+            finish_timeout=MAX_FINISH_SECONDS + self._model_seconds,
         )
-        resume = "allow" if mode == "online" else None  # offline there is nothing to ask, and W&B would warn
-        with _masked_arguments():
+        typed, sys.argv = sys.argv, mask_command(sys.argv)  # W&B copies it into its own record
+        try:
             return package.init(
                 **self.identified(),
                 dir=str(self._directory),
-                mode=mode,
-                resume=resume,
+                mode=self.mode,
+                resume="allow" if self.mode == "online" else None,  # offline there is nothing to ask, and it would warn
                 reinit="create_new",
                 settings=settings,
             )
+        finally:
+            sys.argv = typed
 
     def identified(self) -> dict[str, Any]:
         """Return the options with the identity of the run. Under W&B's sweep agent, the identity is the agent's.
@@ -147,85 +160,60 @@ class WandbRunLogger(RunLogger):
         (self._directory / IDENTITY).unlink(missing_ok=True)
 
     def _metrics(self, metrics: Record, step: int) -> None:
-        run = self._open()
-        for name in metrics.keys() - self._known:
-            better = direction(name, self._summary)
-            if better:
-                run.define_metric(name, step_metric=self._axis, summary=f"{better},last")
-            self._known.add(name)
+        self._open()
+        self._place = metrics.get("record")
+        values = {name: value for name, value in metrics.items() if name not in ("record", "time")}
         if self._flops_per_token is not None and "tokens" in metrics:
-            metrics = {**metrics, "flops": self._flops_per_token * metrics["tokens"]}
-        self._row({name: value for name, value in metrics.items() if name != "time"})
-
-    def _row(self, values: dict[str, Any]) -> None:
-        """Log one row. W&B counts rows itself, and after a resume would drop rows that it has counted already."""
-        if self._time is not None:  # else W&B takes the time at which it is sent
-            values = {**values, "_timestamp": self._time}
-        self._open().log(values, step=self._begin_at, commit=True)
-        self._begin_at = None
+            values["flops"] = self._flops_per_token * metrics["tokens"]
+        self._add(values)
 
     def _text(self, name: str, text: str, step: int) -> None:
-        import wandb as package
+        import wandb
 
-        self._open()
-        self._row({name: package.Html(f"<pre>{html.escape(text)}</pre>", inject=False), "step": step})
+        self._add({name: wandb.Html(f"<pre>{html.escape(text)}</pre>", inject=False)})
 
     def _image(self, name: str, path: Path, step: int) -> None:
-        import wandb as package
+        import wandb
 
-        self._open()
-        self._row({name: package.Image(str(path)), "step": step})
+        self._add({name: wandb.Image(str(path))})
 
     def _table(self, name: str, table: Table, step: int) -> None:
-        from seqtrain.training.loggers.wandb_values import sample_table
+        import wandb
 
-        self._open()
-        self._row({name: sample_table(table, step), "step": step})
+        columns: list[Any] = ["step", *table.columns]
+        rows: list[Any] = [[step, *row] for row in table.rows]
+        self._add({name: wandb.Table(columns=columns, data=rows, allow_mixed_types=True)})  # nan is written as a word
 
-    def _confusion(self, name: str, confusion: Confusion, step: int) -> None:
-        from seqtrain.training.loggers.wandb_values import confusion_chart
+    def _add(self, values: dict[str, Any]) -> None:
+        """Add values to the row of the newest record, at its time."""
+        if self._time is not None:  # else W&B takes the time at which it is sent
+            values["_timestamp"] = self._time
+        self._open().log(values, step=self._place)
 
-        self._open()
-        self._row({name: confusion_chart(confusion), "step": step})
+    def _model(self, folder: Path, figures: dict[str, Any]) -> None:
+        """Send the model as an artifact. W&B makes no new version of equal weights."""
+        import wandb
 
-    @property
-    def model_seconds(self) -> float:
-        return MAX_MODEL_SECONDS if self._log_model else 0.0
+        run, about = self._open(), {name: value for name, value in figures.items() if name in ("best", "parameters")}
+        artifact = wandb.Artifact(f"model-{run.id}", type="model", metadata=about)
+        artifact.add_dir(str(folder))  # which copies
+        run.log_artifact(artifact, aliases=["latest", "best"])
 
     def _end(self, figures: dict[str, Any]) -> None:
         if self._run is None:
             return
-        if self._log_model and went_well(figures) and has_best(self._directory):
-            # Before `finish`, which waits for uploads.
-            from seqtrain.training.loggers.wandb_values import log_model
-
-            log_model(self._run, self._directory, figures)
-        self._run.summary.update({**figures, **self._extremes()})
+        self._run.summary.update(figures)
         start = time.monotonic()
         self._run.finish(exit_code=int(not went_well(figures)))
         self._run = None
-        limit = MAX_FINISH_SECONDS + self.model_seconds
-        if self._mode == "online" and time.monotonic() - start >= limit:
+        limit = MAX_FINISH_SECONDS + self._model_seconds
+        if self.mode == "online" and time.monotonic() - start >= limit:
             again = pasted("seqtrain", "sync", Path(self._directory))
             say(f"W&B: no answer for {limit:g} s; `{again}` sends all of it as a new run")
 
-    def _extremes(self) -> dict[str, dict[str, float]]:
-        """Return best and last value of each metric over all attempts: W&B itself knows only those of this attempt."""
-        extremes: dict[str, dict[str, float]] = {}
-        run = Run(self._directory)
-        summary = run.summary
-        best_of = {"min": min, "max": max}
-        for record in run.metrics():
-            for name, value in record.items():
-                better = direction(name, summary)
-                if better and math.isfinite(value):
-                    before = extremes.get(name, {}).get(better, value)
-                    extremes[name] = {better: best_of[better](before, value), "last": value}
-        return extremes
 
-
-def wandb_mode(mode: Literal["auto", "online", "offline"], *, option: str = "logger.wandb.mode=") -> Mode:
-    """Return the W&B mode that `mode`, given by `option`, results in; log a line if W&B cannot be online."""
+def wandb_mode(mode: Literal["auto", "online", "offline"]) -> Mode:
+    """Return the W&B mode that `mode` results in; log a line if W&B cannot be online."""
     wished = os.environ.get("WANDB_MODE", "auto") if mode == "auto" else mode
     if wished in ("offline", "dryrun"):
         return "offline"
@@ -235,7 +223,7 @@ def wandb_mode(mode: Literal["auto", "online", "offline"], *, option: str = "log
     if problem is None:
         return "online"
     if mode == "online":
-        raise Unavailable(f"{option}online cannot be: {problem}; or use {option}offline")
+        raise Unavailable(f"logger.wandb.mode=online cannot be: {problem}; or use logger.wandb.mode=offline")
     say(f"W&B: offline, because there is {problem}")
     return "offline"
 
@@ -254,43 +242,28 @@ def wandb_problem() -> str | None:
     return None if answers(settings.base_url) else f"no answer from {host}: check the network"
 
 
+@functools.cache
 def trusted_wandb() -> Any:
     """Return the package, patched to read settings only from the environment and the user's own folder.
 
     It would read the host that gets the key, and more, from ./wandb/settings, and a config from ./config-defaults.yaml.
     The author of the working folder, who may be untrusted, would choose them.
     """
-    import wandb as package
-    from wandb.sdk.lib.settings_file import SettingsFiles
+    import wandb
     from wandb.sdk.wandb_config import Config
     from wandb.sdk.wandb_settings import Settings
 
-    def read_system_settings(settings: Settings) -> SettingsFiles:
-        path = Path(settings.settings_workspace)
+    for path in (Path("wandb", "settings"), Path(".wandb", "settings")):
         if path.is_file():
             say(f"W&B: {path} is not read; logger.wandb.* and WANDB_BASE_URL say what it would")
-        settings.disable_git = True  # or it would call git before any option can disable that
-        own = settings.settings_system
-        return SettingsFiles(global_settings=Path(own) if own else None, local_settings=Path(os.devnull))
-
+    os.environ["WANDB_DISABLE_GIT"] = "true"  # its git would run what .git/config names
     # No option disables these.
-    setattr(Settings, "read_system_settings", read_system_settings)  # noqa: B010 - pyright knows its signature
+    setattr(Settings, "settings_workspace", property(lambda settings: os.devnull))  # noqa: B010 - pyright knows its type
     setattr(Config, "_load_defaults", lambda config: None)  # noqa: B010
-    return package
+    return wandb
 
 
 def _in_netrc(host: str) -> bool:
     with contextlib.suppress(UserError, OSError, UnicodeError, netrc.NetrcParseError):
         return netrc.netrc(str(expanded(os.environ.get("NETRC", "~/.netrc")))).authenticators(host) is not None
     return False
-
-
-@contextlib.contextmanager
-def _masked_arguments() -> Iterator[None]:
-    """Hide secrets of the command line, which W&B copies from sys.argv into its own record."""
-    arguments = sys.argv
-    sys.argv = mask_command(arguments)
-    try:
-        yield
-    finally:
-        sys.argv = arguments
