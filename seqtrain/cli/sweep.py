@@ -143,7 +143,9 @@ def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: boo
         raise UserError(f"sweep {path}: its jobs {running} are in the queue: wait for them, or scancel {running}")
     left = collections.Counter(trial.status for trial in sweep.trials() if trial.status in ENDED)
     say(f"sweep {path}: resumed; left as they are: {_counted(left) or 'none'}")
-    if not _run_trials(sweep, sweeper, runner, recorded.trial, settings, retry_failed=retry_failed):
+    ended = _run_trials(sweep, sweeper, runner, recorded.trial, settings, retry_failed=retry_failed)
+    # An attempt may have been killed between its last training and the measuring of its folds.
+    if not ended and not folds.unmeasured(sweep):
         sweep.write_index()  # that of an attempt that was killed may be of before its last trial ended
         retry = ""
         if left["failed"]:
@@ -248,6 +250,7 @@ def _finish(sweep: Sweep, as_json: bool) -> int:
     trials = sweep.trials()
     sweep.write_index()
     statuses = collections.Counter(trial.status for trial in trials)
+    measured = folds.measure(sweep)
     if as_json:
         for trial in trials:
             print(json.dumps(_row(trial)))
@@ -255,7 +258,6 @@ def _finish(sweep: Sweep, as_json: bool) -> int:
         if statuses["finished"] + statuses["pruned"]:  # without a number there is nothing to compare
             from seqtrain.compare import table
 
-            measured = folds.measure(sweep)
             print(table.report([sweep.path], tested=bool(measured)))
         print(f"sweep {sweep.path}: {len(trials)} trials: {_counted(statuses)}")
         print(f"go on: {'; '.join(_next_commands(sweep, trials))}")
