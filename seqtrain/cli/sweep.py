@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import functools
-import json
 import os
 import signal
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from seqtrain.cli.start import Request
 from seqtrain.config.trust import trust_words, trusted
 from seqtrain.distributed import ranks
 from seqtrain.errors import UserError
-from seqtrain.files.atomic import exists, listed
+from seqtrain.files.atomic import exists, listed, plain_json
 from seqtrain.runs.directory import CONFIG, Run, remove
 from seqtrain.sweeps.folder import ENDED, INDEX, REPEATS, STOP, Asked, Sweep, Trial
 from seqtrain.terminal import pasted
@@ -253,7 +252,7 @@ def _finish(sweep: Sweep, as_json: bool) -> int:
     measured = folds.measure(sweep)
     if as_json:
         for trial in trials:
-            print(json.dumps(_row(trial)))
+            print(plain_json(_row(trial)))
     else:
         if statuses["finished"] + statuses["pruned"]:  # without a number there is nothing to compare
             from seqtrain.compare import table
