@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from seqtrain.config.trust import trust_from_here
 from seqtrain.distributed.ranks import rank_info
 from seqtrain.distributed.ranks import say as say
 from seqtrain.errors import UserError
+from seqtrain.files.atomic import plain_json
 
 if TYPE_CHECKING:
     from seqtrain.runs.directory import Run
@@ -83,7 +83,7 @@ def finish(run: Run, as_json: bool) -> int:
     if not rank_info().first:  # all processes come here, and one of them is enough to tell it
         return 0
     if as_json:
-        print(json.dumps(run.summary.to_plain()))
+        print(plain_json(run.summary.to_plain()))
     else:
         from seqtrain.experiment import report
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.config.ranges import RANGES
 from seqtrain.errors import UserError
+from seqtrain.files.atomic import plain_json
 
 if TYPE_CHECKING:
     from seqtrain.inference.opened import Opened
@@ -84,7 +84,7 @@ def _test_sets(path: str) -> list[str]:
 def _tell(result: dict[str, Any], options: Namespace, name: str) -> None:
     """Print the metrics of a split or of a test set."""
     if options.json:
-        print(json.dumps(result))
+        print(plain_json(result))
     else:
         from seqtrain.experiment import report
         from seqtrain.runs.directory import Run

@@ -48,27 +48,27 @@ def is_swept(words: Sequence[str]) -> bool:
 
 
 def measure(sweep: Sweep) -> list[Path]:
-    """Measure finished trials on their folds, unless already measured; return the runs of all finished trials.
+    """Measure finished trials on their folds, unless already measured; return the runs that have been.
 
     Training does not read the fold. It chooses its checkpoint by validation rows of its own.
     """
-    measured = []
-    for trial in sweep.trials():
-        if not _is_fold(trial):
-            continue
-        # A sweep that was resumed has measured some before: a second look would tell the same.
-        measured.append(trial.path)
-        if kept(trial.path).newest(TEST, "best") is not None:
-            continue
+    for trial in unmeasured(sweep):
         try:
             # With baselines: whether a network is better than a linear model is asked of what neither has seen.
             kept_in_run(evaluate(str(trial.path), TEST, "best", None, with_baselines=True), None)
         except UserError as fault:  # the other folds have figures all the same, and compare names this one
             for line in fault.lines:
                 say(f"trial {trial.name}: not measured on its fold: {line}")
+    left = [trial.path for trial in unmeasured(sweep)]
+    measured = [trial.path for trial in sweep.trials() if _is_fold(trial) and trial.path not in left]
     if measured:
         say(f"{len(measured)} trials were measured on the folds that they have not seen")
     return measured
+
+
+def unmeasured(sweep: Sweep) -> list[Trial]:
+    """Return the finished folds without a figure. A second look at the others would tell the same."""
+    return [trial for trial in sweep.trials() if _is_fold(trial) and kept(trial.path).newest(TEST, "best") is None]
 
 
 def _is_fold(trial: Trial) -> bool:

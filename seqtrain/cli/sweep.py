@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import functools
-import json
 import os
 import signal
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from seqtrain.distributed import ranks
 from seqtrain.errors import UserError
 from seqtrain.experiment.dry_run import dry_run, print_cost
 from seqtrain.experiment.start import Request
-from seqtrain.files.atomic import exists, listed
+from seqtrain.files.atomic import exists, listed, plain_json
 from seqtrain.runs.directory import CONFIG, Run, remove
 from seqtrain.sweeps.folder import ENDED, INDEX, REPEATS, STOP, Asked, Sweep, Trial
 from seqtrain.terminal import pasted
@@ -141,7 +140,9 @@ def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: boo
         raise UserError(f"sweep {path}: its jobs {running} are in the queue: wait for them, or scancel {running}")
     left = collections.Counter(trial.status for trial in sweep.trials() if trial.status in ENDED)
     say(f"sweep {path}: resumed; left as they are: {_counted(left) or 'none'}")
-    if not _run_trials(sweep, sweeper, runner, recorded.trial, settings, retry_failed=retry_failed):
+    ended = _run_trials(sweep, sweeper, runner, recorded.trial, settings, retry_failed=retry_failed)
+    # An attempt may have been killed between its last training and the measuring of its folds.
+    if not ended and not folds.unmeasured(sweep):
         sweep.write_index()  # that of an attempt that was killed may be of before its last trial ended
         retry = ""
         if left["failed"]:
@@ -243,14 +244,14 @@ def _finish(sweep: Sweep, as_json: bool) -> int:
     trials = sweep.trials()
     sweep.write_index()
     statuses = collections.Counter(trial.status for trial in trials)
+    measured = folds.measure(sweep)
     if as_json:
         for trial in trials:
-            print(json.dumps(_row(trial)))
+            print(plain_json(_row(trial)))
     else:
         if statuses["finished"] + statuses["pruned"]:  # without a number there is nothing to compare
             from seqtrain.compare import table
 
-            measured = folds.measure(sweep)
             print(table.report([sweep.path], tested=bool(measured)))
         print(f"sweep {sweep.path}: {len(trials)} trials: {_counted(statuses)}")
         print(f"go on: {'; '.join(_next_commands(sweep, trials))}")

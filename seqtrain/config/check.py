@@ -109,7 +109,7 @@ def _unknown_options(
 
 
 def repeated(overrides: Sequence[str]) -> list[str]:
-    """A line for each key that is given several times with different values: the last one counts, as in Hydra."""
+    """Return a line for each key that is given several times with different values. The last one counts."""
     given: dict[str, list[str]] = {}
     for text in overrides:
         key, _, value = text.lstrip("+").partition("=")

@@ -74,7 +74,7 @@ def defined_in(target: str) -> tuple[str, bool] | None:
 
 
 def class_attribute(target: str, name: str) -> Any:
-    """The constant that a class gives an attribute, itself or by the first base that does; None where none does."""
+    """Return the constant that a class, or its first base with one, gives an attribute; None if there is none."""
     module, _, class_name = target.rpartition(".")
     home, node = _find(module, class_name) or ("", None)
     if not isinstance(node, ast.ClassDef):

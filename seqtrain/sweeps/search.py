@@ -44,7 +44,7 @@ class Search(Sweeper):
         storage: str | None,
         params: Mapping[str, Any],
     ) -> None:
-        """`params`: the space, as on the command line, which wins; the others as in conf/hydra/sweeper/optuna.yaml."""
+        """Set the search and `params`, its space, which the command line overrides; defaults stand in conf/."""
         if type(n_trials) is not int or n_trials < 1:
             raise UserError(f"hydra.sweeper.n_trials={n_trials}: expected a whole number above 0")
         if type(seed) is not int or seed < 0:
@@ -179,7 +179,7 @@ class Search(Sweeper):
         return [Objective.read(name, task.metrics) for name in self.wanted]
 
     def _corner(self, folders: list[Path]) -> Any:
-        """The configuration of the first corner of the space that is one; UserError of the first where none is."""
+        """Return the configuration of the first corner of the space that composes; raise UserError if none does."""
         if "task" in self.space:
             raise UserError("task: a search compares runs of one task; name one")
         faults = []

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import math
+from argparse import Namespace
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
-from seqtrain.cli.arguments import Parser, bounded
+from seqtrain.cli.arguments import Parser, bounded, finish
+from seqtrain.cli.evaluate import _tell
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
+from seqtrain.runs.directory import Run
 
 
 def sizes(text: str) -> list[float]:
@@ -35,3 +43,14 @@ def test_an_option_without_its_value_is_still_told_that_it_is_missing(parser: Pa
 
 def test_a_word_that_begins_with_a_minus_and_a_digit_is_taken_as_a_word(parser: Parser) -> None:
     assert parser.parse_args(["-1,2", "3"]).words == ["-1,2", "3"]
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_json_of_train_and_evaluate_is_json_also_where_a_figure_is_no_number(
+    number: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = {"metrics": {"loss": number}}
+    _tell(result, Namespace(json=True), "validation")
+    finish(cast("Run", SimpleNamespace(summary=SimpleNamespace(to_plain=lambda: result))), as_json=True)
+    for line in capsys.readouterr().out.splitlines():
+        assert json.loads(line, parse_constant=pytest.fail) == {"metrics": {"loss": str(number)}}
