@@ -44,12 +44,8 @@ def run(bench: Bench) -> Result:
         theory = norms[1] * (radius / math.sqrt(2)) ** (measured.distances - 1.0)
         axes.semilogy(measured.distances, theory, "--", color=color)
         # About half of the units are active, so each step passes on half of the square (He et al. 2015).
-        row: Row = {
-            "spectral_radius": radius,
-            "rate": decay_of(measured).rate or math.nan,
-            THEORY: radius / math.sqrt(2),
-        }
-        rows.append(row | one_step(radius, bench.seeds, batch))
+        row: Row = {"spectral_radius": radius, "rate": decay_of(measured).rate or math.nan}
+        rows.append(row | {THEORY: radius / math.sqrt(2)} | one_step(radius, bench.seeds, batch))
     axes.set(
         xlabel="distance j in tokens",
         ylabel="norm of d loss_t / d x_(t-j)",

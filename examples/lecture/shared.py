@@ -8,7 +8,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple
@@ -18,8 +18,9 @@ from scipy.special import stdtrit
 
 import seqtrain
 from seqtrain.analysis.pictures import COLORS, new_figure, save
+from seqtrain.training.model_and_task import make_pair
 
-__all__ = ["COLORS", "Bench", "Difference", "Result", "fmean", "main", "new_figure", "paired", "spread"]
+__all__ = ["COLORS", "Bench", "Difference", "Result", "fmean", "main", "new_figure", "paired", "spread", "untrained"]
 
 PRECISION = "trainer.precision=32-true"  # a verdict must not depend on whether the machine has bf16 units
 LEVEL = 0.95  # of the intervals; where several are told together, of all of them at once
@@ -52,12 +53,19 @@ class Bench:
         words = [*overrides, PRECISION, f"run_dir={path}", "logger=none"]
         if not (path / "config.yaml").exists():
             seqtrain.train(*words)
-        summary = json.loads((path / "summary.json").read_text("utf-8"))
-        if summary["command"][-len(words) :] != words:
+        file = path / "summary.json"  # a call that was killed at once leaves none
+        summary = json.loads(file.read_text("utf-8")) if file.exists() else {}
+        if summary.get("command", words)[-len(words) :] != words:
             raise seqtrain.UserError(f"{path}: other options made this run; remove it, or give another --out")
-        if summary["status"] != "finished":
+        if summary.get("status") != "finished":
             subprocess.run([sys.executable, "-m", "seqtrain", "resume", path], check=True, stdout=sys.stderr)
         return seqtrain.load(path, checkpoint="last")
+
+
+def untrained(run: seqtrain.Trained) -> seqtrain.Trained:
+    """Return a run with the initial weights of its seed: the reference for an effect of training."""
+    model, task = make_pair(run.opened.config, run.opened.preprocessor)
+    return seqtrain.Trained(replace(run.opened, model=model.eval(), task=task.eval(), step=0))
 
 
 def main(name: str, claim: str, run: Callable[[Bench], Result]) -> None:
