@@ -10,6 +10,7 @@ import runpy
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -102,18 +103,24 @@ def test_the_record_is_the_same_on_stdout_and_in_its_folder_beside_a_real_pictur
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Short:
-    """Keeps the runs of all scripts, whose names differ."""
-    return Short(tmp_path_factory.mktemp("lecture"))
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Short]:
+    """Gives the bench of a script, which keeps its runs for all tests."""
+    folder = tmp_path_factory.mktemp("lecture")
+
+    def of(name: str) -> Short:
+        (folder / name).mkdir(exist_ok=True)
+        return Short(folder / name)
+
+    return of
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_runs_and_one_seed_decides_nothing_of_trained_models(
-    name: str, bench: Short, monkeypatch: pytest.MonkeyPatch
+    name: str, bench: Callable[[str], Short], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(last_state, "NUM_TRAIN", 400)
-    found: Result = importlib.import_module(name).run(bench)
+    found: Result = importlib.import_module(name).run(bench(name))
     assert {tuple(row) for row in found.rows} == {tuple(found.rows[0])}
     assert found.verdict
     assert found.figure.axes
@@ -121,18 +128,18 @@ def test_a_script_runs_and_one_seed_decides_nothing_of_trained_models(
 
 
 @pytest.mark.long
-def test_models_said_to_have_equal_parameters_have_them(bench: Short) -> None:
-    cells = [int(row["parameters"]) for row in lstm_gru.run(bench).rows]
+def test_models_said_to_have_equal_parameters_have_them(bench: Callable[[str], Short]) -> None:
+    cells = [int(row["parameters"]) for row in lstm_gru.run(bench("lstm_gru")).rows]
     assert cells[0] == pytest.approx(cells[1], rel=0.02)
     assert cells[2] == pytest.approx(cells[3], rel=0.02)
-    whole, equal, half = (int(row["parameters"]) for row in decoder_only.run(bench).rows)
+    whole, equal, half = (int(row["parameters"]) for row in decoder_only.run(bench("decoder_only")).rows)
     assert (equal, half) == (pytest.approx(whole, rel=0.02), pytest.approx(whole / 2, rel=0.02))
 
 
 @pytest.mark.long
-def test_series_are_measured_as_the_runs_themselves_say(bench: Short) -> None:
+def test_series_are_measured_as_the_runs_themselves_say(bench: Callable[[str], Short]) -> None:
     runs = [
-        bench.train(f"{name}-1", *teacher_forcing.SERIES, f"task.strategy={name}", "seed=1")
+        bench("teacher_forcing").train(f"{name}-1", *teacher_forcing.SERIES, f"task.strategy={name}", "seed=1")
         for name in ("recursive", "direct")
     ]
     curves = teacher_forcing.series_curves(*runs)
@@ -149,8 +156,8 @@ def test_series_are_measured_as_the_runs_themselves_say(bench: Short) -> None:
 
 
 @pytest.mark.long
-def test_text_that_has_not_left_the_truth_is_the_same_fed_either_way(bench: Short) -> None:
-    curves = teacher_forcing.text_curves(bench.train("text-1", *teacher_forcing.TEXT, "seed=1"))
+def test_text_that_has_not_left_the_truth_is_the_same_fed_either_way(bench: Callable[[str], Short]) -> None:
+    curves = teacher_forcing.text_curves(bench("teacher_forcing").train("text-1", *teacher_forcing.TEXT, "seed=1"))
     assert curves["free"][0] == curves["forced"][0] == curves["unbroken"][0]
     assert curves["unbroken"] == sorted(curves["unbroken"], reverse=True)
     assert all(unbroken <= free for free, unbroken in zip(curves["free"], curves["unbroken"], strict=True))
@@ -158,11 +165,13 @@ def test_text_that_has_not_left_the_truth_is_the_same_fed_either_way(bench: Shor
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["elmo", "joined"])
-def test_frozen_layers_end_as_they_began_while_the_mix_and_the_head_are_learned(kind: str, bench: Short) -> None:
-    elmo.run(bench)
+def test_frozen_layers_end_as_they_began_while_the_mix_and_the_head_are_learned(
+    kind: str, bench: Callable[[str], Short]
+) -> None:
+    elmo.run(bench("elmo"))
 
     def weights(name: str) -> dict[str, torch.Tensor]:
-        return dict(seqtrain.load(bench.out / "runs" / name, checkpoint="last").model.state_dict())
+        return dict(seqtrain.load(bench("elmo").out / "runs" / name, checkpoint="last").model.state_dict())
 
     frozen, tuned = weights(f"{kind}_frozen-1"), weights(f"{kind}_tuned-1")
     sources = ("elmo",) if kind == "elmo" else ("forward", "backward")
@@ -189,7 +198,7 @@ TINY = ("task=tag", "data=copy", "data.size=200", "model=rnn", "model.dim=8", "t
 def test_a_killed_demonstration_goes_on_with_the_run_that_it_was_at(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, SCRIPTS["order"], "--out", tmp_path], stderr=subprocess.DEVNULL)
     run = tmp_path / "order" / "runs" / "cbow-1"
-    while not (run / "metrics.jsonl").exists():
+    while not ((run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size):
         assert child.poll() is None
         time.sleep(0.01)
     child.kill()
