@@ -110,6 +110,8 @@ def main() -> int:
     if folder is None:
         folder = REPOSITORY / "outputs" / f"lecture_{datetime.now():%Y-%m-%d_%H-%M-%S}"
     folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "examples").exists():  # commands of the page name the scripts as from the repository's root
+        (folder / "examples").symlink_to(REPOSITORY / "examples")
     text = PAGE.read_text("utf-8")
     seconds = Runner(folder).run(sections(text))
     if seconds is None:

@@ -4,7 +4,7 @@ import sys
 
 from seqtrain.api import Trained, compare, load, sweep, train
 from seqtrain.errors import UserError
-from seqtrain.measures import demo, gradients, memory, profile, scale
+from seqtrain.measures import gradients, memory, profile, scale
 from seqtrain.runs.working_folder import shield_matplotlib
 
 if sys.flags.safe_path:  # in a process started by seqtrain: no modules or settings from the working folder
@@ -14,7 +14,6 @@ __all__ = [
     "Trained",
     "UserError",
     "compare",
-    "demo",
     "gradients",
     "load",
     "memory",

@@ -154,24 +154,6 @@ def scale(
     return _measured("scale", _words(overrides), out, options, trust)
 
 
-def demo(name: str, *, out: str | Path | None = None, seeds: int = 1) -> dict[str, Any]:
-    """Demonstrate a claim of theory by an experiment, as `seqtrain demo NAME` does.
-
-    Args:
-        name: Name of the demonstration; `seqtrain demo` lists them.
-        out: Folder for NAME/NAME.json, the pictures and the runs, which a second call reuses. None: none are kept.
-        seeds: Trainings of each variant.
-
-    Returns:
-        "claim", "rows", "verdict" (a sentence), and "numbers" by name.
-
-    Raises:
-        UserError: The caller can fix it.
-        KeyboardInterrupt: It was interrupted; with `out`, a second call continues.
-    """
-    return _measured("demo", _words([name]), out, {"seeds": seeds})
-
-
 def _measured(
     command: str,
     words: list[str],

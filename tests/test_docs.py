@@ -22,7 +22,7 @@ CURRENT = [page for page in PAGES if page.name not in HISTORY]
 CURRENT_PAGE = pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
 COMPOSED = [page for page in CURRENT if page.name not in EXAMPLES]
 
-PATH = re.compile(r"\b((?:seqtrain|tests|conf|docs)/[\w./-]*\w/?)")
+PATH = re.compile(r"\b((?:seqtrain|tests|conf|docs|examples)/[\w./-]*\w/?)")
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$|`(seqtrain [^`]+)`", re.MULTILINE | re.DOTALL)
 HEREDOC_OR_LINE = re.compile(r"^.*<<'E'\n(?s:.*?)\nE$|^.+$", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")

@@ -59,13 +59,6 @@ def test_memory_gives_the_record_of_the_command_and_of_no_folder_keeps_nothing(
 
 
 @pytest.mark.long
-def test_a_demonstration_gives_the_record_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wanted = of_command(capsys, "demo", "perpendicular", "--out", tmp_path)
-    assert seqtrain.demo("perpendicular", out=tmp_path / "python") == wanted
-    assert (tmp_path / "python" / "perpendicular" / "perpendicular.png").exists()
-
-
-@pytest.mark.long
 def test_a_profile_has_what_the_command_counts_and_leaves_the_threads_as_they_were(tmp_path: Path) -> None:
     torch.set_num_threads(2)
     try:
@@ -81,8 +74,6 @@ def test_a_profile_has_what_the_command_counts_and_leaves_the_threads_as_they_we
 
 
 def test_mistakes_are_user_errors() -> None:
-    with pytest.raises(UserError, match="ordr: no such demonstration; did you mean order"):
-        seqtrain.demo("ordr")
     with pytest.raises(UserError, match="flags of the command are keyword arguments"):
         seqtrain.scale("--seeds")
     with pytest.raises(UserError, match="give at least 4 budgets"):

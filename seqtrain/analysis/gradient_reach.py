@@ -10,18 +10,17 @@ import copy
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from seqtrain.analysis.gradient_targets import at, chosen, present, unit, with_one_target
 from seqtrain.analysis.recording import INPUT, Reading, prepared, recording
 from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.plan import Chunk, StreamPlan
-from seqtrain.data.batching.stream import Stream
+from seqtrain.data.batching.stream import IGNORED, Stream
 from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
 from seqtrain.tasks.base import LossTerms, Task
@@ -104,7 +103,7 @@ def measure_stream(
             for place in places or [None]:
                 carried.slices = copy.copy(before)
                 recorder.readings = []
-                own = batch if place is None else with_one_target(batch, at(batch, place))
+                own = batch if place is None else with_one_target(batch, torch.full((len(batch.targets),), place))
                 terms, _ = read_batch(model, task, own, carried if plan.carry else None)
                 now = _placed(recorder.readings, chunk)
                 if place is not None:
@@ -301,3 +300,37 @@ def _pairs(
     counts &= (distance >= distances[0]) & (distance <= distances[-1])
     lanes, times = np.nonzero(counts)
     return lanes, times, distance[lanes, times] - distances[0]
+
+
+# -- targets of a batch, one at a time ---------------------------------------------------------------------------
+
+
+def unit(batch: Any) -> str:
+    """Return the unit of distance in words, as the model reads its input."""
+    # A patch of several rows is one, since the model reads it as one.
+    return "time step" if batch.tokens.is_floating_point() else "token"
+
+
+def present(targets: Tensor) -> Bool[Tensor, "B T"]:
+    """Return True at positions that have a target."""
+    found = ~targets.isnan() if targets.is_floating_point() else targets != IGNORED
+    return found.flatten(2).any(2) if found.dim() > 2 else found
+
+
+def with_one_target(batch: Any, places: Int[Tensor, " B"]) -> Any:
+    """Return the batch with only one target in each lane, the one at its given position."""
+    targets = batch.targets
+    blank = torch.full_like(targets, torch.nan if targets.is_floating_point() else IGNORED)
+    lanes = torch.arange(len(targets))
+    blank[lanes, places] = targets[lanes, places]
+    own = copy.copy(batch)
+    own.targets = blank
+    return own
+
+
+def chosen(present: Bool[np.ndarray, "B T"], share: float) -> tuple[Int[np.ndarray, " B"], Bool[np.ndarray, " B"]]:
+    """Return for each example the target at this share of its targets, and whether it has any."""
+    count = present.sum(1)
+    wanted = np.minimum((count * share).astype(int), np.maximum(count - 1, 0))
+    ordered = np.argsort(~present, axis=1, kind="stable")  # positions with a target come first, in order
+    return ordered[np.arange(len(count)), wanted], count > 0

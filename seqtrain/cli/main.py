@@ -36,7 +36,6 @@ COMMANDS = {
     "profile": "measure what models cost, beside what theory says of them",
     "gradients": "how far back gradients reach in a run's model, and where training cuts them",
     "scale": "fit a law to a ladder of budgets, and let it predict a larger one",
-    "demo": "show a claim of theory by an experiment: its numbers, a picture, a verdict",
     "matrix": "show which models do which tasks",
     "contract": "check what a model or a task promises, law by law; also one of your own",
     "verify-resume": "prove that a run that is killed and resumed ends with the same bits",
@@ -126,6 +125,9 @@ def _run(argv: Sequence[str]) -> int:
 
         print(f"seqtrain {version('seqtrain')}")
         return 0
+    if command == "demo":
+        script = f"examples/lecture/{rest[0].replace('-', '_') if rest else 'NAME'}.py"
+        raise UserError(f"demo: demonstrations are scripts of the repository now: python {script}")
     if command not in COMMANDS and command not in HIDDEN:
         raise UserError(f"{command}: no such command{did_you_mean(command, COMMANDS)}")
     _check_surroundings(command, rest)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqtrain.analysis.demo import Train
 from seqtrain.cli.arguments import Parser, bounded, say
-from seqtrain.cli.kept_runs import trainer
 from seqtrain.cli.measured import Measured, written
 from seqtrain.cli.scale_plan import Planned, plan, size_words
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
+from seqtrain.files.atomic import write_text
+from seqtrain.terminal import pasted
 
 if TYPE_CHECKING:
     from seqtrain.analysis.scaling_law import Fitted, Prediction
@@ -23,6 +25,8 @@ LADDER = (1e11, 2e11, 4e11, 8e11, 1.6e12)
 MIN_RUNGS = 4
 HELD_BACK = 4  # times the largest rung of the ladder
 TOKENS_PER_PARAMETER = 20  # Hoffmann et al. 2022
+Train = Callable[..., Path]
+"""Trains the run of a name with overrides, or takes that of an earlier call; returns its directory."""
 DECIDED = ("model", "seed", "budget", "run_dir", "trainer.max_steps", "trainer.max_epochs", "model.dim")
 
 
@@ -253,3 +257,55 @@ def _verdict(
         f"{mean - flat:+.4f})"
     )
     return lines
+
+
+# -- runs of earlier calls -------------------------------------------------------------------------------------------
+
+
+def trainer(folder: Path) -> Train:
+    """Return a function that trains runs below a folder, or takes or resumes those of an earlier call."""
+
+    def train(name: str, *overrides: str) -> Path:
+        from seqtrain.runs.directory import CONFIG, Run
+
+        path = folder / name
+        words = [*overrides, f"run_dir={path}", "logger=none"]
+        # Kept beside the run: its summary knows the newest command alone, which of a killed one is a resume.
+        asked = folder / f"{name}.overrides.json"
+        # A call that was killed at once leaves an empty folder, which `train` takes; what else there is, it refuses.
+        if not (path / CONFIG).exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            write_text(asked, json.dumps(overrides) + "\n")
+            say(f"trains: {pasted('seqtrain', 'train', *words)}")
+            _start(words)
+            return path
+        if _read(asked) != list(overrides):
+            raise UserError(f"{path}: other options made this run; remove it, or give another --out")
+        if Run.open(path).summary.status != "finished":
+            _resume(path)
+        return path
+
+    return train
+
+
+def _start(words: Sequence[str]) -> None:
+    from seqtrain.config import check
+    from seqtrain.experiment.start import Request, start
+
+    composed = check.compose(list(words), ())
+    start(composed, Request(list(words), (), ("seqtrain", "train", *words)))
+
+
+def _resume(path: Path) -> None:
+    from seqtrain.experiment.resume import resume
+
+    say(f"resumes: {path}")
+    resume(str(path), [], ("seqtrain", "resume", str(path)))
+
+
+def _read(file: Path) -> object:
+    """Return the content of a JSON file, or None if it is missing or not JSON."""
+    try:
+        return json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None

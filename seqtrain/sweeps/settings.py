@@ -124,7 +124,7 @@ class Settings:
         return Path(str(self.config.hydra.sweep.dir))
 
     def make(self, kind: str, *bases: type) -> Any:
-        """Return the plugin that `hydra.KIND` names, one of `bases`; raise UserError for options not in its signature."""
+        """Return the plugin that `hydra.KIND` names, one of `bases`; UserError for options not in its signature."""
         # Plain values: what refers to the environment has been judged by then.
         node = cast("dict[str, Any]", OmegaConf.to_container(self.config.hydra[kind], resolve=True))
         target = str(node.pop("_target_", None))

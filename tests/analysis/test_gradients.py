@@ -463,9 +463,8 @@ def test_layers_behind_a_norm_are_taken_for_what_they_are() -> None:
     [
         (("gradients", "model=rnn,lstm"), "model=rnn,lstm: one model is measured at a time"),
         (("gradients", "model=rnn", "--checkpoint", "best"), "--checkpoint best: is of a run"),
-        (("demo", "--seeds", "3"), "--seeds 3: of which demonstration?"),
     ],
-    ids=["several", "checkpoint", "seeds"],
+    ids=["several", "checkpoint"],
 )
 def test_what_would_have_no_effect_is_refused_in_one_line(
     words: tuple[str, ...], reason: str, capsys: pytest.CaptureFixture[str]

@@ -19,6 +19,7 @@ LEARNED = ("model=gpt", "model.positions=learned", "model.max_length=32")
 FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     # name: (arguments after `seqtrain`, what the one line says)
     "no such command": (("trian",), ("trian", "did you mean train?")),
+    "moved to a script": (("demo", "half-life"), ("python examples/lecture/half_life.py",)),
     "no such flag": (("train", "--verbsoe"), ("--verbsoe", "--help")),
     "no key": (("train", "model.dim"), ("model.dim", "key=value")),
     "bad syntax": (("train", "model.dim=[1,2"), ("model.dim=[1,2", "key=value")),

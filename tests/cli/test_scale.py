@@ -15,7 +15,9 @@ from seqtrain.config import check
 from seqtrain.errors import UserError
 from seqtrain.experiment.dry_run import dry_run
 from seqtrain.experiment.start import Request
+from seqtrain.runs.directory import Run
 from tests.conftest import Seqtrain
+from tests.support.tiny import wait_until
 
 
 @pytest.fixture
@@ -98,7 +100,7 @@ def test_a_ladder_that_is_too_small_is_refused_with_one_that_works(others: list[
 
 
 @pytest.mark.long
-def test_a_ladder_is_trained_fitted_and_asked_and_a_second_call_takes_its_runs(
+def test_a_killed_ladder_goes_on_is_fitted_and_asked_and_another_call_takes_its_runs(
     tmp_path: Path, seqtrain: Seqtrain
 ) -> None:
     (tmp_path / "text.txt").write_text("".join(f"the animal number {n} was {n * n % 7}\n" for n in range(3000)))
@@ -106,8 +108,17 @@ def test_a_ladder_is_trained_fitted_and_asked_and_a_second_call_takes_its_runs(
     sizes = ("data.batch_size=4", "tbptt.k2=8", "data.eval_lanes=4")
     # Of so small models few widths are within a percent of what is asked; few tokens each make them larger.
     ladder = ("--flops", "1e9,2e9,4e9,8e9", "--seeds", "1", "--tokens-per-parameter", "0.5", "--out", "out")
+    child = seqtrain.start("scale", "model=rnn", *data, *sizes, *ladder, cwd=tmp_path)
+    first = tmp_path / "out" / "runs" / "rnn-1e+09-1"
+    wait_until((first / "summary.json").exists, child, "its first training")
+    child.kill()
+    child.wait()
+    begun = Run(first)
+    assert begun.summary.status != "finished"
     answer = seqtrain("scale", "model=rnn", *data, *sizes, *ladder, cwd=tmp_path)
     assert answer.rc == 0, answer.err
+    assert f"resumes: {Path('out/runs/rnn-1e+09-1')}" in answer.err
+    assert Run(first).identity == begun.identity
     record = json.loads((tmp_path / "out" / "scale.json").read_text())
     assert len(record["rungs"]) == 5
     for rung in record["rungs"]:

@@ -35,7 +35,7 @@ UNTYPED = {
     "trainer=ddp": "takes every GPU of the machine; tests/gpu",
     "trainer=fsdp": "takes every GPU of the machine; tests/gpu",
     "seqtrain serve": "does not end; tests/compare",
-    "seqtrain demo ": "minutes of training: benchmarks/lecture.py types it",
+    "examples/lecture/": "minutes of training: benchmarks/lecture.py types it",
     "seqtrain scale": "minutes of training: benchmarks/lecture.py types it",
     "RUN": "stands for any run; the blocks name theirs",
     "SWEEP": "stands for any sweep",
@@ -61,7 +61,7 @@ def typed(line: str) -> bool:
     return not bare and not any(part in shlex.join(shlex.split(line, comments=True)) for part in UNTYPED)
 
 
-WHOLE = ("seqtrain train", "seqtrain matrix", "seqtrain demo")  # commands of two words that mean themselves
+WHOLE = ("seqtrain train", "seqtrain matrix")  # commands of two words that mean themselves
 
 
 def shortened(words: list[str]) -> list[str]:

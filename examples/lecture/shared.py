@@ -1,0 +1,155 @@
+"""Common parts of the demonstrations: options, trainings, statistics over seeds, and how a result is shown."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+from matplotlib.figure import Figure
+from scipy.special import stdtrit
+
+import seqtrain
+from seqtrain.analysis.pictures import COLORS, new_figure, save
+from seqtrain.training.model_and_task import make_pair
+
+__all__ = ["COLORS", "Bench", "Difference", "Result", "fmean", "main", "new_figure", "paired", "spread", "untrained"]
+
+PRECISION = "trainer.precision=32-true"  # a verdict must not depend on whether the machine has bf16 units
+LEVEL = 0.95  # of the intervals; where several are told together, of all of them at once
+
+Row = dict[str, str | float]
+
+
+class Result(NamedTuple):
+    """The result of a demonstration: numbers, and what they say of the claim."""
+
+    rows: list[Row]  # a table: the same columns in each row
+    verdict: str  # one or two sentences, made from the numbers
+    holds: bool | None  # whether the claim held here; None: these numbers do not tell
+    figure: Figure
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The folder of a demonstration, and how often each training is repeated, with seeds 1, 2, ..."""
+
+    out: Path
+    seeds: int = 1
+
+    def train(self, name: str, *overrides: str) -> seqtrain.Trained:
+        """Train a run, or take or resume that of an earlier call; open its last weights.
+
+        The best weights are not used: they were chosen on validation, and would look better on it than they are.
+        """
+        path = self.out / "runs" / name
+        words = [*overrides, PRECISION, f"run_dir={path}", "logger=none"]
+        if not (path / "config.yaml").exists():
+            seqtrain.train(*words)
+        file = path / "summary.json"  # a call that was killed at once leaves none
+        summary = json.loads(file.read_text("utf-8")) if file.exists() else {}
+        if summary.get("command", words)[-len(words) :] != words:
+            raise seqtrain.UserError(f"{path}: other options made this run; remove it, or give another --out")
+        if summary.get("status") != "finished":
+            subprocess.run([sys.executable, "-m", "seqtrain", "resume", path], check=True, stdout=sys.stderr)
+        return seqtrain.load(path, checkpoint="last")
+
+
+def untrained(run: seqtrain.Trained) -> seqtrain.Trained:
+    """Return a run with the initial weights of its seed: the reference for an effect of training."""
+    model, task = make_pair(run.opened.config, run.opened.preprocessor)
+    return seqtrain.Trained(replace(run.opened, model=model.eval(), task=task.eval(), step=0))
+
+
+def main(name: str, claim: str, run: Callable[[Bench], Result]) -> None:
+    """Run a demonstration from the command line: print its claim, its table and its verdict, and keep them."""
+    parser = argparse.ArgumentParser(
+        description=f"Test a claim by an experiment: {claim}",
+        epilog="Runs are kept in FOLDER/NAME/runs, and taken from there by a second call.",
+    )
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="repeat with seeds 1 to N (default: 1)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("outputs/demo"), metavar="FOLDER", help="(default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    options = parser.parse_args()
+    if options.seeds < 1:
+        parser.error(f"--seeds {options.seeds}: expected at least 1")
+    folder = options.out / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        rows, verdict, holds, figure = run(Bench(folder, options.seeds))
+    except (seqtrain.UserError, OSError) as error:
+        parser.exit(2, f"error: {error}\n")
+    except KeyboardInterrupt:
+        parser.exit(130, "interrupted; the same command continues\n")
+    save(figure, folder / f"{name}.png")
+    record = {"name": name, "claim": claim, "seeds": options.seeds, "rows": rows, "verdict": verdict, "holds": holds}
+    (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+    print(json.dumps(record) if options.json else "\n".join([f"claim: {claim}", "", *table(rows), "", verdict]))
+    print(f"written: {folder / name}.json and .png", file=sys.stderr)
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """Format the rows as text, each column as wide as its widest cell."""
+    cells = [list(rows[0])]
+    for row in rows:
+        cells.append([f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()])
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
+
+
+def spread(values: Sequence[float]) -> str:
+    """Format the mean of a number over seeds, and in brackets the deviation if there is one: `0.512 (0.004)`."""
+    return f"{fmean(values):.3f}" if len(values) < 2 else f"{fmean(values):.3f} ({stdev(values):.3f})"
+
+
+class Difference(NamedTuple):
+    """The mean difference of two models, seed by seed, with its interval, or the reason why there is none."""
+
+    mean: float
+    interval: tuple[float, float] | None
+    about: str  # words of the interval, or the reason
+
+    @property
+    def sign(self) -> int | None:
+        """1 or -1 if the interval shows that the first model's numbers are above or below; None if it contains 0."""
+        if self.interval is None or self.interval[0] <= 0 <= self.interval[1]:
+            return None
+        return 1 if self.interval[0] > 0 else -1
+
+    def words(self, shown: Callable[[float], str] = "{:+.3f}".format) -> str:
+        """Format the difference with its interval, or with the reason why there is none."""
+        return f"{shown(self.mean)} ({self.about.format(*map(shown, self.interval or ()))})"
+
+
+def paired(first: Sequence[float], second: Sequence[float], comparisons: int = 1) -> Difference:
+    """Compare the numbers of two models seed by seed, by Student's t interval (Student 1908).
+
+    Runs of the same seed read the same data in the same order: the difference cancels what makes a seed hard for both.
+    One seed, numbers that are not finite, and differences that no seed changes do not show the effect of chance.
+
+    Args:
+        first: A number of the first model for each seed.
+        second: That of the second model, for the same seeds in the same order.
+        comparisons: Number of differences that are judged together: more make each interval wider (Bonferroni).
+    """
+    differences = [left - right for left, right in zip(first, second, strict=True)]
+    if not all(map(math.isfinite, differences)):
+        return Difference(math.nan, None, "a number is not finite, no verdict")
+    mean, count = fmean(differences), len(differences)
+    if count == 1:
+        return Difference(mean, None, "one seed, no verdict")
+    if (deviation := stdev(differences)) == 0:
+        return Difference(mean, None, "the same for each seed, no verdict")
+    half = float(stdtrit(count - 1, 1 - (1 - LEVEL) / comparisons / 2)) * deviation / math.sqrt(count)
+    together = "" if comparisons == 1 else f" of {comparisons} comparisons at once"
+    about = f"{LEVEL:.0%} interval{together} {{}} to {{}}, {count} seeds".replace("%", " %")
+    return Difference(mean, (mean - half, mean + half), about)

@@ -1,1 +1,0 @@
-"""Demonstrations of claims of theory: one file each, which `seqtrain demo` finds automatically."""
