@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
@@ -18,7 +17,7 @@ from seqtrain.compare.pareto import COSTS
 from seqtrain.compare.verdict import conclusions
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError, did_you_mean
-from seqtrain.files.atomic import write_text
+from seqtrain.files.atomic import plain_json, write_text
 from seqtrain.files.untrusted import check_output
 
 if TYPE_CHECKING:
@@ -187,7 +186,7 @@ def _compare(
     if options.latex or options.markdown:
         _write_paper(results, options, checkpoint)
     if options.json:
-        print(json.dumps(records.record(results, sort=options.sort) | {"not_run": missing}))
+        print(plain_json(records.record(results, sort=options.sort) | {"not_run": missing}))
     elif options.csv != STDOUT and not (options.latex or options.markdown):
         print(
             "\n".join(
@@ -250,7 +249,7 @@ def _paired(entries: list[Entry], options: Namespace) -> int:
         verdict = f"{group.across}\n{verdict}"
     if options.json:
         record = {"runs": names, "metric": group.metric, "batches": len(one.batches), "verdict": verdict}
-        print(json.dumps(record | dict(zip(("difference", "low", "high"), interval, strict=True))))
+        print(plain_json(record | dict(zip(("difference", "low", "high"), interval, strict=True))))
     else:
         print(verdict)
     return 0

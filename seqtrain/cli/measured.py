@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from seqtrain.cli.arguments import say
 from seqtrain.errors import UserError
-from seqtrain.files.atomic import write_text
+from seqtrain.files.atomic import plain_json, write_text
 
 OF_RUNS = ("run_dir", "dry_run", "run", "logger", "callbacks")  # what a training leaves, and who hears of it
 
@@ -25,7 +25,7 @@ class Measured(NamedTuple):
 
     def tell(self) -> int:
         """Print the result and the paths of its files; return the exit code."""
-        print(json.dumps(self.record) if self.as_json else "\n".join(self.lines))
+        print(plain_json(self.record) if self.as_json else "\n".join(self.lines))
         for path in self.files:
             say(f"written: {path}")
         return 0
@@ -53,7 +53,7 @@ def written(
         pictures: File names of pictures that are already in the folder.
         options: Options of the command; `json` decides how the result is printed.
     """
-    text = json.dumps(record, indent=1)
+    text = plain_json(record, indent=1)
     write_text(folder / f"{name}.json", f"{text}\n")
     files = [folder / file for file in (f"{name}.json", *pictures)]
     # The record as written, with lists for tuples: Python callers and readers of the file get the same.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -17,7 +16,7 @@ from seqtrain.data.sources.base import Row, Source
 from seqtrain.data.sources.labelled import Labelled
 from seqtrain.data.sources.parallel import Parallel
 from seqtrain.errors import UserError
-from seqtrain.files.atomic import exists
+from seqtrain.files.atomic import exists, plain_json
 from seqtrain.inference import probing
 from seqtrain.runs.leaks import MIN_SAID, SKETCH, in_words, place_of_kept
 
@@ -57,7 +56,7 @@ def measure(options: argparse.Namespace) -> int:
         "leak": leak,
     }
     if options.json:
-        print(json.dumps(about | found, ensure_ascii=False))
+        print(plain_json(about | found))
     else:
         words = probe_words.of_pairs if way == "pairs" else probe_words.of_labels
         print("\n".join(words(about, found)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import os
+import re
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +26,12 @@ from seqtrain.terminal import pasted
 from seqtrain.training.callbacks.signals import Interrupted
 
 if TYPE_CHECKING:
+    from seqtrain.config.conf_files import ConfFiles
     from seqtrain.sweeps.settings import Settings
+
+# Faults of a key or a word whatever values the others have. Of more trials than these, they say it themselves.
+UNKNOWN = re.compile(r": (no such |\S+ has no option |not of the form )")
+MOST_COMPOSED = 100
 
 # Exit codes of trials; every other status is 1.
 CODES = {"finished": 0, "pruned": 0, "refused": 2}
@@ -72,6 +78,8 @@ def run_new(request: Request) -> Sweep:
     )
     sweeper = _sweeper(settings)
     runner = _runner(settings, searches)
+    if not searches:
+        _refuse_unknown(words.trial, settings.files, request.config_dirs)
     sweep = Sweep.create(settings.directory, asked)
     say(f"sweep {sweep.path}")
     try:
@@ -84,6 +92,24 @@ def run_new(request: Request) -> Sweep:
         sweep.close()
         raise
     return sweep
+
+
+def _refuse_unknown(words: Sequence[str], files: ConfFiles, config_dirs: Sequence[Path]) -> None:
+    """Raise UserError, before a folder is made, for keys that are unknown in each of the first trials of a grid."""
+    from seqtrain.config import check
+    from seqtrain.sweeps.grid import combinations
+
+    common: dict[str, str] | None = None
+    for overrides, _ in combinations(words, files)[:MOST_COMPOSED]:
+        try:
+            check.compose(list(overrides), config_dirs)
+        except UserError as fault:
+            found = {re.split("[=:]", line)[0]: line for line in fault.lines if UNKNOWN.search(line)}
+            common = found if common is None else {key: line for key, line in common.items() if key in found}
+        else:
+            return
+    if common:
+        raise UserError(*common.values())
 
 
 def _refuse_if_none_began(sweep: Sweep) -> None:

@@ -27,7 +27,7 @@ MOST_EQUAL = 3  # variants of the same numbers that a sentence names
 
 @dataclass(frozen=True)
 class Case:
-    """What a rule looks at."""
+    """Case that a rule is asked about."""
 
     group: Group
     variants: Sequence[Variant] = ()

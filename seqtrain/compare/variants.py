@@ -86,7 +86,7 @@ class Measurement(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """How far the slowest finished run of a variant came on the axis of `--x`."""
+    """End of a variant on the axis of `--x`: that of its slowest finished run."""
 
     end: float  # the axis at its last validation
     run: str  # its name, if another run of the variant came much further

@@ -241,7 +241,8 @@ def _fields(node: ast.ClassDef, module: str) -> Iterator[tuple[str, Option]]:
     for statement in node.body:
         match statement:
             case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation, value=value):
-                if "ClassVar" not in ast.unparse(annotation):
+                is_option = value is None or "init=False" not in ast.unparse(value)
+                if is_option and "ClassVar" not in ast.unparse(annotation):
                     yield name, Option(_kind(annotation, module), value is None)
 
 

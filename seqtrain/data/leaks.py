@@ -12,23 +12,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import UInt8, UInt64
 
 from seqtrain.data.batching.splitmix64 import FIRST, mixed
 from seqtrain.data.cache import Store
+from seqtrain.data.leak_kinds import LIMITS, Kind, Leak
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import atomic
 from seqtrain.files.checked import read_checked
 
 if TYPE_CHECKING:
     from seqtrain.data.preprocess import Rows
-
-Kind = Literal["documents", "short documents", "text"]
-LIMITS: dict[Kind, float] = {"documents": 0.1, "short documents": 0.5, "text": 0.1}
-"""From which share on figures are those of text learnt by heart; short documents recur by themselves."""
 
 MIN_ASKED = 30  # hashes of a sample: of fewer, chance decides
 MIN_CHARACTERS = 32  # of a document that is not short: short ones recur by themselves, as `good` among reviews
@@ -45,14 +42,6 @@ NUMBERS = mixed(
     np.frombuffer(bytes(range(256)).lower().translate(bytes.maketrans(b"\t\n\v\f\r", b" " * 5)), dtype=np.uint8),
 )
 FACTORS = mixed(np.ones(1, dtype=np.uint64), np.arange(7)) | np.uint64(1)  # odd: no multiplication loses a bit
-
-
-class Leak(NamedTuple):
-    """Share of a text that stands in another one."""
-
-    share: float
-    kind: Kind  # of what it is the share
-    asked: int  # how many were looked for
 
 
 @dataclass(frozen=True)

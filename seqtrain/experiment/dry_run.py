@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqtrain.distributed.ranks import say
 from seqtrain.experiment.start import Request, prepare, read_data
+from seqtrain.files.atomic import plain_json
 from seqtrain.runs.directory import Run
 from seqtrain.training.callbacks.signals import Signals
 
@@ -67,6 +67,6 @@ def _speed(config: DictConfig, data: Data, steps: int) -> float:
 def print_cost(cost: Cost, as_json: bool) -> None:
     """Print the cost of a training."""
     if as_json:
-        print(json.dumps(cost.record()))
+        print(plain_json(cost.record()))
     else:
         print("\n".join(cost.lines()))

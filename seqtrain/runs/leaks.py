@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from seqtrain.data.leaks import LIMITS, Leak
+from seqtrain.data.leak_kinds import LIMITS, Leak
 from seqtrain.runs.summary import Summary
 
 SKETCH = "train.sketch"  # of all text that the weights of a run were trained on

@@ -72,6 +72,7 @@ def make_data(
     for line in from_data.resolve_batch(config, rows):
         say(line)
     _say_unknown(rows, say, None if origin is None else origin_words(config.init_from))
+    _say_empty(rows, say)
     # Not the task that trains: that one needs the counts of labels in the data laid out here.
     with on_meta():
         _, task = make_pair(config, preprocessor)
@@ -100,6 +101,16 @@ def make_source(config: DictConfig) -> Source:
 def make_batching(config: DictConfig) -> Batching:
     """Return the options that lay out the stream of `config.data`."""
     return Batching(**{key: config.data[key] for key in Batching.__annotations__})
+
+
+def _say_empty(rows: dict[Split, Rows], say: Say) -> None:
+    """Log how many pairs have a side without a token: they are read as any other."""
+    for split, split_rows in rows.items():
+        for name, corpus in split_rows.columns.items():
+            count = int((corpus.lengths == 0).sum())
+            if count and len(split_rows.columns) > 1:
+                total = len(corpus.lengths)
+                say(f"{split}: {name} is empty in {count:,} of {total:,} pairs, read as they are")
 
 
 def _say_unknown(rows: dict[Split, Rows], say: Say, init_from: str | None) -> None:

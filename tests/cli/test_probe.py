@@ -219,7 +219,7 @@ def test_the_untrained_twin_has_the_runs_first_weights_and_draws_no_random_numbe
 def test_a_model_without_vectors_is_refused_before_anything_is_read_by_it(
     runs: dict[str, Path], call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(EncoderDecoder, "can_encode", property(lambda self: False))
+    monkeypatch.setattr(EncoderDecoder, "has_encoder", False)
     file = table(tmp_path / "rows.tsv", ROWS)
     rc, _, err = call(runs["pair"], "--labels", file)
     assert rc == 2

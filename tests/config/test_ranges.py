@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra.plugins.launcher import Launcher
 from omegaconf import OmegaConf
 
 from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf/ is mapped in by pyproject.toml
@@ -18,6 +17,7 @@ from seqtrain.config.nodes import leaves
 from seqtrain.config.ranges import RANGES, out_of_range
 from seqtrain.config.signatures import fits, signature
 from seqtrain.errors import UserError
+from seqtrain.sweeps.launchers import Local
 from seqtrain.sweeps.settings import Settings, Words
 
 ROOT = Path(conf.__path__[0])
@@ -149,4 +149,4 @@ def test_a_number_is_refused_in_the_name_of_the_key_that_was_given(given: list[s
 def test_the_numbers_of_a_sweep_have_ranges_too(word: str, expected: str) -> None:
     settings = Settings.read(Words.sort([word]))
     with pytest.raises(UserError, match=f"^{word}: expected a whole number {expected}"):
-        settings.make("launcher", Launcher)
+        settings.make("launcher", Local)

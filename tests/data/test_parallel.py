@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from seqtrain.config import check
 from seqtrain.data.sources.base import SPLITS
 from seqtrain.data.sources.parallel import Parallel
 from seqtrain.errors import UserError
+from seqtrain.training.data import make_data
 
 PAIRS = [
     ("a cat", "eine Katze"),
@@ -170,3 +172,15 @@ def test_the_same_files_in_two_splits_are_refused_under_another_name_too(tmp_pat
 def test_a_text_file_holds_no_pairs(tmp_path):
     with pytest.raises(UserError, match="a txt file has no columns"):
         Parallel(path=put(tmp_path / "a.txt", "x")).check()
+
+
+def test_pairs_with_an_empty_side_are_counted(tmp_path):
+    (tmp_path / "source.txt").write_text("one\n\ntwo\n\n" * 20)
+    (tmp_path / "target.txt").write_text("eins\nleer\n\nleer\n" * 20)
+    words = [f"data.{side}_path={tmp_path / side}.txt" for side in ("source", "target")]
+    config = check.compose(["task=translation", "data=parallel", "data.validation_fraction=0.5", *words]).config
+    said: list[str] = []
+    make_data(config, ("train",), said.append)
+    counted = [line for line in said if "is empty in" in line]
+    assert [line.partition(" is empty")[0] for line in counted] == ["train: source", "train: target"]
+    assert all(line.endswith("of 40 pairs, read as they are") for line in counted)
