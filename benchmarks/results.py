@@ -1,7 +1,7 @@
 """Run the commands behind the figures of README.md and docs/results.md again: `make results`.
 
 `results.yaml` lists them. An entry names the page, the row of a table that shows its figures, the command, and what
-the row shows, as templates such as `accuracy {metrics.validation.accuracy:.3f}`. Keys are those of the run's
+the row shows, in its order, as templates such as `accuracy {metrics.validation.accuracy:.3f}`. Keys are those of the run's
 summary.json, of the answers of `then` commands (`then.0.bleu`) and `seconds` of the whole command. `100*key` scales.
 
 Each entry writes its figures, with commit and machine, into docs/results.json and into its row. A figure that moved by
@@ -67,12 +67,15 @@ def row_of(entry: dict[str, Any], text: str) -> str:
 def updated(text: str, entry: dict[str, Any], figures: Figures) -> str:
     """Return a page with these figures in the row of an entry."""
     old = new = row_of(entry, text)
+    begin = len(entry["row"])
     for template in entry["shows"]:
         parts = FIGURE.split(template)[::4]  # the words between the figures
-        pattern = NUMBER.join(re.escape(part) for part in parts)
-        new, count = re.subn(pattern, shown(template, figures), new, count=1)
-        if not count:
+        match = re.compile(NUMBER.join(re.escape(part) for part in parts)).search(new, begin)
+        if match is None:
             raise ValueError(f"{entry['page']}: the row of {entry['name']} has nothing like {template!r}: {old}")
+        filled = shown(template, figures)
+        new = new[: match.start()] + filled + new[match.end() :]
+        begin = match.start() + len(filled) - 1  # the bar that ends a cell begins the next one
     return text.replace(old, new)
 
 
