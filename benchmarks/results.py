@@ -1,8 +1,9 @@
 """Run the commands behind the figures of README.md and docs/results.md again: `make results`.
 
 `results.yaml` lists them. An entry names the page, the row of a table that shows its figures, the command, and what
-the row shows, in its order, as templates such as `accuracy {metrics.validation.accuracy:.3f}`. Keys are those of the run's
-summary.json, of the answers of `then` commands (`then.0.bleu`) and `seconds` of the whole command. `100*key` scales.
+the row shows, from left to right, as templates such as `accuracy {metrics.validation.accuracy:.3f}`. Keys are those of
+the run's summary.json, of the answers of `then` commands (`then.0.bleu`) and `seconds` of the whole command. `100*key`
+scales.
 
 Each entry writes its figures, with commit and machine, into docs/results.json and into its row. A figure that moved by
 more than its seeds explain is printed and makes the exit code 1. The spread comes from the entry's own seeds, or from

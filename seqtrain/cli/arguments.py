@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from seqtrain.config.ranges import Range
 from seqtrain.config.trust import trust_from_here
 from seqtrain.distributed.ranks import rank_info
-from seqtrain.distributed.ranks import say as say
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import plain_json
 

@@ -7,7 +7,7 @@ from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seqtrain.cli.arguments import Parser, bounded, say
+from seqtrain.cli.arguments import Parser, bounded
 from seqtrain.cli.evaluate import evaluate
 from seqtrain.compare import paper_table, records, table, test_figures
 from seqtrain.compare.entries import AXES, read
@@ -16,6 +16,7 @@ from seqtrain.compare.groups import groups
 from seqtrain.compare.pareto import COSTS
 from seqtrain.compare.verdict import conclusions
 from seqtrain.config.ranges import Range
+from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError, did_you_mean
 from seqtrain.files.atomic import plain_json, write_text
 from seqtrain.files.untrusted import check_output

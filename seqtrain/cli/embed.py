@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqtrain.api import Trained, load
-from seqtrain.cli.arguments import Parser, say
+from seqtrain.cli.arguments import Parser
 from seqtrain.cli.lines import Line, check_apart, from_file, open_lines
+from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import atomic
 

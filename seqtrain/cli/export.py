@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from seqtrain.cli.arguments import Parser, say
+from seqtrain.cli.arguments import Parser
+from seqtrain.distributed.ranks import say
 
 
 def main(argv: list[str]) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from seqtrain.cli.arguments import say
 from seqtrain.cli.evaluate import evaluate
 from seqtrain.cli.looks import kept_in_run
 from seqtrain.compare.folds import fold_of
+from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.runs.evaluations import kept

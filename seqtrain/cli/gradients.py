@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqtrain.cli.arguments import Parser, bounded, say
+from seqtrain.cli.arguments import Parser, bounded
 from seqtrain.cli.measured import OF_RUNS, Measured, refuse_idle, written
 from seqtrain.config.ranges import Range
+from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
 from seqtrain.experiment.start import Request, prepare, read_data
 

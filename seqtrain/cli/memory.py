@@ -6,10 +6,11 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqtrain.cli.arguments import Parser, bounded, say
+from seqtrain.cli.arguments import Parser, bounded
 from seqtrain.cli.evaluate import open_with_data
 from seqtrain.cli.measured import Measured, written
 from seqtrain.config.ranges import Range
+from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import exists
 

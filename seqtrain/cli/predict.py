@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 from seqtrain.api import load
 from seqtrain.cli import predict_seen, predict_series
 from seqtrain.cli.answer_options import add_answer_options, as_typed, given, own_options, refuse_not_taken
-from seqtrain.cli.arguments import Parser, say
+from seqtrain.cli.arguments import Parser
 from seqtrain.cli.lines import Line, batches, check_apart, check_lines, from_arguments, from_file, open_file
+from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import atomic
 from seqtrain.files.untrusted import check_output

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from seqtrain.cli.answer_options import as_typed, given
-from seqtrain.cli.arguments import say
+from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError, first_few
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqtrain.cli.arguments import Parser, bounded, say
+from seqtrain.cli.arguments import Parser, bounded
 from seqtrain.config.groups import own_options
 from seqtrain.config.ranges import Range
+from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
 from seqtrain.training.callbacks.signals import Interrupted
 

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from seqtrain.api import Trained, load
 from seqtrain.cli import probe_words
-from seqtrain.cli.arguments import say
 from seqtrain.data import leaks
 from seqtrain.data.leaks import Sketch
 from seqtrain.data.sources.base import Row, Source
 from seqtrain.data.sources.labelled import Labelled
 from seqtrain.data.sources.parallel import Parallel
+from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import exists, plain_json
 from seqtrain.inference import probing

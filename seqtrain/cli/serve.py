@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
-from seqtrain.cli.arguments import Parser, bounded, say
+from seqtrain.cli.arguments import Parser, bounded
 from seqtrain.compare.entries import read
 from seqtrain.compare.page import index, report
 from seqtrain.compare.page.content import safe_json
 from seqtrain.compare.table import not_run
 from seqtrain.compare.verdict import conclusions
 from seqtrain.config.ranges import Range
+from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import CONFIG, METRICS, SUMMARY
 from seqtrain.runs.evaluations import EVALUATIONS

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli import folds
-from seqtrain.cli.arguments import say
 from seqtrain.config.trust import trust_words, trusted
 from seqtrain.distributed import ranks
+from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
 from seqtrain.experiment.dry_run import dry_run, print_cost
 from seqtrain.experiment.start import Request

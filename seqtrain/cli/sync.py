@@ -8,7 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqtrain.cli.arguments import Parser, say
+from seqtrain.cli.arguments import Parser
+from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import listed
 from seqtrain.runs.directory import Run

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seqtrain.cli.arguments import say
 from seqtrain.config import check
+from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError, merged
 
 if TYPE_CHECKING:

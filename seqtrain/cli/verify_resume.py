@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from seqtrain.cli.arguments import Parser, bounded, say
+from seqtrain.cli.arguments import Parser, bounded
 from seqtrain.config.options import read_budget
 from seqtrain.config.ranges import SEED, Range
 from seqtrain.config.trust import trust_words
 from seqtrain.distributed.fork_server import ForkServer
+from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
 from seqtrain.terminal import pasted
 
