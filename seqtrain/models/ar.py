@@ -30,7 +30,7 @@ class AR(SequenceModel):
     capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
 
     def __init__(self, *, embed: nn.Module, dim: int, window: int, dropout: float, fit: Fit = "trained") -> None:
-        """`fit`: `least_squares`: the weights begin as those of the closed form, where a task fits it."""
+        """Build the model. `fit=least_squares`: the weights start from the closed form, where a task fits it."""
         super().__init__()
         if window < 2:
             raise ValueError(f"window={window} must be above 1: a single value tells nothing of those before it")
@@ -53,7 +53,7 @@ class AR(SequenceModel):
         state: State | None = None,
         lengths: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
-        """Filtered inputs, and the last `window` - 1 inputs as the state."""
+        """Return the filtered inputs, and the last `window` - 1 inputs as the state."""
         if state is None:
             state = self.initial(len(tokens))
         hidden, inputs = filtered(self.dropout(self.embed(tokens)), state["inputs"], self.filters, lengths)

@@ -53,17 +53,17 @@ class SequenceModel(nn.Module, ABC):
         state: State | None = None,
         lengths: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
-        """Hidden states of `tokens` and the state after them (after `lengths[b]` of them, where `lengths` is given).
+        """Return the hidden states of `tokens`, and the state after them (after `lengths[b]` of them, if given).
 
         Tokens are right-padded; hidden states at padding are arbitrary. `state=None` is the same as `initial(B)`.
         """
 
     @abstractmethod
     def initial(self, batch: int) -> State:
-        """The state before anything was read: all zeros."""
+        """Return the state before anything was read: all zeros."""
 
     def flops_per_token(self, length: int, carried: bool) -> float:
-        """Floating-point operations of a forward pass per token, when `length` tokens are read at a time.
+        """Count the floating-point operations of a forward pass per token, when `length` tokens are read at a time.
 
         One multiply-add is 2 operations; embedding look-ups and element-wise work are not counted. By default torch
         counts them on the meta device, where nothing is computed. A model that cannot run there, or that reads token
@@ -103,7 +103,7 @@ class SequenceModel(nn.Module, ABC):
     def encode(
         self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B S D"]:
-        """Hidden states of texts that are read each by itself; those of an encoder, where there is one."""
+        """Return the hidden states of texts, each read by itself: those of the encoder, if there is one."""
         # What is padded on the right changes nothing that a causal model has said before, and one that need not
         # regard lengths reads in a single dense call.
         hidden, _ = self(source, None, None if Capability.CAUSAL in self.capabilities else lengths)
@@ -203,12 +203,12 @@ def _matrix_vector_flops(matrix: torch.Size, vector: torch.Size, *, out_shape: t
 
 
 def detach(state: State) -> State:
-    """The same state, cut from the graph that made it."""
+    """Detach a state from the graph that made it."""
     return {name: value.detach() for name, value in state.items()}
 
 
 def reset(state: State, lanes: Bool[Tensor, " B"]) -> State:
-    """The state with the lanes of a mask back at zero."""
+    """Reset the lanes of a mask to zero; return the new state."""
     after = {}
     for name, value in state.items():
         mask = lanes.view(-1, *[1] * (value.dim() - 1))  # (B, 1, ...): one value for all that a lane holds
@@ -218,14 +218,14 @@ def reset(state: State, lanes: Bool[Tensor, " B"]) -> State:
 
 
 def select(state: State, lanes: Int[Tensor, " N"] | Bool[Tensor, " B"] | slice) -> State:
-    """The state of some lanes, by index, mask or slice."""
+    """Select the state of some lanes, by index, mask or slice."""
     return {name: value[lanes] for name, value in state.items()}
 
 
 def read(
     model: SequenceModel, tokens: Shaped[Tensor, "B T *F"], state: State | None
 ) -> tuple[Float[Tensor, "B T D"], State]:
-    """Hidden states of `tokens` behind `state`, and the state after them.
+    """Return the hidden states of `tokens` read from `state`, and the state after them.
 
     Args:
         model: reads them.

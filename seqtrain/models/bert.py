@@ -82,7 +82,7 @@ class BERT(SequenceModel):
         state: State | None = None,
         lengths: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
-        """Hidden states; there is no state, so one that is given is not read."""
+        """Return the hidden states. The model has no state, so a given state is ignored."""
         x = self.embed(tokens)
         if self.positions == "sinusoidal":
             x = x * math.sqrt(self.dim)  # as in the paper, since sinusoids are of size 1
@@ -104,7 +104,7 @@ class BERT(SequenceModel):
         return len(self.blocks)
 
     def _segment(self, tokens: Shaped[Tensor, "B T *F"]) -> Int[Tensor, "B T"]:
-        """The segment of each token: how many separators stand before it, as far as there are segments."""
+        """Return the segment of each token: the number of separators before it, up to the last segment."""
         if tokens.is_floating_point():  # of real values none stands between two texts
             return torch.zeros(tokens.shape[:2], dtype=torch.long, device=tokens.device)
         separators = tokens == cast(int, self.embed.separator)

@@ -44,7 +44,7 @@ class CBOW(SequenceModel):
         return 1
 
     def _sorted(self, tokens: Shaped[Tensor, "B T *F"], padding: Bool[Tensor, "B T"]) -> Shaped[Tensor, "B T *F"]:
-        """The tokens in the order of their ids, with padding behind them all; real values as they are."""
+        """Sort the tokens by id, with padding behind them all. Real values are unchanged."""
         if tokens.is_floating_point():
             return tokens
         # Sums of floats depend on their order: the same bag must give the same bits.

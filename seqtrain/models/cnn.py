@@ -78,7 +78,7 @@ class CNN(SequenceModel):
         state: State | None = None,
         lengths: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
-        """Hidden states, and the last inputs of each convolution, as many as its later outputs will need."""
+        """Return the hidden states, and as many last inputs of each convolution as its later outputs will need."""
         if state is None:
             state = self.initial(len(tokens))
         after: State = {}
@@ -107,7 +107,7 @@ class CNN(SequenceModel):
         reach: int,
         padding: Bool[Tensor, "B T 1"] | None,
     ) -> Float[Tensor, "B T+{reach} D"]:
-        """x with the `reach` inputs more that T outputs need: earlier ones, or zeros on either side."""
+        """Extend x by the `reach` more inputs that T outputs need: earlier ones, or zeros on either side."""
         if before is not None:
             return torch.cat([before.to(x.dtype), x], 1)
         # What follows the end is padding for a convolution too, whatever stands there.

@@ -102,7 +102,7 @@ def verdict_of(law: Law, subject: Any) -> Verdict:
 
 
 def _describe(error: BaseException) -> str:
-    """An error in one line, with the place in the model's code where it was raised."""
+    """Describe an error in one line, with the place in the model's code where it was raised."""
     words = f"raises {type(error).__name__}: {' '.join(str(error).split())}"
     # The innermost frame is mostly torch's, and the outermost a law's: neither tells a model's author what to mend.
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

@@ -80,7 +80,7 @@ def _uniforms(lanes: int, num_tokens: int, seed: int) -> Float[Tensor, "{lanes} 
 
 
 def _last(tokens: list[int], count: int | None) -> list[int]:
-    """A copy of the last `count` tokens; of all without a count."""
+    """Copy the last `count` tokens, or all of them without a count."""
     if count is None:
         return list(tokens)
     return tokens[-count:]
@@ -100,7 +100,7 @@ def pick(
     top_k: int | None,
     top_p: float | None,
 ) -> Int[Tensor, " B"]:
-    """One token of each row of scores by inverting the distribution's sum at `draw` in [0, 1)."""
+    """Pick one token for each row of scores by inverting the cumulative distribution at `draw` in [0, 1)."""
     if temperature == 0:
         return _sound(logits).argmax(-1)
     # In float64, where a sum over a large vocabulary still ends close to 1; stable, so that ties go the same way.
@@ -119,7 +119,7 @@ def pick(
 
 
 def _read(model: SequenceModel, prompts: list[list[int]], device: torch.device) -> tuple[Float[Tensor, "B D"], Stepper]:
-    """The hidden state of each prompt's last token, and what goes on from there."""
+    """Read prompts; return the hidden state of each one's last token, and a stepper that continues from there."""
     rows = [torch.tensor(prompt, device=device) for prompt in prompts]
     tokens = pad_sequence(rows, batch_first=True)
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
@@ -144,7 +144,7 @@ def decode(
     beam: int = 1,
     length_penalty: float = 1.0,
 ) -> list[list[int]]:
-    """The best target of each lane; of equals that of the better hypothesis before, then of the lower token.
+    """Decode the best target of each lane. Ties go to the better previous hypothesis, then to the lower token id.
 
     Args:
         model: goes on from the state.
@@ -173,7 +173,7 @@ def decode(
 
 
 def _greedy(stepper: Stepper, logits: Logits, start: int, end: int, limits: Int[Tensor, " B"]) -> list[list[int]]:
-    """The likeliest token again and again, until the end or the limit of each lane."""
+    """Append the likeliest token again and again, until the end or the limit of each lane."""
     lanes = torch.arange(len(limits), device=limits.device)  # those that go on; `newest` is of them
     # One place more than the longest target, so that each row holds an end.
     tokens = limits.new_full((len(limits), int(limits.max()) + 1), end)
@@ -201,7 +201,7 @@ class _Beams(NamedTuple):
     log_probs: Float[Tensor, "N W"]  # float64; -inf where there is no hypothesis
 
     def select(self, mask: Bool[Tensor, " N"]) -> _Beams:
-        """Some of the lanes."""
+        """Select lanes by mask."""
         return _Beams(*[value[mask] for value in self])
 
 
@@ -214,7 +214,7 @@ def _beam_search(
     beam: int,
     length_penalty: float,
 ) -> list[list[int]]:
-    """The best finished hypothesis of each lane; one that finishes leaves its place in the beam empty."""
+    """Return the best finished hypothesis of each lane. One that finishes leaves its place in the beam empty."""
     device = limits.device
     answers: list[list[int]] = [[] for _ in limits]
     none = torch.full((len(limits),), -torch.inf, dtype=torch.double, device=device)
@@ -251,7 +251,7 @@ def _beam_search(
 
 
 def _extend(beams: _Beams, logits: Float[Tensor, "M C"], beam: int) -> tuple[_Beams, Int[Tensor, "N {beam}"]]:
-    """The likeliest hypotheses that are one token longer (of C), and which of the shorter ones each comes from."""
+    """Return the likeliest hypotheses that are one token longer (C choices each), and the index of each parent."""
     num_lanes, width = beams.log_probs.shape
     # The best of a lane are among the best of its hypotheses, so only those are reckoned in float64.
     best, tokens = _largest(logits, min(beam, logits.shape[-1]))
@@ -277,7 +277,7 @@ def _may_improve(beams: _Beams, step: int, length_penalty: float) -> Bool[Tensor
 
 
 def _largest(values: Float[Tensor, "N C"], count: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
-    """The `count` largest of each row, in order, and their indices; of equals the first."""
+    """Return the `count` largest values of each row, in order, and their indices. Ties go to the first."""
     # Which of equals topk takes is left open; so one more is taken, which tells whether the last has an equal.
     asked = min(count + 1, values.shape[1])
     largest, index = values.topk(asked, sorted=True)
@@ -290,7 +290,7 @@ def _largest(values: Float[Tensor, "N C"], count: int) -> tuple[Float[Tensor, "N
 
 
 def _first_largest(values: Float[Tensor, "N C"], count: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
-    """The same by sorting all: for few values, or where equals stand at the edge; of too few, some of -inf."""
+    """Sort all values and return the same as `_largest`: for few values or ties at the edge. Pad too few with -inf."""
     width = values.shape[1]
     if count > width:
         values = F.pad(values, (0, count - width), value=-torch.inf)

@@ -12,8 +12,10 @@ from seqtrain.models.layers.filters import filtered, filtered_last
 
 
 class DLinear(SequenceModel):
-    """The trend is a moving average of `kernel_size` values inside the window, whose first and last value are repeated
-    beyond its ends; each of the `dim` channels that `embed` gives has weights for the trend and for the remainder.
+    """A linear model of the trend and the remainder of each channel's last `window` values.
+
+    The trend is a moving average of `kernel_size` values inside the window, whose first and last value are repeated
+    beyond its ends. Each of the `dim` channels that `embed` gives has weights for the trend and for the remainder.
 
     The decomposition is linear too, so that this can be exactly what `AR` with the same window can be (Toner and Darlow
     2024): only the way in which it is trained differs. Its parameters are twice those of AR for the same functions.
@@ -63,7 +65,7 @@ class DLinear(SequenceModel):
         return filtered_last(self.dropout(self.embed(tokens[:, -self.window :])), self._filters())
 
     def _filters(self) -> Float[Tensor, "K D"]:
-        """Both maps as one: with A for the moving average, trend^T A x + remainder^T (x - A x) is one filter of x."""
+        """Combine both maps into one filter of x: trend^T A x + remainder^T (x - A x), with A the moving average."""
         return self.remainder + of_the_average(self.trend - self.remainder, self.kernel_size)
 
 

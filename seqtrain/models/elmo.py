@@ -52,7 +52,7 @@ class ELMo(SequenceModel):
         state: State | None = None,
         lengths: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
-        """The mix of all layers; there is no state, so one that is given is not read."""
+        """Return the mix of all layers. The model has no state, so a given state is ignored."""
         layers = self._layers(tokens, lengths)
         mixed = torch.zeros_like(layers[0])
         for weight, layer in zip(self.layer_weights(), layers, strict=True):
@@ -62,7 +62,7 @@ class ELMo(SequenceModel):
     def directions(
         self, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"] | None = None
     ) -> tuple[Float[Tensor, "B T U"], Float[Tensor, "B T U"]]:
-        """The last layer of each stack: of what stands up to each token, and of what stands from it on."""
+        """Return the last layer of each stack: of the text up to each token, and of the text from each token on."""
         last = self._layers(tokens, lengths)[-1]
         # The mix takes no part in a language model, and several processes wait for a gradient of every weight: zeros.
         nothing = 0.0 * (self.mix.sum() + self.scale.sum())
@@ -72,7 +72,7 @@ class ELMo(SequenceModel):
     def _layers(
         self, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"] | None
     ) -> list[Float[Tensor, "B T D"]]:
-        """The embedding, and the outputs of each layer: forwards in the first half of the units, then backwards."""
+        """Return the embedding and each layer's output: forwards in the first half of the units, then backwards."""
         x = self.dropout(self.embed(tokens))
         mirror = mirror_index(x, lengths)
         layers = [x]

@@ -165,7 +165,7 @@ class EncoderDecoder(SequenceModel):
         return self.norm(hidden), after
 
     def sequential_steps(self, length: int) -> int:
-        """Those of the source, then those of a target that is given, as in training."""
+        """Count the steps of the source, then those of a target that is given, as in training."""
         steps = 0
         for kind in self.kinds:
             steps += self.num_layers
@@ -176,13 +176,13 @@ class EncoderDecoder(SequenceModel):
         return steps
 
     def longest_path(self, length: int) -> int:
-        """Within the target."""
+        """Count the steps of the longest path within the target."""
         if isinstance(self.decoder, RecurrentDecoder):
             return length + self.num_layers - 1
         return self.num_layers
 
     def source_path(self, length: int) -> int:
-        """Through the encoder, then by one look at it, or, of a decoder without attention, by all of its own steps."""
+        """Count the steps through the encoder, then one of attention, or all steps of a decoder without attention."""
         depth = 2 * self.num_layers if isinstance(self.encoder, ConvolutionalEncoder) else self.num_layers
         if not isinstance(self.decoder, RecurrentDecoder) or self.decoder.attention != "none":
             return depth + 1
@@ -193,5 +193,5 @@ class EncoderDecoder(SequenceModel):
         return depth + length
 
     def flops_per_token(self, length: int, carried: bool) -> float:
-        """The mean over tokens of source and target, both `length` long."""
+        """Average the operations over the tokens of source and target, both `length` long."""
         return (self.encoder.operations(length) + self.decoder.operations(length)) / (2 * length)

@@ -79,7 +79,7 @@ class GPT(SequenceModel):
         return self._unread(batch, self.attention_window)
 
     def _unread(self, batch: int, slots: int) -> State:
-        """The state before anything was read, with this many places for keys."""
+        """Return the state before anything was read, with `slots` places for keys."""
         like = next(self.blocks.parameters())
         shape = (batch, self.num_heads, slots, self.dim // self.num_heads)
         state: State = {}
@@ -96,7 +96,7 @@ class GPT(SequenceModel):
         lengths: Int[Tensor, " B"] | None = None,
         keep_state: bool = True,
     ) -> tuple[Float[Tensor, "B T D"], State]:
-        """Hidden states, and the last `attention_window` keys and values, unrotated, with the count of tokens read.
+        """Return hidden states, the last `attention_window` keys and values, unrotated, and the number of tokens read.
 
         A state with fewer places for keys, as `begin` and a reading from nothing give it, grows by those of what is
         read. Without `keep_state` it is the count alone.
@@ -171,7 +171,7 @@ class GPT(SequenceModel):
 def newest(
     keys: Float[Tensor, "B H N K"], lengths: Int[Tensor, " B"] | None, cached: int, count: int
 ) -> Float[Tensor, "B H {count} K"]:
-    """The last `count` of `cached` and T new keys: before the end, or before each lane's length."""
+    """Return the last `count` of `cached` old and T new keys: before the end, or before each lane's length."""
     if lengths is None:
         return keys[:, :, keys.shape[2] - count :]
     # What is not there yet is zero, on the left, and masked by the count of tokens.

@@ -62,10 +62,10 @@ class Recurrent(SequenceModel):
 
     @abstractmethod
     def core(self, units: int, num_layers: int, dropout: float) -> nn.RNNBase:
-        """torch's module for this kind of recurrence, batch first, from `dim` inputs to `units` outputs."""
+        """Create torch's module for this kind of recurrence, batch first, from `dim` inputs to `units` outputs."""
 
     def _first_states(self) -> nn.ParameterDict:
-        """A vector for each tensor of each layer and direction, under the names that torch gives their weights."""
+        """Create a zero vector for each state tensor of each layer and direction, named as torch names their weights."""
         units, directions = self.dim, [""]
         if self.bidirectional:
             units, directions = self.dim // 2, ["", "_reverse"]
@@ -117,7 +117,7 @@ class Recurrent(SequenceModel):
     def _trained_state(
         self, layer: int, direction: str, batch: int
     ) -> tuple[Float[Tensor, "1 B U"], ...] | Float[Tensor, "1 B U"] | None:
-        """The trained state that one direction of a layer begins from, as torch takes it; None for zeros."""
+        """Return the trained start state of one direction of a layer, in torch's format; None for zeros."""
         if self.first is None:
             return None
         vectors = [self.first[f"{name}_l{layer}{direction}"] for name in self.state_names]
@@ -219,8 +219,11 @@ class LSTM(Recurrent):
         learned_state: bool = False,
         forget_bias: float = 0.0,
     ) -> None:
-        """`forget_bias`: what the forget gates' biases begin higher by; 1 or 2 lets cells hold from the first step on
-        (Jozefowicz et al. 2015)."""
+        """Build the model.
+
+        `forget_bias` is added to the initial biases of the forget gates: 1 or 2 lets cells hold from the first step on
+        (Jozefowicz et al. 2015).
+        """
         self.forget_bias = forget_bias
         super().__init__(
             embed=embed,

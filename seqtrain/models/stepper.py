@@ -17,7 +17,7 @@ class Stepper(ABC):
 
     @abstractmethod
     def read(self, tokens: Int[Tensor, " N"]) -> Float[Tensor, "N D"]:
-        """The hidden state after one more token of each row."""
+        """Read one more token of each row; return the hidden state after it."""
 
     @abstractmethod
     def keep(self, rows: Int[Tensor, "B W"]) -> None:
@@ -75,5 +75,5 @@ def fold(x: Float[Tensor, "N H 1 K"], lanes: int) -> Float[Tensor, "{lanes} H W 
 
 
 def unfold(x: Float[Tensor, "B H W K"]) -> Float[Tensor, "B*W H 1 K"]:
-    """The inverse of `fold`."""
+    """Undo `fold`."""
     return x.transpose(1, 2).flatten(0, 1).unsqueeze(2)

@@ -103,7 +103,7 @@ def nowhere(mask: Bool[Tensor, "..."], what: str, *, axes: Sequence[str] = HIDDE
 
 
 def _place(index: tuple[int, ...], axes: Sequence[str], first_lane: int = 0) -> str:
-    """An index in words: lane 1, position 7, unit 0."""
+    """Describe an index in words: lane 1, position 7, unit 0."""
     if not index:
         return "its only value"
     numbers = [index[0] + first_lane, *index[1:]]

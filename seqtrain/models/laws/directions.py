@@ -14,6 +14,7 @@ NAMES = ("forward", "backward")
 
 @law("Each of its two directions has dim/2 units.", Capability.SEPARABLE)
 def directions_are_halves(subject: Subject) -> None:
+    """Check the shape of both directions' hidden states, also for one token of one lane."""
     model = subject.make()
     for batch, width in ((LANES, num_tokens(model)), (1, 1)):
         expected = (batch, width, model.dim // 2)
@@ -27,6 +28,7 @@ def directions_are_halves(subject: Subject) -> None:
     Capability.SEPARABLE,
 )
 def directions_see_one_side(subject: Subject) -> None:
+    """Change the tokens that a direction has not read yet; its hidden states must not change."""
     model = subject.make()
     tokens = some_tokens(LANES, num_tokens(model))
     before = directions(model, tokens)
@@ -45,6 +47,7 @@ def directions_see_one_side(subject: Subject) -> None:
 
 @law("Right padding changes nothing that a direction says.", Capability.SEPARABLE)
 def directions_without_padding(subject: Subject) -> None:
+    """Compare each lane of a padded batch with the lane read alone, in both directions."""
     for model, tokens, words, _, lengths in padded_readings(subject):
         given = directions(model, tokens, torch.tensor(lengths))
         for lane, length in enumerate(lengths):
@@ -56,6 +59,7 @@ def directions_without_padding(subject: Subject) -> None:
 
 @law("Every weight that is trained gets a gradient from the two directions, be it zero.", Capability.SEPARABLE)
 def directions_reach_every_weight(subject: Subject) -> None:
+    """Check that each trainable weight gets a gradient from the sum of both directions."""
     model = subject.make()
     forwards, backwards = directions(model, some_tokens(LANES, num_tokens(model)))
     (forwards.sum() + backwards.sum()).backward()

@@ -30,6 +30,7 @@ from seqtrain.models.layers.front_ends import TokenEmbedding
 
 @law("It promises one direction: CAUSAL or BIDIRECTIONAL, and not both.")
 def one_direction(subject: Subject) -> None:
+    """Check that the model promises exactly one of CAUSAL and BIDIRECTIONAL."""
     promised = subject.make().capabilities
     if (Capability.BIDIRECTIONAL in promised) == (Capability.CAUSAL in promised):
         both = "both" if Capability.CAUSAL in promised else "neither"
@@ -38,6 +39,7 @@ def one_direction(subject: Subject) -> None:
 
 @law("Hidden states are (B, T, dim), finite, and in the precision of the weights.")
 def shape_of_hidden_states(subject: Subject) -> None:
+    """Check shape, precision and finiteness of the hidden states, also for one token of one lane."""
     model = subject.make()
     # One token of one lane is where a squeeze too many shows.
     for batch, width in ((LANES, num_tokens(model)), (1, 1)):
@@ -53,6 +55,7 @@ def shape_of_hidden_states(subject: Subject) -> None:
 
 @law("state=None is the same as initial(B).")
 def nothing_read(subject: Subject) -> None:
+    """Compare readings from state=None and from initial(B)."""
     model = subject.make()
     tokens = some_tokens(LANES, num_tokens(model))
     from_none = model(tokens, None)[0]
@@ -62,6 +65,7 @@ def nothing_read(subject: Subject) -> None:
 
 @law("`encode` gives the hidden states that `forward` gives of real positions.", Capability.UNCONDITIONAL)
 def encoding_is_reading(subject: Subject) -> None:
+    """Compare `encode` with `forward` at the real positions of each lane."""
     model = subject.make()
     tokens = some_tokens(LANES, num_tokens(model))
     lengths = torch.tensor([1, 3, num_tokens(model)])
@@ -73,6 +77,7 @@ def encoding_is_reading(subject: Subject) -> None:
 
 @law("`last` gives the last hidden state that `forward` gives.", Capability.UNCONDITIONAL)
 def last_is_the_last(subject: Subject) -> None:
+    """Compare `last` with the last hidden state of `forward`, for one, three and many tokens."""
     model = subject.make()
     # One token, of which a window has nothing before it; and more than any small window holds.
     for width in (1, 3, num_tokens(model)):
@@ -82,6 +87,7 @@ def last_is_the_last(subject: Subject) -> None:
 
 @law("Reading leaves nothing behind in the model: the same tokens give the same bits again.")
 def nothing_kept(subject: Subject) -> None:
+    """Read the same tokens twice, with other tokens between; the bits must be equal."""
     model = subject.make()
     tokens, others = some_tokens(LANES, 6), some_tokens(LANES, 4, seed=3)
     for words, state in beginnings(model):
@@ -92,6 +98,7 @@ def nothing_kept(subject: Subject) -> None:
 
 @law("A hidden state depends on its own token, and on no later one.", Capability.CAUSAL)
 def no_token_sees_a_later_one(subject: Subject) -> None:
+    """Change the tokens from a position on: earlier hidden states must stay, that at the position must change."""
     model = subject.make()
     tokens = some_tokens(LANES, num_tokens(model))
     for words, state in states_to_read_from(model):
@@ -107,6 +114,7 @@ def no_token_sees_a_later_one(subject: Subject) -> None:
 
 @law("Every hidden state depends on every token.", Capability.BIDIRECTIONAL)
 def every_token_sees_every_other(subject: Subject) -> None:
+    """Change one token at a time; every hidden state must change."""
     model = subject.make()
     width = 6  # few, since a model of convolutions sees no further than its kernels reach
     for place in range(width):
@@ -123,6 +131,7 @@ def every_token_sees_every_other(subject: Subject) -> None:
 
 @law("A gradient reaches the first input from the last hidden state that depends on it.")
 def gradient_reaches_the_first_input(subject: Subject) -> None:
+    """Check that the last hidden state that depends on the first token gives it a gradient."""
     model = subject.make()
     # Asked of a front end that is frozen too: whether it is trained is not the model's affair.
     fronts = [module.weight.requires_grad_() for module in model.modules() if isinstance(module, TokenEmbedding)]
@@ -150,6 +159,7 @@ def gradient_reaches_the_first_input(subject: Subject) -> None:
 
 @law("Lanes are read independently of each other, in any order.")
 def lanes_are_independent(subject: Subject) -> None:
+    """Select lanes in another order, one of them twice; hidden states and states must follow."""
     model = subject.make()
     tokens = some_tokens(LANES, 6)
     order = torch.tensor([2, 0, 2, 1])  # with one twice: a lane has no place of its own in the model
@@ -164,6 +174,7 @@ def lanes_are_independent(subject: Subject) -> None:
 
 @law("Right padding changes no hidden state.")
 def padding_changes_nothing(subject: Subject) -> None:
+    """Compare each lane of a padded batch with the lane read alone."""
     for model, tokens, words, state, lengths in padded_readings(subject):
         hidden = model(tokens, state, torch.tensor(lengths))[0]
         expected = (*tokens.shape, model.dim)
@@ -178,6 +189,7 @@ def padding_changes_nothing(subject: Subject) -> None:
 
 @law("A long text is read like a short one.")
 def long_texts_are_read(subject: Subject) -> None:
+    """Read `LONG_TIME` tokens at once and cut in two; check shape, finiteness and agreement."""
     # With first weights, small as they are: over hundreds of steps large ones blow each rounding error up.
     model = subject.draw(0).double().eval()
     time = LONG_TIME if model.max_length is None else min(LONG_TIME, model.max_length)
@@ -200,7 +212,7 @@ Reading = tuple[SequenceModel, Int[Tensor, "B T"], str, State | None, list[int]]
 
 
 def padded_readings(subject: Subject) -> Iterator[Reading]:
-    """Right-padded readings; with lengths of 0 only for a model with state, which an empty lane leaves as it was."""
+    """Yield right-padded readings, with lengths of 0 only for a model with state: an empty lane leaves it unchanged."""
     model = subject.make()
     time = num_tokens(model)
     tokens = some_tokens(5, time)

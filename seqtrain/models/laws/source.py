@@ -14,6 +14,7 @@ from seqtrain.models.laws.subject import LANES, Subject, law, other_tokens, some
     Capability.CONDITIONAL | Capability.UNCONDITIONAL,
 )
 def source_is_a_prefix(subject: Subject) -> None:
+    """Compare reading after begin(source) with reading source and tokens at once."""
     model = subject.make()
     tokens = some_tokens(LANES, 12)
     whole = model(tokens)[0]
@@ -24,6 +25,7 @@ def source_is_a_prefix(subject: Subject) -> None:
 
 @law("Another source leads to other hidden states.", Capability.CONDITIONAL)
 def source_matters(subject: Subject) -> None:
+    """Check that two sources give different hidden states at every position."""
     model = subject.make()
     source, tokens = some_tokens(LANES, 8), some_tokens(LANES, 4, seed=1)
     one = model(tokens, model.begin(source))[0]
@@ -34,6 +36,7 @@ def source_matters(subject: Subject) -> None:
 
 @law("Padding of a source changes nothing, and an empty source is the beginning.", Capability.CONDITIONAL)
 def source_is_read_by_its_length(subject: Subject) -> None:
+    """Compare padded sources with each source begun alone, and an empty one with initial(1)."""
     model = subject.make()
     source, tokens = some_tokens(5, 9), some_tokens(5, 4, seed=1)
     # Once with lanes that are empty and full, once with none that is as long as the tensor is wide.

@@ -36,6 +36,7 @@ from seqtrain.models.laws.subject import (
 
 @law("State is a flat dict of tensors, batch first; all zeros before anything is read.", Capability.STATEFUL)
 def state_is_flat(subject: Subject) -> None:
+    """Check the form of initial(B), of begin(source) and of a later state; initial(B) must be 0."""
     model = subject.make()
     first = model.initial(LANES)
     _check_flat(first, "initial(3)")
@@ -61,6 +62,7 @@ def _check_flat(state: object, what: str) -> None:
 
 @law("The state keeps its shape.", Capability.STATEFUL | Capability.UNCONDITIONAL)
 def state_keeps_its_shape(subject: Subject) -> None:
+    """Compare the shapes of initial(B) and of the state after 5 tokens."""
     model = subject.make()
     # Lanes of one batch have read unequal amounts: a state that grew with them could not be selected or reset.
     first = {name: tuple(value.shape) for name, value in model.initial(LANES).items()}
@@ -71,6 +73,7 @@ def state_keeps_its_shape(subject: Subject) -> None:
 
 @law("The state that is given is not modified, and none is kept.", Capability.STATEFUL)
 def state_is_left_alone(subject: Subject) -> None:
+    """Check that a given state is neither modified nor held in a buffer of the model."""
     model = subject.make()
     tokens, state = some_tokens(LANES, 5), used_state(model)
     # Copies, since a model that writes into its state changes what we hold too.
@@ -87,6 +90,7 @@ def state_is_left_alone(subject: Subject) -> None:
 
 @law("Chunks with carried state equal the whole.", Capability.STATEFUL)
 def chunks_equal_the_whole(subject: Subject) -> None:
+    """Compare reading in chunks with reading at once, for several ways to cut."""
     model = subject.make()
     tokens = some_tokens(LANES, num_tokens(model))
     for words, state in beginnings(model):
@@ -112,7 +116,7 @@ def _ways_to_cut(time: int) -> list[list[int]]:
 def _in_chunks(
     model: SequenceModel, tokens: Int[Tensor, "B T"], cuts: list[int], state: State | None
 ) -> tuple[Float[Tensor, "B T D"], State]:
-    """Hidden states and final state of a reading from cut to cut."""
+    """Read from cut to cut; return the hidden states of all chunks and the final state."""
     hidden = []
     for chunk in tokens.tensor_split(cuts, 1):
         out, state = model(chunk, state)
@@ -123,6 +127,7 @@ def _in_chunks(
 
 @law("Gradients flow through a carried state as through the whole.", Capability.STATEFUL)
 def gradients_flow_through_the_state(subject: Subject) -> None:
+    """Compare each weight's gradient with and without cuts, for the last token."""
     model = subject.make()
     tokens = some_tokens(LANES, 12)
     weights = {name: value for name, value in model.named_parameters() if value.requires_grad}
@@ -139,6 +144,7 @@ def gradients_flow_through_the_state(subject: Subject) -> None:
 
 @law("With `lengths`, the state is that after each lane's own tokens.", Capability.STATEFUL)
 def state_is_that_after_lengths(subject: Subject) -> None:
+    """Compare the state of each padded lane with that of the lane read alone."""
     for model, tokens, words, state, lengths in padded_readings(subject):
         after = model(tokens, state, torch.tensor(lengths))[1]
         for lane, length in enumerate(lengths):
@@ -151,6 +157,7 @@ def state_is_that_after_lengths(subject: Subject) -> None:
 
 @law("Lanes that are all empty leave the state as it was.", Capability.STATEFUL)
 def empty_lanes_leave_the_state(subject: Subject) -> None:
+    """Read lanes of length 0; the state must stay."""
     model = subject.make()
     state = used_state(model)
     hidden, after = model(some_tokens(LANES, 4), state, torch.zeros(LANES, dtype=torch.long))
@@ -161,6 +168,7 @@ def empty_lanes_leave_the_state(subject: Subject) -> None:
 
 @law("A lane that is reset begins anew, and the others go on bit for bit.", Capability.STATEFUL)
 def reset_is_of_one_lane(subject: Subject) -> None:
+    """Reset one of three lanes; compare it with a new lane, and the others with lanes that were not reset."""
     model = subject.make()
     tokens, state = some_tokens(LANES, 6), used_state(model)
     lane = torch.tensor([False, True, False])
@@ -176,6 +184,7 @@ def reset_is_of_one_lane(subject: Subject) -> None:
 
 @law("A reset makes good a state that is no number.", Capability.STATEFUL)
 def reset_survives_nan(subject: Subject) -> None:
+    """Reset a state of NaN; compare the reading with one from initial(B)."""
     model = subject.make()
     tokens = some_tokens(LANES, 6)
     state = used_state(model)
@@ -204,6 +213,7 @@ def _agree_with_new(
 
 @law("Under autocast the state keeps the precision of the weights.", Capability.STATEFUL)
 def state_keeps_its_precision(subject: Subject) -> None:
+    """Read two chunks under autocast; state and weights must have the same precision."""
     model = subject.make().float()
     tokens = some_tokens(LANES, 6)
     # A state in bfloat16 would lose a little at every chunk of a stream that has no end.

@@ -49,9 +49,9 @@ def law(sentence: str, promise: Capability = Capability.NONE) -> Callable[[Calla
 
 
 def prepare(model: SequenceModel) -> SequenceModel:
-    """The model as laws want it: float64, evaluation mode, and weights so large that a wrong read shows.
+    """Prepare a model for laws: float64, evaluation mode, and weights so large that a wrong read shows.
 
-    A model whose hidden states are no numbers with such weights keeps its own.
+    A model whose hidden states are not finite with such weights keeps its own.
     """
     model = model.double().eval()
     own = {name: value.clone() for name, value in model.state_dict().items()}
@@ -77,12 +77,12 @@ def _is_finite(model: SequenceModel) -> bool:
 
 
 def some_tokens(*shape: int, seed: int = 0, vocab_size: int = VOCAB_SIZE + SPECIALS) -> Int[Tensor, "..."]:
-    """Token ids of any shape, drawn evenly."""
+    """Draw token ids of any shape uniformly."""
     return torch.randint(0, vocab_size, shape, generator=torch.Generator().manual_seed(seed))
 
 
 def other_tokens(tokens: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-    """Another token in every place."""
+    """Replace each token by another one."""
     return (tokens + 1) % (VOCAB_SIZE + SPECIALS)
 
 
@@ -101,7 +101,7 @@ def starting(model: SequenceModel, batch: int, *, seed: int = 5) -> State | None
 
 
 def used_state(model: SequenceModel, batch: int = LANES) -> State:
-    """A state that some tokens left."""
+    """Return the state after `NUM_READ_BEFORE` tokens."""
     return detach(model(some_tokens(batch, NUM_READ_BEFORE, seed=9), starting(model, batch))[1])
 
 
@@ -115,7 +115,7 @@ def beginnings(model: SequenceModel, batch: int = LANES) -> list[tuple[str, Stat
 
 
 def states_to_read_from(model: SequenceModel, batch: int = LANES) -> list[tuple[str, State | None]]:
-    """The same, and what was left by earlier tokens, of a model that carries it."""
+    """Return the same as `beginnings`, and for a STATEFUL model the state after earlier tokens."""
     states = beginnings(model, batch)
     if Capability.STATEFUL in model.capabilities:
         states.append(("after 5 tokens", used_state(model, batch)))
@@ -123,7 +123,7 @@ def states_to_read_from(model: SequenceModel, batch: int = LANES) -> list[tuple[
 
 
 def lane_of(state: State | None, lane: int) -> State | None:
-    """One lane of a state, as a batch of one."""
+    """Select one lane of a state, as a batch of one."""
     if state is None:
         return None
     return select(state, slice(lane, lane + 1))

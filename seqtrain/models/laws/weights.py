@@ -13,6 +13,7 @@ from seqtrain.models.laws.subject import LANES, Subject, law, num_tokens, some_t
 
 @law("Every weight that is trained takes part in the hidden states.")
 def every_weight_takes_part(subject: Subject) -> None:
+    """Check that each trainable weight gets a gradient from the sum of the hidden states."""
     model = subject.make()
     model(some_tokens(LANES, num_tokens(model)), starting(model, LANES))[0].sum().backward()
     # DistributedDataParallel stops at the second step where a weight got no gradient in the first.
@@ -23,6 +24,8 @@ def every_weight_takes_part(subject: Subject) -> None:
 
 @law("First weights are a function of the seed alone.")
 def first_weights_follow_the_seed(subject: Subject) -> None:
+    """Draw initial weights twice with one seed and once with another; compare them."""
+
     def drawn(seed: int) -> Float[Tensor, " N"]:
         return torch.cat([weight.detach().flatten() for weight in subject.draw(seed).parameters()])
 
@@ -36,6 +39,7 @@ def first_weights_follow_the_seed(subject: Subject) -> None:
 
 @law("Chance, such as dropout, acts in training only, and follows torch's seed.")
 def chance_acts_in_training_only(subject: Subject) -> None:
+    """Compare readings in evaluation and in training, with equal and with different seeds."""
     model = subject.make() if subject.make_with_dropout is None else subject.make_with_dropout()
     tokens = some_tokens(LANES, 6)
 

@@ -69,7 +69,7 @@ def attend(
     dropout: float,
     name: str,
 ) -> Float[Tensor, "B T H*K"]:
-    """The values of all heads, mixed by scaled dot products; a recorder that listens gets the weights under `name`.
+    """Mix the values of all heads by scaled dot products. An active recorder gets the weights under `name`.
 
     `causal`: with T = N, each query sees the keys up to its own; `mask` is then None.
     """
@@ -110,7 +110,7 @@ def _has_slow_softmax(keys: int) -> bool:
 def split_heads(
     packed: Float[Tensor, "B T E"], count: int, num_heads: int
 ) -> Float[Tensor, "{count} B {num_heads} T E//({count}*{num_heads})"]:
-    """The `count` tensors that one linear map gave side by side, such as query and key, each cut into heads."""
+    """Split the output of one linear map into `count` tensors, such as query and key, each cut into heads."""
     # (B, T, E) to (B, T, count, H, K) to (count, B, H, T, K)
     return packed.unflatten(-1, (count, num_heads, -1)).permute(2, 0, 3, 1, 4)
 
@@ -121,7 +121,7 @@ class QueryKeyValue(nn.Linear):
     def forward(
         self, x: Float[Tensor, "B T D"], num_heads: int | None = None, turns: Complex[Tensor, "T P"] | None = None
     ) -> Float[Tensor, "B T E"] | HeadsOfThree:
-        """All three side by side; or, with a number of heads, each of them cut into heads.
+        """Return all three side by side or, with a number of heads, each of them cut into heads.
 
         With `turns`, queries and keys are turned by their positions. Their numbers then stand in another order than in
         the weights, the same in both, so that their product is that of what `rotate` gives.
@@ -211,7 +211,7 @@ class SelfAttention(nn.Module):
         *,
         causal: bool,
     ) -> Float[Tensor, "B T D"]:
-        """The mixed values, as `attend` gives them, through `out`."""
+        """Mix the values with `attend`, and project them with `out`."""
         dropout = self.dropout if self.training else 0.0
         return self.out(attend(query, key, value, mask=mask, causal=causal, dropout=dropout, name=self.name))
 

@@ -37,7 +37,7 @@ class BlockStepper(Stepper):
 
     @abstractmethod
     def step(self, tokens: Int[Tensor, "N 1"], seen: Seen) -> Float[Tensor, "N 1 D"]:
-        """Hidden states of one more token of each row."""
+        """Return the hidden states of one more token of each row."""
 
     def read(self, tokens: Int[Tensor, " N"]) -> Float[Tensor, "N D"]:
         begin = 0

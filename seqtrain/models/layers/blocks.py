@@ -55,7 +55,7 @@ class ResidualNorm(nn.LayerNorm):
         return self(x) if self.pre else x
 
     def after(self, x: Float[Tensor, "B T D"], change: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """The residual stream `x` with what the part made of it."""
+        """Add the part's output `change` to the residual stream `x`; normalise the sum if post-norm."""
         x = x + self.dropout(change).to(x.dtype)  # under autocast: a sum of two precisions takes longer
         return x if self.pre else self(x)
 
@@ -111,7 +111,7 @@ class EncoderBlock(Block):
         mask: Bool[Tensor, "B 1 1 T"] | None,
         rotary: Float[Tensor, "2 T K"] | None,
     ) -> Float[Tensor, "B T D"]:
-        """The stream after this block; without a mask every token is real."""
+        """Return the stream after this block. Without a mask every token is real."""
         x = self.norm1.after(x, self.attention(self.norm1.before(x), mask, rotary))
         return self.norm2.after(x, self.feed_forward(self.norm2.before(x)))
 
@@ -132,9 +132,9 @@ class DecoderBlock(Block):
         *,
         alone: bool,
     ) -> tuple[Float[Tensor, "B T D"], KeysValues | None]:
-        """The stream after this block, and the keys and values of this layer.
+        """Return the stream after this block, and the keys and values of this layer.
 
-        `alone`: there is neither cache nor mask, and no keys and values are asked for.
+        `alone`: there is neither cache nor mask, and the keys and values are not returned (None).
         """
         normed, keys_values = self.norm1.before(x), None
         if alone:
@@ -147,7 +147,7 @@ class DecoderBlock(Block):
     def step(
         self, x: Float[Tensor, "N 1 D"], slots: Slots, seen: Seen, rotary: Float[Tensor, "2 1 K"] | None
     ) -> Float[Tensor, "N 1 D"]:
-        """The stream of one more token after this block."""
+        """Return the stream of one more token after this block."""
         x = self.norm1.after(x, self.attention.step(self.norm1.before(x), slots, seen, rotary))
         return self.norm2.after(x, self.feed_forward(self.norm2.before(x)))
 
@@ -167,7 +167,7 @@ class CrossDecoderBlock(Block):
         source: SourceKeysValues,
         source_mask: Bool[Tensor, "B 1 1 S"] | None,
     ) -> tuple[Float[Tensor, "B T D"], KeysValues]:
-        """The stream after this block, and the keys and values of this layer's self-attention."""
+        """Return the stream after this block, and the keys and values of this layer's self-attention."""
         mixed, keys_values = self.attention(self.norm1.before(x), cache, mask, None)
         x = self.norm1.after(x, mixed)
         # The keys and values of the source are made once, by `begin`, since no token of the target changes them.
@@ -182,7 +182,7 @@ class CrossDecoderBlock(Block):
         source: SourceKeysValues,
         source_mask: Bool[Tensor, "B 1 1 S"],
     ) -> Float[Tensor, "N 1 D"]:
-        """The stream of one more token after this block."""
+        """Return the stream of one more token after this block."""
         x = self.norm1.after(x, self.attention.step(self.norm1.before(x), slots, seen, None))
         x = self.norm2.after(x, self.cross.step(self.norm2.before(x), source, source_mask))
         return self.norm3.after(x, self.feed_forward(self.norm3.before(x)))

@@ -15,7 +15,7 @@ def filtered(
     filters: Float[Tensor, "K D"],
     lengths: Int[Tensor, " B"] | None,
 ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B P D"]]:
-    """At each position the sum of the last K inputs of each channel, weighted by the channel's filter.
+    """Sum, at each position, the last K inputs of each channel, weighted by the channel's filter.
 
     Args:
         x: Inputs, padded on the right.

@@ -28,7 +28,7 @@ class TokenEmbedding(nn.Module):
         return F.embedding(tokens, self.weight)
 
     def logits(self, hidden: Float[Tensor, "... E"], *, end: bool = False) -> Float[Tensor, "... V"]:
-        """Unnormalised log-probabilities of the tokens with the embedding's own weights (tied head).
+        """Score the tokens with the embedding's own weights (tied head): unnormalised log-probabilities.
 
         `end` adds one last score: that of the end, which shares the start's vector.
         """
@@ -44,7 +44,7 @@ class ValueProjection(nn.Module):
         self.linear = nn.Linear(num_features, dim)
 
     def blank(self, batch: int, length: int) -> Float[Tensor, "B T F"]:
-        """Something of this shape that can be read, on the device of the weights."""
+        """Return zeros of this shape, which can be read, on the device of the weights."""
         weight = self.linear.weight
         return torch.zeros(batch, length, self.linear.in_features, dtype=weight.dtype, device=weight.device)
 

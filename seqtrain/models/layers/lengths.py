@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def real_lengths(x: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"] | None) -> Int[Tensor, " B"]:
-    """`lengths` as they are; without them every lane is as long as the batch is wide."""
+    """Return `lengths` unchanged, or the width of the batch for every lane if None."""
     if lengths is not None:
         return lengths
     return torch.full((len(x),), x.shape[1], device=x.device)

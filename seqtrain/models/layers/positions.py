@@ -16,7 +16,7 @@ BASE = 10_000.0
 
 
 def check_sizes(dim: int, num_heads: int, positions: Positions, max_length: int | None) -> None:
-    """ValueError where the sizes of a Transformer do not fit each other or its kind of positions."""
+    """Raise ValueError if the sizes of a Transformer do not fit each other or its kind of positions."""
     if dim % num_heads:
         raise ValueError(f"dim={dim} must be a multiple of num_heads={num_heads}")
     # Rotary positions turn pairs of a head's numbers, and sinusoids are pairs of a sine and a cosine.
@@ -32,7 +32,7 @@ def check_sizes(dim: int, num_heads: int, positions: Positions, max_length: int 
 
 
 def learned_positions(max_length: int | None, dim: int) -> nn.Embedding | None:
-    """A table of learned positions, for a model that has them."""
+    """Create the table of learned positions, or return None for a model without them."""
     if max_length is None:
         return None
     return nn.Embedding(max_length, dim)
@@ -73,12 +73,12 @@ class PlacedInput(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "B T D"], num_before: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B T D"]:
-        """`num_before`: tokens that each lane has read before, from which positions count on; None for none."""
+        """Scale x and add positions. `num_before`: tokens that each lane has already read; None for 0."""
         return self.dropout(place(x * self.scale, self.positions, self.table, num_before))
 
 
 def angles(index: Int[Tensor, "*T"], width: int) -> Float[Tensor, "*T {width}//2"]:
-    """The `width / 2` angles of each position, in float64."""
+    """Return the `width / 2` angles of each position, in float64."""
     # A stream counts its positions on without end, and an angle in float32 drifts after a million tokens.
     rates = BASE ** (-torch.arange(0, width, 2, device=index.device, dtype=torch.float64) / width)
     return index.to(torch.float64).unsqueeze(-1) * rates
@@ -106,7 +106,7 @@ def rotate(x: Float[Tensor, "*B T K"], table: Float[Tensor, "2 T K"]) -> Float[T
 
 
 def turns_of(table: Float[Tensor, "2 T K"]) -> Complex[Tensor, "T P"]:
-    """The table of `rotate` as one complex number a pair, in float32 at least: there are none of 16 bits."""
+    """Convert the table of `rotate` to one complex number a pair. At least float32: 16-bit complex is not supported."""
     cos, sin = table.to(torch.promote_types(table.dtype, torch.float32)).unflatten(-1, (2, -1))[:, :, 1]
     return torch.complex(cos, sin)
 
@@ -120,12 +120,12 @@ def turn(x: Float[Tensor, "*B T K"], turns: Complex[Tensor, "T P"]) -> None:
 
 
 def neighbours(rows: Float[Tensor, " R *I"], num_heads: int) -> Float[Tensor, " R *I"]:
-    """The rows of a map to queries, keys and values; the pairs of `rotate` stand side by side in the first two."""
+    """Reorder the rows of a map to queries, keys and values: make the pairs of `rotate` in the first two adjacent."""
     return _exchanged(rows, (2 * num_heads, 2, -1))
 
 
 def halves(rows: Float[Tensor, " R *I"], num_heads: int) -> Float[Tensor, " R *I"]:
-    """Such rows in the order that `rotate` takes them in, from the other."""
+    """Undo `neighbours`: reorder such rows back to the order that `rotate` expects."""
     return _exchanged(rows, (2 * num_heads, -1, 2))
 
 

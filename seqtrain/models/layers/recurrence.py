@@ -34,14 +34,14 @@ def mirror_index(x: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"] | None) -
 
 
 def reverse(x: Float[Tensor, "B T D"], mirror: Int[Tensor, "B T 1"]) -> Float[Tensor, "B T D"]:
-    """Each lane from its end; done twice it gives x again, as the index is its own inverse."""
+    """Reverse each lane from its end. Done twice it gives x again, because the index is its own inverse."""
     return x.gather(1, mirror.expand_as(x))
 
 
 def pack_state(
     tensors: Sequence[Float[Tensor, "*L B U"]],
 ) -> Float[Tensor, "*L B U"] | tuple[Float[Tensor, "*L B U"], ...]:
-    """A state as torch's modules take it: hidden and cell as a tuple, and the hidden state alone bare."""
+    """Pack a state for torch's modules: hidden and cell as a tuple, a hidden state alone as a tensor."""
     if len(tensors) == 1:
         return tensors[0]
     return tuple(tensors)
@@ -50,7 +50,7 @@ def pack_state(
 def unpack_state(
     state: Float[Tensor, "*L B U"] | tuple[Float[Tensor, "*L B U"], ...],
 ) -> tuple[Float[Tensor, "*L B U"], ...]:
-    """A state that torch's modules gave, always as a tuple."""
+    """Unpack a state from torch's modules into a tuple."""
     if isinstance(state, tuple):
         return state
     return (state,)
@@ -59,7 +59,7 @@ def unpack_state(
 def run_fused(
     core: nn.RNNBase, x: Float[Tensor, "B T D"], state: Sequence[Float[Tensor, "B L U"]]
 ) -> tuple[Float[Tensor, "B T U"], list[Float[Tensor, "B L U"]]]:
-    """All steps of x on torch's fused kernel of L layers of U units.
+    """Run all steps of x on torch's fused kernel of L layers of U units.
 
     Args:
         core: torch's module, batch first.

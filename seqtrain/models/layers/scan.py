@@ -18,7 +18,7 @@ BLOCK = 16
 def scan(
     keep: Float[Tensor, "B T D"], add: Float[Tensor, "B T D"], start: Float[Tensor, "B D"]
 ) -> Float[Tensor, "B T D"]:
-    """All of h_t = keep_t h_{t-1} + add_t, from h_0 = `start`.
+    """Compute h_t = keep_t h_{t-1} + add_t for all t, from h_0 = `start`.
 
     The steps of a block are done one after another, in all blocks at once; then each block is told what the one before
     it ended with. That is 16 + T / 16 steps in a row, and three operations a number, where doubling the reach of each
@@ -67,7 +67,7 @@ class _Scan(torch.autograd.Function):
 def _scan(
     keep: Float[Tensor, "B T D"], add: Float[Tensor, "B T D"], start: Float[Tensor, "B D"], *, from_the_end: bool
 ) -> Float[Tensor, "B T D"]:
-    """The recurrence without a gradient of its own; `from_the_end`: h_t = keep_t h_{t+1} + add_t."""
+    """Run the recurrence without its own gradient. `from_the_end`: h_t = keep_t h_{t+1} + add_t."""
     batch, length, dim = add.shape
     given = add.dtype
     computed = torch.promote_types(given, torch.float32)

@@ -57,7 +57,7 @@ def side_by_side(
 
 
 def _embedding(own: Float[Tensor, "V D"], runs: tuple[Weights, Weights], separator: int) -> Float[Tensor, "V D"]:
-    """One table whose vectors are those of both runs end to end; special tokens that no run had keep their own."""
+    """Concatenate the vectors of both runs in one table. Special tokens that neither run had keep their own."""
     widths = []
     for direction, weights in zip(DIRECTIONS, runs, strict=True):
         if "embed.weight" not in weights or not any(map(OF_LAYER.fullmatch, weights)):
@@ -88,7 +88,10 @@ def _embedding(own: Float[Tensor, "V D"], runs: tuple[Weights, Weights], separat
 def _in_half(
     given: Shaped[Tensor, "..."], own: Shaped[Tensor, "..."], direction: int, name: str
 ) -> Shaped[Tensor, "..."]:
-    """A weight as it is, or in the half of the columns that its direction reads, with zeros beside it."""
+    """Return a weight unchanged if it fits, else in the columns that its direction reads, with zeros in the other half.
+
+    Raise UserError if neither fits the shape of `own`.
+    """
     if given.shape == own.shape:
         return given
     if given.dim() == 2 and (len(given), 2 * given.shape[1]) == tuple(own.shape):

@@ -108,7 +108,7 @@ class Slots:
 
 
 def _with_room(keys: Float[Tensor, "N H C K"], count: int, like: Float[Tensor, "M H T K"]) -> Float[Tensor, "M H _ K"]:
-    """A new buffer, in the precision of `like`, that begins with `count` keys and has room for as many again."""
+    """Create a buffer in the precision of `like`: first `count` keys, then room for at least as many more."""
     buffer = like.new_empty(len(like), keys.shape[1], count + max(count, SPARE), keys.shape[3])
     if count:
         buffer[:, :, :count] = keys
@@ -118,7 +118,7 @@ def _with_room(keys: Float[Tensor, "N H C K"], count: int, like: Float[Tensor, "
 def _picked(
     buffer: Float[Tensor, "N H C K"], used: int, rows: Int[Tensor, " M"], spare: Float[Tensor, "R H C K"] | None
 ) -> Float[Tensor, "M H C K"]:
-    """Some rows of a buffer, as far as it is used, in the memory of a spare one where that is large enough."""
+    """Copy the used part of some rows of a buffer, into the memory of a spare one if that is large enough."""
     # New memory of megabytes at each token would cost more than the copying: the system hands it out page by page.
     if spare is None or len(spare) < len(rows):
         spare = buffer.new_empty(len(rows), *buffer.shape[1:])

@@ -44,7 +44,7 @@ class TransformerEncoder(nn.Module):
         return Encoded(x, None)
 
     def operations(self, length: int) -> int:
-        """Floating-point operations of reading `length` tokens."""
+        """Count the floating-point operations of reading `length` tokens."""
         # Each token is scored against each and mixes them: two products a layer, of two operations each.
         attended = 4 * length * length * self.state_width * len(self.blocks)
         return 2 * length * count_weights(self.blocks) + attended
@@ -70,7 +70,7 @@ class ConvolutionalEncoder(nn.Module):
         return Encoded(self.cnn(x, None, lengths)[0], None)
 
     def operations(self, length: int) -> int:
-        """Floating-point operations of reading `length` tokens."""
+        """Count the floating-point operations of reading `length` tokens."""
         return 2 * length * count_weights(self)
 
 
@@ -123,5 +123,5 @@ class RecurrentEncoder(nn.Module):
         return out, {name: value.squeeze(1) for name, value in state.items()}
 
     def operations(self, length: int) -> int:
-        """Floating-point operations of reading `length` tokens."""
+        """Count the floating-point operations of reading `length` tokens."""
         return 2 * length * count_weights(self)

@@ -53,7 +53,7 @@ class RecurrentDecoder(nn.Module):
         return state | self._encoder_out(like.new_zeros(batch, 1, self.dim), lengths)
 
     def begin(self, encoded: Encoded, lengths: Int[Tensor, " B"]) -> State:
-        """The first states, and what attention needs of the source; `encoder_out` is zero at padding."""
+        """Return the first states, and the source tensors that attention needs. `encoder_out` is zero at padding."""
         out, last = encoded
         if last is None:
             out = out.masked_fill(padding_of(lengths, out.shape[1]).unsqueeze(-1), 0.0)
@@ -80,7 +80,7 @@ class RecurrentDecoder(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], state: State, lengths: Int[Tensor, " B"] | None
     ) -> tuple[Float[Tensor, "B T D"], State]:
-        """Hidden states of embedded tokens, and the state after them."""
+        """Return the hidden states of embedded tokens, and the state after them."""
         return read_by_length(self._read, x, state, lengths)
 
     def _read(self, x: Float[Tensor, "B T D"], state: State) -> tuple[Float[Tensor, "B T D"], State]:
@@ -92,7 +92,7 @@ class RecurrentDecoder(nn.Module):
         return self.dropout(hidden), state | new  # with what the state holds of the source
 
     def operations(self, length: int) -> int:
-        """Floating-point operations of reading `length` target tokens behind a source that is as long."""
+        """Count the floating-point operations of reading `length` target tokens after a source of the same length."""
         attended = 0
         if self.attention != "none":
             attended = 4 * length * length * self.dim
@@ -101,7 +101,7 @@ class RecurrentDecoder(nn.Module):
 
 
 def source_weights(scores: Float[Tensor, "B *T S"], state: State) -> Float[Tensor, "B *T S"]:
-    """Softmax of scores over the real part of each source; zeros where that is empty."""
+    """Return the softmax of scores over the real part of each source; zeros for an empty source."""
     padding = padding_of(state["source_filled"], scores.shape[-1])
     if scores.dim() == 3:  # of many queries (B, T, S), which share their lane's padding
         padding = padding.unsqueeze(1)
@@ -121,7 +121,7 @@ class LatentDecoder(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], state: State
     ) -> tuple[Float[Tensor, "B T D"], list[Float[Tensor, "B L D"]]]:
-        """Embedded tokens to hidden states, and the carried tensors after them."""
+        """Return the hidden states of embedded tokens, and the carried tensors after them."""
         return run_fused(self.core, x, [state[name] for name in self.state_names])
 
 
@@ -137,7 +137,7 @@ class DotDecoder(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], state: State
     ) -> tuple[Float[Tensor, "B T D"], list[Float[Tensor, "B L D"]]]:
-        """Embedded tokens to hidden states, and the carried tensors after them."""
+        """Return the hidden states of embedded tokens, and the carried tensors after them."""
         hidden, after = self.recurrence(x, state)
         encoder_out = state["encoder_out"].to(hidden.dtype)
         weights = source_weights(self.query(hidden) @ encoder_out.transpose(1, 2), state)  # (B, T, S)
@@ -167,7 +167,7 @@ class AdditiveDecoder(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], state: State
     ) -> tuple[Float[Tensor, "B T D"], list[Float[Tensor, "B L D"]]]:
-        """Embedded tokens to hidden states, and the carried tensors after them."""
+        """Return the hidden states of embedded tokens, and the carried tensors after them."""
         # By layer: (hidden,), or (hidden, cell), each (B, D).
         carried = list(zip(*[state[name].unbind(1) for name in self.state_names], strict=True))
         encoder_out = state["encoder_out"]
@@ -193,7 +193,7 @@ class AdditiveDecoder(nn.Module):
     def _step(
         self, x: Float[Tensor, "B E"], carried: list[tuple[Float[Tensor, "B D"], ...]]
     ) -> list[tuple[Float[Tensor, "B D"], ...]]:
-        """The layers' states after one more input."""
+        """Return the layers' states after one more input."""
         after = []
         for layer, (cell, before) in enumerate(zip(self.cells, carried, strict=True)):
             if layer:

@@ -54,7 +54,7 @@ class TransformerDecoder(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], state: State, lengths: Int[Tensor, " B"] | None
     ) -> tuple[Float[Tensor, "B T D"], State]:
-        """Hidden states of embedded tokens, and the state with all their keys and values, right-aligned.
+        """Return the hidden states of embedded tokens, and the state with all their keys and values, right-aligned.
 
         A state that `begin` gave has no entries for the target: `key.i`, `value.i` (B, H, N, K) and `filled` (B,).
         """
@@ -98,7 +98,7 @@ class TransformerDecoder(nn.Module):
         state[f"{prefix}value.{layer}"] = value.to(dtype)
 
     def operations(self, length: int) -> int:
-        """Floating-point operations of reading `length` target tokens behind a source that is as long."""
+        """Count the floating-point operations of reading `length` target tokens after a source of the same length."""
         # A token looks at those of the target and at those of the source: four products a layer.
         attended = 8 * length * length * self.dim * len(self.blocks)
         return 2 * length * count_weights(self.blocks) + attended
