@@ -65,7 +65,7 @@ class Recurrent(SequenceModel):
         """Create torch's module for this kind of recurrence, batch first, from `dim` inputs to `units` outputs."""
 
     def _first_states(self) -> nn.ParameterDict:
-        """Create a zero vector for each state tensor of each layer and direction, named as torch names their weights."""
+        """Create a zero vector for each state tensor of each layer and direction, named as torch names weights."""
         units, directions = self.dim, [""]
         if self.bidirectional:
             units, directions = self.dim // 2, ["", "_reverse"]
