@@ -61,7 +61,7 @@ def look(
     source: Sequence[int] | None = None,
     source_label: Label | None = None,
 ) -> list[Seen]:
-    """The maps of a model that reads tokens.
+    """Record the attention maps of a model while it reads tokens.
 
     Args:
         model: in evaluation mode.
@@ -172,7 +172,7 @@ def save_picture(figure: Any, heading: str, path: Path) -> None:
 
 
 def _inches(tokens: int) -> float:
-    """Room for as many tokens, and for the words beside a map of few."""
+    """Return the inches that so many tokens take; at least 1.0, for the labels beside a small map."""
     return max(tokens * INCHES_PER_TOKEN, 1.0)
 
 
@@ -183,7 +183,7 @@ def _crop(seen: Seen) -> Seen:
 
 
 def _rows_with_key_names(maps: Sequence[Seen]) -> set[int]:
-    """The rows of the picture that need their keys written: those above a row with others, and the last."""
+    """Return the rows of the picture that need key labels: the last, and those above a row with other keys."""
     rows = {len(maps) - 1}
     for row, (seen, below) in enumerate(pairwise(maps)):
         if seen.keys != below.keys:
@@ -199,7 +199,7 @@ def _name_tokens(axes: Any, queries: list[str], keys: list[str]) -> None:
 
 
 def shorten(text: str, max_characters: int = MAX_LABEL_CHARACTERS) -> str:
-    """A text of one line's length; a sign for one that is white space alone, which would show as nothing."""
+    """Shorten a text to `max_characters`. A text that is only white space becomes a visible sign."""
     text = text.strip() or "␣"
     if len(text) <= max_characters:
         return text

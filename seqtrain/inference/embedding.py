@@ -39,7 +39,7 @@ def check_pool(model: SequenceModel, pool: Pool) -> None:
 def embed(
     model: SequenceModel, texts: Sequence[np.ndarray], *, before: Sequence[int], after: Sequence[int], pool: Pool
 ) -> Float[Tensor, "n D"]:
-    """One vector of each text.
+    """Compute one vector per text.
 
     Args:
         model: in evaluation mode.
@@ -63,7 +63,7 @@ def embed(
 
 
 def pooled(hidden: Float[Tensor, "B T D"], lengths: Tensor, pool: Pool, before: int, after: int) -> Tensor:
-    """One vector of each lane (B, D), of which `before` and `after` positions are no text."""
+    """Pool hidden states to one vector per lane (B, D); its first `before` and last `after` positions are not text."""
     if pool == "cls":
         return hidden[:, 0]
     if pool == "last":

@@ -103,7 +103,7 @@ def _draw(fan: Fan, axes: Axes) -> None:
 
 
 def _shade(depth: float) -> tuple[float, float, float]:
-    """The forecast's colour mixed with white: 0 the lightest, 1 the darkest."""
+    """Mix the forecast's colour with white. `depth`: 0 is the lightest, 1 the darkest."""
     from matplotlib.colors import to_rgb
 
     amount = LIGHTEST + depth * (DARKEST - LIGHTEST)
@@ -118,7 +118,7 @@ def _save(figure: Figure, path: Path) -> None:
 
 
 def _left_out(fans: Sequence[Fan], drawn: Sequence[Fan]) -> list[str]:
-    """In words what does not stand in the picture, as one that begins late looks like a series that does."""
+    """Describe the parts that the picture omits: a cropped history looks like a series that begins late."""
     words = []
     if len(fans) > len(drawn):
         words.append(f"{len(fans) - len(drawn):,} more columns or series")

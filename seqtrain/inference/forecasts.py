@@ -41,7 +41,7 @@ class Continued:
     axis: Shaped[np.ndarray, " n+H"]  # where the rows of both stand: dates, or numbers
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """A row for each step ahead, as it is written."""
+        """Yield a row for each step ahead, as it is written."""
         for step, time in enumerate(self.times):
             row: dict[str, Any] = {"series": self.name} if self.name else {}
             row["time"] = time
@@ -51,7 +51,7 @@ class Continued:
             yield row
 
     def fan(self, channel: int) -> Fan:
-        """One of its columns as a picture shows it."""
+        """Return one column as a fan, for a picture."""
         bands = {}
         for name in self.values:
             kind, _, percent = name.partition("_")
@@ -111,7 +111,7 @@ def continue_file(opened: Opened, path: Path, *, called: str, say: Callable[[str
 
 
 def _check_clock(scaling: Scaling, series: Series, called: str) -> None:
-    """UserError where a table tells time otherwise than that of the run: the same row would be read as another one."""
+    """Raise UserError if a table's times differ in kind or step from the run's: rows would be misread."""
     if scaling.clock is None:
         return
 
@@ -169,9 +169,9 @@ def _continued(opened: Opened, scaling: Scaling, series: Series, number: int) ->
 
 
 def _with_rows_ahead(series: Series, number: int, count: int) -> tuple[Series, int]:
-    """One series with `count` rows behind its last value, and which row the first of them is.
+    """Return one series with `count` rows after its last value, and the index of the first of them.
 
-    Raises UserError where what is known ahead ends before them.
+    Raises UserError if the columns known ahead have fewer rows.
     """
     begin, end = series.offsets[number], series.offsets[number + 1]
     values, known = np.asarray(series.values[begin:end]), np.asarray(series.known[begin:end])
@@ -200,14 +200,14 @@ def _with_rows_ahead(series: Series, number: int, count: int) -> tuple[Series, i
 
 
 def _times_ahead(series: Series, origin: int, horizon: int) -> list[int]:
-    """The time of each row ahead; its number where there are no times."""
+    """Return the time of each row ahead, or its number if the series has no times."""
     if series.times is None:
         return list(range(origin + 1, origin + horizon + 1))
     return _clock_ahead(series.times[:origin], series.has_dates, horizon)
 
 
 def _clock_ahead(times: Int[np.ndarray, " n"], has_dates: bool, count: int) -> list[int]:
-    """The times after these, as far apart as they are: seconds since 1970, or steps."""
+    """Continue times with the same spacing: seconds since 1970, or steps."""
     # Months are no fixed number of seconds: added up they would drift off the first of the month.
     months = months_of_a_step(times) if has_dates else None
     if months is not None:
@@ -218,7 +218,7 @@ def _clock_ahead(times: Int[np.ndarray, " n"], has_dates: bool, count: int) -> l
 
 
 def _months_ahead(times: Int[np.ndarray, " n"], months: int, horizon: int) -> list[int]:
-    """The same day and hour so many months on, again and again; in a month that is shorter its last day."""
+    """Repeat the same day and hour every `months` months; a shorter month has its last day instead."""
     dates = [datetime.fromtimestamp(seconds, UTC) for seconds in times.tolist()]
     last = dates[-1]
     # Of months' ends the next ones are ends too, whatever day the newest happens to be.
@@ -235,7 +235,7 @@ def _months_ahead(times: Int[np.ndarray, " n"], months: int, horizon: int) -> li
 
 
 def write_csv(continued: list[Continued], file: TextIO) -> None:
-    """A header, and a row for each step ahead of each series."""
+    """Write a header, and a row for each step ahead of each series."""
     writer = None
     for series in continued:
         for row in series.rows():

@@ -83,7 +83,7 @@ def _heading(layers: Sequence[Gates], title: str, left_out: str, width: float) -
 
 
 def _draw_values(axes: Any, gates: Gates, name: str) -> Any:
-    """One map: units down, tokens across."""
+    """Draw one map: units down, tokens across."""
     values = gates.values[name][:MAX_TOKENS, gates.order[:MAX_UNITS]].double().T.numpy()
     title, colors, low, high = f"{name} gate", "viridis", 0.0, 1.0
     if name in SIGNED:
@@ -109,7 +109,7 @@ def _name_units(axes: Any, gates: Gates) -> None:
 
 
 def words_of_time(time: float) -> str:
-    """A length of time in tokens, in few digits; of a gate that is always open it has no end."""
+    """Format a time in tokens with three digits; infinity, of a gate that is always open, becomes ∞."""
     if math.isinf(time):
         return "∞"
     return f"{time:.3g}"

@@ -70,7 +70,7 @@ def look(
     source: Sequence[int] | None = None,
     source_label: Label | None = None,
 ) -> list[Gates]:
-    """The gates of a model that reads tokens.
+    """Record the gates of a model while it reads tokens.
 
     Args:
         model: in evaluation mode.
@@ -122,7 +122,7 @@ def _recording(model: nn.Module) -> Iterator[list[Run]]:
 
 
 def _recorder(path: str, runs: dict[str, Run]) -> Any:
-    """A hook that keeps what a module is called with."""
+    """Return a hook that records the inputs of a module, and the state of its first call."""
 
     def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x, state = (*args, *kwargs.values(), None)[:2]
@@ -148,7 +148,7 @@ def _steps(module: nn.Module, x: Any) -> Float[Tensor, "t E"]:
 
 
 def _vectors(state: Any) -> tuple[Float[Tensor, "L U"], ...]:
-    """A state without its lane: (layers, units) of hidden, and of cell."""
+    """Remove the lane from a state: (layers, units) of hidden, and of cell."""
     if isinstance(state, Tensor):
         state = (state,)
     vectors = []
@@ -159,7 +159,7 @@ def _vectors(state: Any) -> tuple[Float[Tensor, "L U"], ...]:
 
 
 def _gates_of(runs: Sequence[Run], tokens: list[str], prefix: str) -> list[Gates]:
-    """The gates of all layers that were called, named by their places."""
+    """Compute the gates of all layers that were called, named by their places."""
     parts = {run.path.partition(".")[0] for run in runs}
     numbers: dict[tuple[str, str], int] = {}
     found = []
@@ -195,7 +195,7 @@ def _is_backwards(run: Run, runs: Sequence[Run]) -> bool:
 
 
 def _ways(run: Run, backwards: set[str], runs: Sequence[Run]) -> str:
-    """The direction in words, of a layer that reads both ways."""
+    """Return the direction in words for a layer that reads both ways, else an empty text."""
     if run.path in backwards:
         return " backwards"
     parent = run.path.rpartition(".")[0]
@@ -249,7 +249,7 @@ def _first(run: Run, layer: int) -> list[Float[Tensor, " U"]]:
 
 
 def _weights(module: Any, suffix: str) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """The maps of input and of state, and their biases."""
+    """Return the weights of input and of state, and their biases (None if there are none)."""
     names = [f"{name}{suffix}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
     return tuple(getattr(module, name, None) for name in names)  # type: ignore[return-value]
 
@@ -259,7 +259,7 @@ def _lstm(
     weights: tuple[Tensor, Tensor, Tensor | None, Tensor | None],
     first: Sequence[Float[Tensor, " U"]],
 ) -> dict[str, Float[Tensor, "T U"]]:
-    """c_t = f c_{t-1} + i g and h_t = o tanh(c_t)."""
+    """Compute the gates of an LSTM: c_t = f c_{t-1} + i g and h_t = o tanh(c_t)."""
     of_input, of_state, input_bias, state_bias = weights
     hidden, cell = first
     rows = []
@@ -278,7 +278,10 @@ def _gru(
     weights: tuple[Tensor, Tensor, Tensor | None, Tensor | None],
     first: Sequence[Float[Tensor, " U"]],
 ) -> dict[str, Float[Tensor, "T U"]]:
-    """h_t = z h_{t-1} + (1 - z) n: torch's update gate z keeps, as in Cho et al., and its reset stands behind U h."""
+    """Compute the gates of a GRU: h_t = z h_{t-1} + (1 - z) n.
+
+    torch's update gate z keeps, as in Cho et al.; its reset gate is applied after U h.
+    """
     of_input, of_state, input_bias, state_bias = weights
     hidden = first[0]
     rows = []

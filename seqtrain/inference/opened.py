@@ -57,7 +57,7 @@ class Opened:
         return Loaded(self.model, self.preprocessor, self.config.data.max_length, tbptt)
 
     def predictor(self, name: str | None = None) -> Predictor[Any]:
-        """The task's predictor of this name, by default its first; UserError where it has none such."""
+        """Return the task's predictor of this name, by default its first. Raise UserError if there is none."""
         predictors = self.task.predictors
         if not predictors:
             raise UserError(f"run {self.run.path} is of task={self.task.name()}, which predicts nothing of texts")
@@ -112,7 +112,7 @@ def open_run(path: Path | str, checkpoint: str = "best") -> Opened:
 
 
 def _saved(run: Run, checkpoint: str) -> tuple[Path, Any]:
-    """The file with the weights of a run, or of what was exported of one, and what it holds."""
+    """Load the weights of a run, or of an exported run; return the file and its content."""
     if run.exported:
         return run.path / export.WEIGHTS, export.read(run.path)
     folder = run.path / "checkpoints"
@@ -133,7 +133,7 @@ def _saved(run: Run, checkpoint: str) -> tuple[Path, Any]:
 
 
 def _check_best_step(file: Path, saved: Any, summary: Summary) -> None:
-    """UserError where the best checkpoint of a finished run is not of the step that its summary calls the best."""
+    """Raise UserError if the best checkpoint of a finished run is not of the step that its summary calls the best."""
     # A run that goes on writes its checkpoint and its summary one after the other, so the two may differ for a while.
     if summary.status != "finished":
         return
@@ -152,7 +152,7 @@ def _check_fit(
     config: DictConfig,
     preprocessor: Preprocessor,
 ) -> None:
-    """UserError where `check` finds that these are not the weights which the config of their run describes."""
+    """Raise UserError if `check` finds that the weights do not match the config of their run."""
     words = f"checkpoint {file}: its weights are not those of the model that {file.parent.parent} describes"
     # On the meta device tensors take no memory, but a million layers are a million Python objects even there.
     if config.model.get("num_layers", 1) > len(weights):
@@ -178,7 +178,7 @@ def load_weights(state_dict: dict[str, torch.Tensor], model: SequenceModel, task
 
 
 def run_config(run: Run) -> DictConfig:
-    """The config of a run, as its directory holds it; UserError where it holds what no config can."""
+    """Return the config of a run, from its directory. Raise UserError if it is not a valid config."""
     try:
         return cast(DictConfig, OmegaConf.create(run.config))
     except OmegaConfBaseException as error:

@@ -28,9 +28,9 @@ Ranked = dict[str, dict[str, float]]
 
 
 def untrained(trained: Trained) -> Trained:
-    """The same run with the weights that its seed draws, before any step; it keeps its tokenizer.
+    """Return the run with the weights that its seed draws, before any step. It keeps its tokenizer.
 
-    A run of `init_from` has begun with others: these are random all the same.
+    A run with `init_from` began with other weights; these are random nevertheless.
     """
     opened = trained.opened
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they are
@@ -148,7 +148,7 @@ def probe_pairs(
 
 
 def _vectors(trained: Trained, texts: Sequence[str], pool: Pool) -> Float[np.ndarray, "n D"]:
-    """The vectors of all texts; of their tokens and hidden states only a group is held."""
+    """Embed all texts. Tokens and hidden states are in memory for one group at a time."""
     groups = []
     for begin in range(0, len(texts), GROUP):
         groups.append(trained.embed(texts[begin : begin + GROUP], pool=pool).float().numpy())
@@ -156,7 +156,7 @@ def _vectors(trained: Trained, texts: Sequence[str], pool: Pool) -> Float[np.nda
 
 
 def _neighbours(vectors: dict[str, probing.Features], texts: Sequence[str], labels: np.ndarray, rows: Rows) -> Ranked:
-    """The ranks of the nearest text with the same label; texts that are equal are not each other's neighbours."""
+    """Rank the nearest text with the same label. Equal texts are not each other's neighbours."""
     _, codes = np.unique(labels, return_inverse=True)
     # An equal text would be nearest whatever the vectors are, and mostly has the same label.
     is_right, is_same = retrieval.equal(codes.tolist()), retrieval.equal(rows.groups)

@@ -47,11 +47,11 @@ class Measured:
     unfinished: int = 0  # fits that had not converged
 
     def mean(self, measure: str) -> float:
-        """The mean over folds, which are of equal size but for a row."""
+        """Return the mean over folds, whose sizes differ by one row at most."""
         return float(np.mean(self.folds[measure]))
 
     def spread(self, measure: str) -> float:
-        """The standard deviation over folds; they share most of what they learn from, so the truth may lie wider."""
+        """Return the standard deviation over folds. They share most training rows, so the true spread may be larger."""
         return float(np.std(self.folds[measure], ddof=1))
 
     def plain(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _measured(
 def _chosen(
     features: Features, rows: Rows, labels: np.ndarray, train: Int[np.ndarray, " m"], kind: Kind, seed: int
 ) -> float:
-    """The penalty that does best on inner folds of `train`; of equals the largest."""
+    """Choose the penalty that does best on inner folds of `train`. Ties go to the largest."""
     inner = fold_of_rows(subset(rows, train), INNER_FOLDS, seed)
     measure = MEASURES[kind][0]
     # Folds of the rows outside alone: a penalty chosen by what is then measured would flatter whoever has more of them.
@@ -135,7 +135,7 @@ def _chosen(
 
 
 def subset(rows: Rows, kept: Int[np.ndarray, " m"]) -> Rows:
-    """Some of the rows, in their order, with the groups that they form by themselves."""
+    """Select rows in the order of `kept`, with groups renumbered among them."""
     first: dict[int, int] = {}
     groups, labels = [], []
     for number, row in enumerate(kept.tolist()):
@@ -160,7 +160,7 @@ def _prepared(features: Features, train: Int[np.ndarray, " m"], test: Int[np.nda
 
 
 def _fitted(inputs: Any, labels: np.ndarray, asked: Any, kind: Kind, penalty: float) -> tuple[np.ndarray, bool]:
-    """The answers of a linear model, and whether its fit came to an end."""
+    """Fit a linear model; return its answers, and True if the fit converged."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression, Ridge
 
@@ -176,7 +176,7 @@ def _fitted(inputs: Any, labels: np.ndarray, asked: Any, kind: Kind, penalty: fl
 
 
 def _constant(labels: np.ndarray, count: int, kind: Kind) -> np.ndarray:
-    """The one answer that fits `labels` best, for all."""
+    """Answer all rows with the one value that fits `labels` best: their mean or the most frequent label."""
     if kind == "numbers":
         return np.full(count, labels.mean())
     names, counts = np.unique(labels, return_counts=True)
@@ -192,7 +192,7 @@ def _compared(answers: np.ndarray, labels: np.ndarray, kind: Kind) -> dict[str, 
 
 
 def _macro_f1(answers: np.ndarray, labels: np.ndarray, right: Bool[np.ndarray, " k"]) -> float:
-    """The mean F1 of the labels that stand in the fold."""
+    """Average the F1 of the labels that occur in the fold."""
     scores = []
     for name in np.unique(labels):
         hits = (right & (labels == name)).sum()

@@ -27,7 +27,7 @@ class Ranks(NamedTuple):
     right: Int[np.ndarray, " n"]  # right ones with the same cosine; at least one
 
     def recall(self, depth: int) -> float:
-        """The share of queries that have a right candidate among the first `depth`, expected over the order of ties."""
+        """Return the share of queries with a right candidate in the first `depth`, expected over the order of ties."""
         drawn = depth - self.above  # places that are left to the candidates with this cosine
         missed = np.ones(len(self.above))
         for place in range(depth):
@@ -37,7 +37,7 @@ class Ranks(NamedTuple):
         return float(np.where(drawn > 0, 1 - missed, 0.0).mean())
 
     def mrr(self) -> float:
-        """The mean of 1 / the place of the first right candidate, expected over the order of ties."""
+        """Return the mean of 1 / the place of the first right candidate, expected over the order of ties."""
         # Most queries stand in the same few places.
         cases, counts = np.unique(np.stack(self), axis=1, return_counts=True)
         total = 0.0
@@ -51,7 +51,7 @@ class Ranks(NamedTuple):
 
 
 def _reciprocal(above: int, wrong: int, right: int) -> float:
-    """The expected 1 / place of the first of `right` among `wrong`, in random order behind `above` others."""
+    """Return the expected 1 / place of the first of `right` among `wrong`, in random order after `above` others."""
     if wrong == 0:
         return 1 / (above + 1)
     before = np.arange(wrong + 1)  # wrong ones that come before it
@@ -94,7 +94,7 @@ def rank(scores: Scores, is_right: Marks, is_left_out: Marks | None = None, *, c
 
 
 def chance(is_right: Marks, is_left_out: Marks | None = None, *, count: int, candidates: int) -> Ranks:
-    """The ranks where all candidates are alike."""
+    """Rank with equal scores for all candidates."""
 
     def constant(block: slice) -> Float[np.ndarray, "b N"]:
         return np.zeros((block.stop - block.start, candidates))

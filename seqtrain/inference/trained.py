@@ -49,13 +49,13 @@ class Trained:
         return f"{head}<table>{''.join(map(_html_row, lines))}</table>"
 
     def _count(self) -> int:
-        """Trainable numbers of model and task."""
+        """Count the trainable numbers of model and task."""
         # Counted and not read: an export has no such figure.
         trained = chain(self.model.parameters(), self.task.parameters())
         return sum(weight.numel() for weight in trained if weight.requires_grad)
 
     def _results(self) -> list[str]:
-        """A line with the metric by which runs of the task are compared; none where there is none."""
+        """Return a line with the metric by which runs of the task are compared, or no line if it was not measured."""
         from seqtrain.runs import measures
 
         name, summary = measures.compared_by(self.opened.run.summary), self.opened.run.summary
@@ -138,7 +138,7 @@ class Trained:
         return answers
 
     def _check(self, texts: Sequence[str], reader: TextReader[Any]) -> None:
-        """UserError for the first text that the reader does not take."""
+        """Raise UserError for the first text that the reader does not accept."""
         if isinstance(texts, str):  # a sequence of letters, each of which would be answered
             raise UserError("expected a list of texts, not one text")
         for number, text in enumerate(texts, 1):
@@ -207,7 +207,7 @@ class Trained:
     def translate(
         self, texts: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
     ) -> list[str]:
-        """The translation of each text. Takes task=translation.
+        """Translate each text. Requires task=translation.
 
         Only the beginning of a text longer than the sources of training is translated.
 
@@ -220,7 +220,7 @@ class Trained:
         return [answer["translation"] for answer in answers]
 
     def embed(self, texts: Sequence[str], *, pool: Pool = "mean") -> Tensor:
-        """One vector of each text, pooled from the hidden states that the run's model, or its encoder, has of it.
+        """Embed each text as one vector, pooled from the hidden states of the run's model or of its encoder.
 
         Args:
             texts: any number of them.
@@ -334,14 +334,14 @@ class Trained:
 
 
 def _without_text(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The answers without the texts that were asked for: the caller has them."""
+    """Remove the texts from the answers: the caller has them."""
     for answer in answers:
         answer.pop("text", None)
     return answers
 
 
 def _brief(value: Any) -> str:
-    """A metric in few digits; what is no number, as it stands."""
+    """Format a metric with four decimals. Another value is written as it is, and None as an empty text."""
     if isinstance(value, float):
         return f"{value:.4f}"
     return "" if value is None else str(value)
