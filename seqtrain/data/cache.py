@@ -99,4 +99,5 @@ def durable(path: Path) -> Iterator[IO[bytes]]:
 
 
 def read_json(path: Path) -> Any:
+    """Read a JSON file of at most `MAX_BYTES`."""
     return load_json(path, MAX_BYTES)
