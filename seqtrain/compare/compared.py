@@ -94,7 +94,7 @@ class Compared:
         return [*lines, *self.missing, *self.left_out]
 
     def plot(self, metric: str | None = None, x: Axis | None = None, *, group: int | None = None) -> Figure:
-        """The learning curves, as the page of `seqtrain compare --html` opens with them.
+        """Draw the learning curves with which the page of `seqtrain compare --html` opens.
 
         A variant of several seeds that finished or still run is the line of their mean, in a band from the lowest to
         the highest, as far as all of them come; thin lines are runs. Curves are thinned to 200 points that keep the
@@ -109,7 +109,7 @@ class Compared:
             A figure of plotly's, to be changed and saved as any other.
 
         Raises:
-            UserError: where no run of the group recorded the metric, or there is no such axis or group.
+            UserError: no run of the group recorded the metric, or there is no such axis or group.
         """
         axis = x or self.x or "steps"
         _check_choice("x", axis, AXES)

@@ -54,7 +54,7 @@ class Comparison:
 
 
 def compared(ranked: Sequence[Variant], mode: Mode, against: Variant | None = None) -> list[Comparison]:
-    """The best variant, or `against`, beside each other one, of those with several seeds and a spread.
+    """Compare the best variant, or `against`, with each other one, of those with several seeds and a spread.
 
     Args:
         ranked: the variants, the best first, as `variants.variants` gives them.
@@ -88,7 +88,7 @@ def compared(ranked: Sequence[Variant], mode: Mode, against: Variant | None = No
 
 
 def _over_folds(several: Sequence[Variant], place: int, mode: Mode) -> list[Comparison]:
-    """The same for cross-validation: differences on the same folds, with the corrected interval."""
+    """Compare as `compared` does, for cross-validation: differences on the same folds, with the corrected interval."""
     found = []
     num_pairs = math.comb(len(several), 2)
     for other, variant in enumerate(several):
@@ -102,7 +102,10 @@ def _over_folds(several: Sequence[Variant], place: int, mode: Mode) -> list[Comp
 
 
 def moments(several: Sequence[Variant]) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
-    """A scale, and of variants of several seeds their means, variances and counts, divided by it (and its square)."""
+    """Return a scale, and the means, variances and counts of variants of several seeds.
+
+    Means are divided by the scale, variances by its square.
+    """
     import numpy as np
 
     scale = max(abs(value) for variant in several for value in variant.values) or 1.0
@@ -114,7 +117,7 @@ def moments(several: Sequence[Variant]) -> tuple[float, np.ndarray, np.ndarray, 
 
 
 def repeated(ranked: Sequence[Variant]) -> list[Variant]:
-    """Those with more than one seed: of one alone, chance cannot be told from a difference."""
+    """Return the variants with more than one seed: with a single one, chance cannot be told from a difference."""
     return [variant for variant in ranked if len(variant.values) > 1]
 
 

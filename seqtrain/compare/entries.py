@@ -53,12 +53,12 @@ class Entry:
 
     @cached_property
     def kept(self) -> Kept:
-        """The evaluations that are kept in the run; UserError where they cannot be read."""
+        """The evaluations that are kept in the run. Raises UserError if they cannot be read."""
         return kept(self.path)
 
     @cached_property
     def status(self) -> str:
-        """finished, running, interrupted, failed, pruned or refused: also where a killed process could not say it."""
+        """finished, running, interrupted, failed, pruned or refused, also if a killed process could not record it."""
         return stands(self.path, self.summary)
 
     @property
@@ -128,10 +128,10 @@ class Entry:
         return found
 
     def metric(self, name: str, split: str | None = None, checkpoint: Checkpoint = "final") -> float | None:
-        """A metric of the whole split: of the last weights, or of those that the run's own measure calls best.
+        """Return a metric of the whole split: for the last weights, or for the best ones by the run's own measure.
 
-        None where there is none. Of a run that is not finished, the last that was recorded. Without a split, that of
-        the comparison: a kept evaluation has its own checkpoint.
+        None if there is none. For an unfinished run, the last recorded value, or the best one. Without a split, the
+        one that is compared: a kept evaluation has its own checkpoint.
         """
         if split is None and self.evaluation is not None:
             return number(self.evaluation.metrics.get(name))
@@ -150,7 +150,7 @@ class Entry:
 
     @property
     def metrics(self) -> Mapping[str, Any]:
-        """The final metrics of what is compared; empty where it is not finished."""
+        """Final metrics of what is compared; empty if the run has not finished."""
         if self.evaluation is not None:
             return self.evaluation.metrics
         return _mapping(self.summary.metrics.get("validation"))
@@ -163,7 +163,7 @@ class Entry:
 
     @property
     def speed(self) -> float | None:
-        """Tokens a second of training; None where it is not finished."""
+        """Training speed in tokens per second; None if the run has not finished."""
         return number(self.summary.tokens_per_second)
 
     def mode(self, name: str) -> Mode:
@@ -175,9 +175,9 @@ class Entry:
         return measures.unit(self.summary, name)
 
     def curve(self, metric: str, axis: Axis) -> tuple[list[float], list[float]]:
-        """A recorded metric, such as `validation/loss`, against steps, tokens, seconds or FLOPs; finite points only.
+        """Return the finite points of a metric, such as `validation/loss`, against steps, tokens, seconds or FLOPs.
 
-        Both lists are empty where nothing was recorded, or, of FLOPs, where the run does not know its cost.
+        Both lists are empty if nothing was recorded or, for FLOPs, if the run does not know its cost.
         """
         factor = self.flops_per_token if axis == "flops" else 1.0
         key = RECORDED.get(axis, axis)
@@ -196,7 +196,7 @@ class Entry:
 
     @property
     def flops_per_token(self) -> float | None:
-        """Training operations per token; None where the run has not come so far as to count them."""
+        """Training FLOPs per token; None if the run has not counted them yet."""
         if (known := number(self.summary.flops_per_token)) is not None:
             return known
         flops, tokens = number(self.summary.flops), number(self.summary.tokens)
@@ -213,14 +213,14 @@ class Entry:
 
 
 def read(paths: Iterable[Path | str], left_out: list[str] | None = None) -> list[Entry]:
-    """The runs at, and below, these paths: runs, sweeps, or any folder of runs; each once, in the order of paths.
+    """Read the runs at and below these paths: runs, sweeps, or any folder of runs; each once, in the order of paths.
 
     Args:
+        paths: of runs, sweeps and folders.
         left_out: gets a line for each damaged run below a path; None: damaged runs are refused.
 
     Raises:
-        UserError: where a path does not exist or holds no run, for damaged runs that are named themselves, and where
-            nothing is left.
+        UserError: a path does not exist or holds no run, a damaged run is named itself, or no run is left.
     """
     # By their real paths: a run that several paths lead to counts once, under the first one's name.
     found: dict[Path, tuple[Path, str, bool]] = {}
@@ -256,7 +256,7 @@ def differing(entries: Sequence[Entry]) -> list[str]:
 
 
 def count_runs(entries: Sequence[Entry]) -> str:
-    """Their number, such as `1 run` or `8 runs`."""
+    """Return the number of runs in words, such as `1 run` or `8 runs`."""
     return "1 run" if len(entries) == 1 else f"{len(entries)} runs"
 
 
@@ -299,7 +299,7 @@ def number(value: Any) -> float | None:
 
 
 def _runs_at(path: Path, left_out: list[str] | None) -> list[Run]:
-    """The run at this path, or those below it."""
+    """Return the run at this path, or those below it; raise UserError if there is none."""
     if exists(path / CONFIG):
         return [Run(path)]
     if not path.is_dir():

@@ -77,13 +77,14 @@ class Condition:
 
 
 def parsed(text: str, option: str = "") -> Condition:
-    """The condition that a word states.
+    """Parse the condition that a word states.
 
     Args:
+        text: the word, such as `lr>0.003`.
         option: what stands before the word in a message, such as `--where `.
 
     Raises:
-        UserError: it states none, or asks for an order without a number.
+        UserError: the word states no condition, or asks for an order without a number.
     """
     found = CONDITION.fullmatch(text)
     if found is None:
@@ -119,7 +120,7 @@ def is_one_of(found: Any, wanted: str) -> bool:
 
 
 def written(found: Any) -> str:
-    """A value as the command line writes it."""
+    """Format a value as the command line writes it."""
     if found is None or isinstance(found, bool):
         return json.dumps(found)
     if isinstance(found, list):
@@ -128,14 +129,14 @@ def written(found: Any) -> str:
 
 
 def value(entry: Entry, key: str) -> Any:
-    """A figure, a setting by its whole key, or a final metric of validation; None where the run has none."""
+    """Return a figure, a setting by its whole key, or a final metric of the compared split; None if there is none."""
     if key in FIGURES:
         return FIGURES[key](entry)
     return entry.settings[key] if key in entry.settings else entry.metric(key)
 
 
 def words(entries: Sequence[Entry]) -> dict[str, str]:
-    """Every word by which a key may be called, and the whole key: itself, or the last word of one setting alone."""
+    """Map each word that may name a key to the whole key: whole keys, and last words that only one setting has."""
     settings: dict[str, None] = {}  # each once, in the order of the runs
     metrics: dict[str, None] = {}
     for entry in entries:
@@ -148,10 +149,10 @@ def words(entries: Sequence[Entry]) -> dict[str, str]:
 
 
 def resolved(entries: Sequence[Entry], key: str, option: str) -> str:
-    """The whole key that `key`, a last word perhaps, stands for.
+    """Return the whole key that `key` stands for, which may be its last word.
 
     Raises:
-        UserError: where it is unknown, about the command's `option` that gave it.
+        UserError: no run has the key, or several end in it. The message begins with `option`, which gave the key.
     """
     known = words(entries)
     if key not in known:

@@ -71,12 +71,12 @@ def tested_to_trained(entries: Sequence[Entry]) -> float:
 
 
 def corrected_error(sd: float, count: int, ratio: float) -> float:
-    """The standard error of a mean over folds whose training rows overlap."""
+    """Return the standard error of a mean over folds whose training rows overlap."""
     return sd * math.sqrt(1 / count + ratio)
 
 
 def half_width(sd: float, count: int, ratio: float, num_pairs: int = 1) -> float:
-    """Half of the 95 % interval of a mean over folds; of several pairs of variants at once by Bonferroni's bound."""
+    """Return half of the 95 % interval of a mean over folds; for several pairs at once by Bonferroni's bound."""
     from scipy.special import stdtrit
 
     quantile = float(stdtrit(count - 1, 1 - (1 - CONFIDENCE) / 2 / num_pairs))
@@ -84,7 +84,7 @@ def half_width(sd: float, count: int, ratio: float, num_pairs: int = 1) -> float
 
 
 def fold_pair(reference: Any, other: Any, num_pairs: int) -> FoldPair | None:
-    """Two variants on their common folds; None where they have fewer than two."""
+    """Compare two variants on their common folds; return None if they have fewer than two."""
     # A fold that only one of them has finished would compare unlike rows.
     of_reference = {entry.fold: value for entry, value in zip(reference.counted, reference.values, strict=True)}
     # Differences within a fold: what makes a fold hard is hard for both, and falls out.

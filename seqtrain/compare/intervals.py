@@ -29,7 +29,7 @@ GRID = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0, 120.0, 1e4)  # degr
 def half_widths(
     variances: Float[np.ndarray, "*S k"], counts: Int[np.ndarray, " k"], best: Int[np.ndarray, "*S"]
 ) -> Float[np.ndarray, "*S k"]:
-    """Half of the 95 % interval of each variant's difference to the best one.
+    """Return half of the 95 % interval of each variant's difference to the best one.
 
     Args:
         variances: Of each of k variants, over its seeds; any number of comparisons at once.
@@ -52,7 +52,7 @@ def half_widths(
 def _borrow(
     variances: Float[np.ndarray, "*S k"], own: Float[np.ndarray, " k"]
 ) -> tuple[Float[np.ndarray, "*S k"], Float[np.ndarray, "*S k"]]:
-    """Each variance drawn towards the common one, and the degrees of freedom that it has then."""
+    """Draw each variance towards the common one, never below itself; return it with its new degrees of freedom."""
     from scipy.special import chdtri
 
     num_variants = variances.shape[-1]
@@ -73,7 +73,7 @@ def _half(
     best: Int[np.ndarray, "*S"],
     quantile: Callable[[int, np.ndarray], np.ndarray],
 ) -> Float[np.ndarray, "*S k"]:
-    """Half widths from variances that are known with so much freedom (Welch 1947, Satterthwaite 1946)."""
+    """Return half widths from variances and their degrees of freedom (Welch 1947, Satterthwaite 1946)."""
     place = np.expand_dims(best, -1)
     error = variances / counts
     best_error = np.take_along_axis(error, place, -1)
@@ -91,7 +91,7 @@ def _half(
 
 
 def studentized_range(num_variants: int, freedom: Float[np.ndarray, "*S k"]) -> Float[np.ndarray, "*S k"]:
-    """By how many standard errors of a difference the best and the worst of equal variants lie apart, at most."""
+    """Return the quantile of the distance from best to worst of equal variants, in standard errors of a difference."""
     if num_variants == 2:  # a range of two is one difference
         from scipy.special import stdtrit
 
@@ -103,7 +103,7 @@ def studentized_range(num_variants: int, freedom: Float[np.ndarray, "*S k"]) -> 
 
 
 def bonferroni(num_variants: int, freedom: Float[np.ndarray, "*S k"]) -> Float[np.ndarray, "*S k"]:
-    """The same by Student's t, each of all pairs with its part of the error."""
+    """Return the same quantile by Student's t, with the error shared equally among all pairs."""
     from scipy.special import stdtrit
 
     return stdtrit(freedom, 1 - (1 - NOMINAL) / 2 / math.comb(num_variants, 2))

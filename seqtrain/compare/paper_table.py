@@ -60,12 +60,12 @@ def tables(
     checkpoint: Checkpoint = "final",
     columns: Sequence[str] = (),
 ) -> list[PaperTable]:
-    """The groups of a comparison, a table each: figures of different groups mean different things.
+    """Make one table for each group of a comparison: figures of different groups mean different things.
 
     Args:
         found: the groups, as `verdict.conclusions` gives them.
         x: the axis at whose equal values they were concluded.
-        checkpoint: of which validation the figures are.
+        checkpoint: the validation that the figures are taken from.
         columns: keys of COLUMNS that stand beside the metric, in this order.
     """
     return [_table(number, conclusion, x, checkpoint, columns) for number, conclusion in enumerate(found, 1)]
@@ -170,7 +170,7 @@ def _table(
 
 
 def _cell(variant: Variant, name: str, metric: str, digits: int) -> str:
-    """Return a further cell of a row; empty where a run that counts does not know its quantity."""
+    """Return a further cell of a row; empty if a run that counts does not know its quantity."""
     column = COLUMNS[name]
     if column == "test":
         mean = test_mean(variant.counted, metric)
@@ -190,7 +190,7 @@ def _condition(x: Axis | None, checkpoint: Checkpoint) -> str:
 
 
 def _half(variant: Variant) -> float | None:
-    """Half the length of a variant's interval."""
+    """Return half the length of a variant's interval; None if it has no interval."""
     if variant.interval is None:
         return None
     return (variant.interval[1] - variant.interval[0]) / 2
@@ -199,7 +199,7 @@ def _half(variant: Variant) -> float | None:
 def _digits(ranked: Sequence[Variant]) -> int:
     """Return the decimal places of all rows: two significant digits of the widest interval.
 
-    There are more where rounding would make different means equal, or an interval 0.
+    There are more if rounding would make different means equal, or an interval 0.
     """
     means = {variant.mean for variant in ranked if variant.mean is not None}
     halves = {half for half in map(_half, ranked) if half}
@@ -221,6 +221,6 @@ def _hides(means: set[float], halves: set[float], digits: int) -> bool:
 
 
 def _escaped(text: str, marks: dict[str, str]) -> str:
-    """The text with each mark replaced, in one pass, so that no replacement is replaced again."""
+    """Replace each mark of the text, in one pass, so that no replacement is replaced again."""
     pattern = "[" + re.escape("".join(marks)) + "]"
     return re.sub(pattern, lambda found: marks[found[0]], text)

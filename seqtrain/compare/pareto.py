@@ -69,10 +69,10 @@ def fronts(found: Conclusion) -> dict[Cost, list[Point]]:
 
 
 def front(variants: Sequence[Variant], cost: Cost, mode: Mode) -> list[Point]:
-    """The points of variants that have a value and this cost, the cheapest first.
+    """Return the points of variants, the cheapest first.
 
     Args:
-        variants: those to be held against each other; the intervals hold for all their pairs at once.
+        variants: each has a value and this cost; the intervals hold for all their pairs at once.
         cost: what is to be small beside the metric.
         mode: whether less or more of the metric is better.
     """
@@ -102,7 +102,7 @@ def front(variants: Sequence[Variant], cost: Cost, mode: Mode) -> list[Point]:
 
 
 def cost_of(variant: Variant, cost: Cost) -> float | None:
-    """Return the mean cost over the runs that count; None where one of them does not know it."""
+    """Return the mean cost over the runs that count; None if one of them does not know it."""
     return variant.parameters if cost == "parameters" else variant.costs.get(cost)
 
 
@@ -147,7 +147,7 @@ def _shown_over_folds(variants: Sequence[Variant], mode: Mode) -> np.ndarray:
 
 
 def text_lines(found: Conclusion, costs: Sequence[Cost]) -> list[str]:
-    """The fronts against these costs as the terminal shows them, each with what it cannot tell."""
+    """Format the fronts against these costs for the terminal, each with what it cannot tell."""
     known = fronts(found)
     lines = []
     for cost in costs:
@@ -203,7 +203,7 @@ def _standing(is_led: bool, is_beaten: bool, has_rivals: bool) -> Standing:
 
 
 def _range(variant: Variant, cost: Cost) -> tuple[float, float]:
-    """The lowest and the highest cost of a variant: seconds differ from seed to seed, too."""
+    """Return the lowest and the highest cost of a variant: seconds differ from seed to seed, too."""
     mean = cost_of(variant, cost) or 0.0
     if cost != "seconds":
         return mean, mean
@@ -218,7 +218,7 @@ def _range(variant: Variant, cost: Cost) -> tuple[float, float]:
 
 
 def _front_lines(title: str, points: Sequence[Point], num_variants: int) -> list[str]:
-    """One front: its variants from the cheapest on, those that may belong to it, and how many are not in it."""
+    """Format a front: its variants, the cheapest first, those that may belong to it, and how many were left out."""
     on_front, near, has_single = [], [], False
     for point in points:
         has_single |= len(point.variant.values) == 1

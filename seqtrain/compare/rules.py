@@ -55,7 +55,7 @@ def caveats(case: Case) -> list[str]:
 
 
 def _unlike_reading(case: Case) -> Iterator[str]:
-    """Runs of a group read text in different ways, which the metric does not depend on."""
+    """Yield a note if runs of a group read text in different ways that the metric does not depend on."""
     entries, group = case.group.entries, case.group
     summary = entries[0].summary
     if entries[0].fold is not None:  # each has rows and a vocabulary of its own
@@ -76,7 +76,7 @@ def _unlike_reading(case: Case) -> Iterator[str]:
 
 
 def _leaks(case: Case) -> Iterator[str]:
-    """Training may have read validation text."""
+    """Yield notes on validation text that training may have read, each with the runs that it is about."""
     runs: dict[str, list[str]] = {}
     for entry in case.group.entries:
         for note in entry.leak_notes:
@@ -87,7 +87,7 @@ def _leaks(case: Case) -> Iterator[str]:
 
 
 def _hidden_seeds(case: Case) -> Iterator[str]:
-    """`--where` hides runs of a variant that it keeps: a choice of seeds can show anything."""
+    """Yield a note if `--where` hides runs of a variant that it keeps: a choice of seeds can show anything."""
     if not case.hidden:
         return
     kept = set(map(_alike, case.group.entries))
@@ -106,7 +106,7 @@ def _alike(entry: Entry) -> str:
 
 
 def _test_evaluations(case: Case) -> Iterator[str]:
-    """Runs were evaluated on test more than once."""
+    """Yield a note if runs were evaluated on test more than once."""
     if case.group.split != "test":
         return
     entries = case.group.entries
@@ -120,14 +120,14 @@ def _test_evaluations(case: Case) -> Iterator[str]:
 
 
 def _untested(case: Case) -> Iterator[str]:
-    """Runs without test figures were left out: leaving out the bad ones can show anything."""
+    """Yield a note if runs without test figures were left out: leaving out the bad ones can show anything."""
     if case.group.split == "test" and case.untested:
         runs = "1 run was" if case.untested == 1 else f"{case.untested} runs were"
         yield f"{runs} left out for want of test figures"
 
 
 def _torn_lines(case: Case) -> Iterator[str]:
-    """Lines of a run's evaluations cannot be read: they count as no evaluation."""
+    """Yield a note on each run with unreadable lines among its evaluations: they count as no evaluation."""
     for entry in case.group.entries if case.group.split == "test" else ():
         if entry.kept.unreadable:
             yield f"{entry.name}/{EVALUATIONS}: unreadable lines left out: {entry.kept.unreadable}"
@@ -137,7 +137,7 @@ def _torn_lines(case: Case) -> Iterator[str]:
 
 
 def _other_settings(case: Case) -> Iterator[str]:
-    """Settings differ that no name holds."""
+    """Yield a caveat if settings differ that no name holds."""
     firsts = [variant.entries[0] for variant in case.variants]
     line = differences_line(firsts, [variant.settings for variant in case.variants], case.by)
     if line:
@@ -145,7 +145,10 @@ def _other_settings(case: Case) -> Iterator[str]:
 
 
 def _by_keys(case: Case) -> Iterator[str]:
-    """The keys of `--by` are not all that differs, or differ nowhere, or were given by hand."""
+    """Yield a caveat if the keys of `--by` are not all that differs, differ nowhere, or were given by hand.
+
+    Another one says how many comparisons they make, if these are several.
+    """
     if not case.by:
         return
     start = f"--by {','.join(case.by)}"
@@ -172,7 +175,7 @@ def _by_keys(case: Case) -> Iterator[str]:
 
 
 def _equal_seeds(case: Case) -> Iterator[str]:
-    """Seeds of a variant gave the same numbers."""
+    """Yield a caveat for each set of seeds of a variant that gave the same numbers."""
     for variant in case.variants:
         for twins in variant.twins:
             seeds = _listed([written(entry.seed) for entry in twins])
@@ -184,7 +187,7 @@ def _equal_seeds(case: Case) -> Iterator[str]:
 
 
 def _equal_variants(case: Case) -> Iterator[str]:
-    """Variants gave the same numbers, seed for seed."""
+    """Yield a caveat for each set of variants that gave the same numbers, seed for seed."""
     equal: dict[str, list[str]] = {}  # by the numbers, who had them
     for variant in case.variants:
         numbers = []
@@ -200,7 +203,7 @@ def _equal_variants(case: Case) -> Iterator[str]:
 
 
 def _extended(case: Case) -> Iterator[str]:
-    """Runs were extended, so that no other run has their learning rates."""
+    """Yield a caveat for each variant whose runs were extended, so that no other run has their learning rates."""
     for variant in case.variants:
         if is_extended(variant.entries[0]):
             changes = "; ".join(map(str, variant.entries[0].summary.extended))
@@ -211,7 +214,7 @@ def _extended(case: Case) -> Iterator[str]:
 
 
 def _failed_seeds(case: Case) -> Iterator[str]:
-    """Seeds of a variant failed: the mean of the others is too good for the variant."""
+    """Yield a caveat for each variant with failed seeds: the mean of the others is too good for the variant."""
     for variant in case.variants:
         counted = {repr(entry.seed) for entry in variant.counted}
         failed = {repr(entry.seed) for entry in variant.entries if entry.status == "failed"} - counted
@@ -223,7 +226,7 @@ def _failed_seeds(case: Case) -> Iterator[str]:
 
 
 def _several_codes(case: Case) -> Iterator[str]:
-    """The runs of a variant, or parts of one run, were trained with different code."""
+    """Yield a caveat if the runs of a variant, or parts of one run, were trained with different code."""
     for variant in case.variants:
         found: dict[str, None] = {}
         for entry in filter(lambda entry: entry.finished, variant.entries):
@@ -237,7 +240,7 @@ def _several_codes(case: Case) -> Iterator[str]:
 
 
 def _one_parent(case: Case) -> Iterator[str]:
-    """All seeds of a variant started from one run: the chance of that run is in no interval."""
+    """Yield a caveat if all seeds of a variant started from one run: the chance of that run is in no interval."""
     names = []
     for variant in case.variants:
         began = len(variant.counted) > 1 and variant.counted[0].settings.get(ORIGIN) is not None
@@ -251,7 +254,7 @@ def _one_parent(case: Case) -> Iterator[str]:
 
 
 def _many_parents(case: Case) -> Iterator[str]:
-    """Variants of one seed each differ only in the run whose weights they started from."""
+    """Yield a caveat if variants of one seed each differ only in the run whose weights they started from."""
     alike: dict[str, list[str]] = {}
     for variant in case.variants:
         if len(variant.counted) == 1 and variant.settings.get(ORIGIN) is not None:
@@ -265,7 +268,7 @@ def _many_parents(case: Case) -> Iterator[str]:
 
 
 def _unlike_machines(case: Case) -> Iterator[str]:
-    """Seconds were measured on different machines, or different layouts of one."""
+    """Yield a caveat if seconds were measured on different machines, or different layouts of one."""
     entries = [entry for variant in case.variants for entry in variant.counted]
     words = []
     for key in LAYOUT:
@@ -280,7 +283,7 @@ def _unlike_machines(case: Case) -> Iterator[str]:
 
 
 def _unlike_tokens(case: Case) -> Iterator[str]:
-    """Equal tokens of unlike tokenizers are no equal amount of text."""
+    """Yield a caveat at equal tokens if tokenizers differ: as many tokens are not as much text."""
     counted = [variant.counted[0] for variant in case.variants if variant.counted]
     tokenizers = {str(entry.summary.hashes.get("tokenizer")) for entry in counted}
     if case.x == "tokens" and len(tokenizers) > 1:
@@ -291,7 +294,7 @@ def _unlike_tokens(case: Case) -> Iterator[str]:
 
 
 def _unlike_steps(case: Case) -> Iterator[str]:
-    """Equal steps of unlike batches are no equal amount of text."""
+    """Yield a caveat at equal steps if batches differ in size: as many steps are not as much text."""
     costs = [variant.costs for variant in case.variants if variant.counted and variant.costs.get("steps")]
     sizes = [cost["tokens"] / cost["steps"] for cost in costs]
     if case.x == "steps" and sizes and max(sizes) - min(sizes) > UNLIKE_STEPS * max(sizes):
@@ -302,7 +305,7 @@ def _unlike_steps(case: Case) -> Iterator[str]:
 
 
 def _unlike_codes(case: Case) -> Iterator[str]:
-    """Each variant was trained with one code, and not all with the same."""
+    """Yield a caveat if each variant was trained with one code, but not all with the same."""
     found: dict[str, str] = {}  # by the code, the first variant of it
     for variant in case.variants if COMMIT not in case.by else ():
         own = {tuple(codes(entry)) for entry in variant.counted}
@@ -316,7 +319,7 @@ def _unlike_codes(case: Case) -> Iterator[str]:
 
 
 def _baselines(case: Case) -> Iterator[str]:
-    """The best variant is no better than a baseline."""
+    """Yield caveats on the best variant beside the baselines; see `baseline_caveats`."""
     yield from baseline_caveats(case.group, case.variants)
 
 

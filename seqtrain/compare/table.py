@@ -52,7 +52,7 @@ def report(paths: Iterable[Path | str], *, x: Axis | None = None, tested: bool =
 
 
 def not_run(paths: Iterable[Path | str]) -> list[str]:
-    """The trials of the sweeps among these paths that left no run, and why."""
+    """List the trials of the sweeps among these paths that left no run, each with the reason."""
     lines = []
     for path in filter(is_sweep, map(Path, paths)):
         for trial in Sweep.open(path).trials():
@@ -71,11 +71,12 @@ def text(
     costs: Sequence[pareto.Cost] = (),
     width: int | None = None,
 ) -> str:
-    """The tables and sentences of all groups.
+    """Format the tables and sentences of all groups.
 
     Args:
+        found: the groups.
         missing: lines on what left no run, as `not_run` gives them; they stand last.
-        sort: run, final, best, or a key as of `selection.value`, with `-` before it for the largest first.
+        sort: run, final, best, or a key as in `filters.value`, with `-` before it for the largest first.
         x: the axis at whose equal values the groups were concluded.
         costs: against which the Pareto front of each group is shown.
         width: characters of a line; None: as many as the terminal has.
@@ -101,7 +102,7 @@ def text(
 
 
 def _title(group: Group) -> str:
-    """The task, the unit of what is compared, and the number of runs with their statuses."""
+    """Return the task, the unit and split of the figures, and the number of runs, by status if any is unfinished."""
     runs = count_runs(group.entries)
     if not _all_finished(group.entries):
         runs += f" ({count_statuses(group.entries)})"
@@ -113,7 +114,7 @@ def _all_finished(entries: Iterable[Entry]) -> bool:
 
 
 def _verdict(sentences: list[str]) -> list[str]:
-    """The sentences on the variants that come nearest to the best, and how many there are beyond them."""
+    """Return the sentences on the variants that come nearest to the best, and the number of further ones."""
     # No sentence is cut to the width: the interval, which says how sure it is, stands near its end.
     rest = sentences[MOST_SENTENCES:]
     if not rest:
@@ -123,13 +124,13 @@ def _verdict(sentences: list[str]) -> list[str]:
 
 
 def _first(lines: Sequence[str]) -> list[str]:
-    """The first of the lines, whole, and how many there are beyond them."""
+    """Return the first lines, whole, and the number of further ones."""
     rest = len(lines) - MOST_SENTENCES
     return [*lines[:MOST_SENTENCES], f"and {rest} more: --json has all"] if rest > 0 else list(lines)
 
 
 def _few(lines: Sequence[str], width: int) -> list[str]:
-    """The first of the lines, cut to the width, and how many there are beyond them."""
+    """Return the first lines, cut to the width, and the number of further ones."""
     cut = []
     for line in lines[:MOST_SENTENCES]:
         cut.append(line if len(line) <= width else f"{line[: width - 2]}..")
@@ -139,7 +140,7 @@ def _few(lines: Sequence[str], width: int) -> list[str]:
 
 
 def _run_table(entries: list[Entry], metric: str, width: int, folder: str) -> list[str]:
-    """The table of the runs, named from `folder` on: settings that differ, a status where one has not finished."""
+    """Format the table of runs, named from `folder` on: settings that differ, a status if a run has not finished."""
     settings, unit = short_names(differing(entries)), entries[0].unit(metric)
     all_finished = _all_finished(entries)
     table = []
@@ -162,7 +163,7 @@ def _run_table(entries: list[Entry], metric: str, width: int, folder: str) -> li
 
 
 def _variant_table(conclusion: Conclusion, x: Axis | None, width: int) -> list[str]:
-    """The table of the variants, the best first."""
+    """Format the table of the variants, the best first."""
     name = "variant" if x is None else f"variant at equal {COSTS[x]}"
     replicates = "folds" if are_folds(conclusion.variants) else "seeds"
     table = []
@@ -185,7 +186,7 @@ def _variant_table(conclusion: Conclusion, x: Axis | None, width: int) -> list[s
 
 
 def _fitted(table: Sequence[Row], expendable: Sequence[str], width: int) -> list[str]:
-    """The rows as lines, without those of the expendable columns that the width has no room for; says which."""
+    """Format the rows as lines. Leave out expendable columns that the width has no room for, and say which."""
     columns = {}
     for head in table[0]:  # a variant's name stays whole: --against asks for it
         cell = printable if head.startswith("variant") else _abbreviated
@@ -214,7 +215,7 @@ def _looks_numeric(cell: str) -> bool:
 
 
 def _shared_folder(entries: Sequence[Entry]) -> str:
-    """The folder that all their names begin with, and a slash; empty where there is none."""
+    """Return the folder that the names of all runs begin with, and a slash; empty if there is none."""
     shared = ""
     for names in zip(*(entry.name.split("/")[:-1] for entry in entries), strict=False):  # first folders, second ones
         if len(set(names)) > 1:

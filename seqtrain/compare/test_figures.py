@@ -22,7 +22,7 @@ def tested(
     checkpoint: WeightsOf,
     test_set: str | None = None,  # noqa: PT028 (it is no test)
 ) -> tuple[list[Entry], list[str]]:
-    """The runs that have kept test figures, each with its newest ones of a checkpoint.
+    """Return the runs that have kept test figures, each with its newest ones of a checkpoint.
 
     Args:
         entries: the runs of a comparison.
@@ -33,7 +33,7 @@ def tested(
         These runs, and a line for each other one, with the command that makes its figures.
 
     Raises:
-        UserError: where no run has them.
+        UserError: no run has them.
     """
     found = []
     missing = []
@@ -55,7 +55,7 @@ def tested(
 
 
 def compared_figures(group: Group) -> str:
-    """The split of a group's figures and, of kept ones, the checkpoint."""
+    """Return the split of a group's figures and, for kept ones, the checkpoint."""
     evaluation = group.entries[0].evaluation
     if evaluation is None:
         return group.split
@@ -66,9 +66,9 @@ def compared_figures(group: Group) -> str:
 
 
 def columns(entry: Entry, metric: str) -> dict[str, Any]:
-    """A run's kept test figure in the metric, for tables that machines read; None where it has none.
+    """Return a run's kept test figure in the metric, for tables that machines read; its values are None without one.
 
-    Without `--split test` it is the newest of the best checkpoint.
+    Without `--split test`, it is the newest figure of the best checkpoint.
     """
     evaluation = entry.evaluation or entry.kept.newest(TEST, "best")
     found: dict[str, Any] = dict.fromkeys(("test", "test_checkpoint", "test_step", "test_date"))
@@ -81,7 +81,7 @@ def columns(entry: Entry, metric: str) -> dict[str, Any]:
 
 
 def test_mean(entries: Sequence[Entry], metric: str) -> float | None:
-    """Return the mean of the runs' kept test figures; None where a run has none of its checkpoint as it is now."""
+    """Return the mean of the runs' kept test figures; None if a run has none of its checkpoint as it is now."""
     values = []
     for entry in entries:
         evaluation = entry.evaluation or entry.kept.newest(TEST, "best")

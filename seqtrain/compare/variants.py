@@ -302,7 +302,7 @@ def _are_near(one: Any, other: Any) -> bool:
 
 
 def _fold(name: str, entries: list[Entry], measurements: list[Measurement], checkpoint: Checkpoint) -> Variant:
-    """The variant of these runs, with the mean costs of those that were measured."""
+    """Make the variant of these runs, with the mean costs of those that were measured."""
     if not measurements:
         return Variant(name, tuple(entries), (), (), {})
     counted, values, costs, validations = zip(*measurements, strict=True)
@@ -318,7 +318,7 @@ def _fold(name: str, entries: list[Entry], measurements: list[Measurement], chec
 def _measure(
     entry: Entry, group: Group, x: Axis | None, limit: float | None, checkpoint: Checkpoint
 ) -> Measurement | None:
-    """A run's value and what it had cost there; None where it has none."""
+    """Return a run's value and its cost there, or None. Raise UserError if it has no validation within `limit`."""
     costs: dict[Axis, float] = {}
     if limit is None and checkpoint == "final":
         value = entry.metric(group.metric)

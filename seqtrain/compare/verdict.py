@@ -53,9 +53,13 @@ def conclusions(
     """Return the whole comparison, group by group; options as those of `groups.groups` and `variants.variants`.
 
     Args:
-        entries, metric, x, checkpoint, across: as there.
+        entries: the runs.
+        metric: as in `groups.groups`.
+        x: as in `variants.variants`.
+        checkpoint: as in `variants.variants`.
+        across: as in `groups.groups`, and `init_from`: runs that began with weights of different runs are one variant.
         against: the name of the variant that all others are held against; by default the best of a group.
-        target: a value of the metric: which variants reach it is said first.
+        target: a value of the metric; sentences on the variants that reach it come first.
         by: words of `--by`; then variants are held against each other where they differ in nothing else.
         hidden: finished runs that `--where` left out.
         untested: number of runs that `--split test` left out.
@@ -120,7 +124,7 @@ def _check_against(against: str, found: Sequence[Conclusion]) -> None:
 
 
 def all_entries(found: Sequence[Conclusion]) -> list[Entry]:
-    """The runs of all groups, group by group."""
+    """Return the runs of all groups, group by group."""
     return list(chain.from_iterable(conclusion.group.entries for conclusion in found))
 
 
@@ -132,7 +136,7 @@ def sentences(
     checkpoint: Checkpoint = "final",
     against: str | None = None,
 ) -> list[str]:
-    """The verdict on the variants of a group: a ranking, then the best, or `against`, beside each other one."""
+    """Return the verdict on the variants of a group: a ranking, then the best, or `against`, beside each other one."""
     if group.refusal:
         return [group.refusal]
     # Before the rest: who reads that one variant is ahead must know which are not among the others.
@@ -184,7 +188,7 @@ def _sentences(
 
 
 def _reference(several: Sequence[Variant], against: str | None) -> Variant:
-    """The variant that others are held against: the one that was asked for, where it is among them, or the best."""
+    """Return the variant that others are compared with: `against` if it is among them, otherwise the best."""
     return next((variant for variant in several if variant.name == against), several[0])
 
 
@@ -226,7 +230,7 @@ def remarks(ranked: Sequence[Variant]) -> list[str]:
 
 
 def _uncounted(variant: str, names: Sequence[str], why: str) -> list[str]:
-    """A sentence on finished runs that do not count, with the names of the first."""
+    """Return a sentence on finished runs that do not count, with the names of the first; empty without names."""
     if not names:
         return []
     runs = "1 finished run does" if len(names) == 1 else f"{len(names)} finished runs do"
@@ -234,7 +238,7 @@ def _uncounted(variant: str, names: Sequence[str], why: str) -> list[str]:
 
 
 def describe_status(status: str, reason: str) -> str:
-    """A run's status and, where it is known, the reason."""
+    """Return a run's status and, if it is known, the reason."""
     return f"{status}: {reason}" if reason else status
 
 
@@ -354,6 +358,6 @@ def _checkpoint_clause(one: Variant, other: Variant, checkpoint: Checkpoint) -> 
 
 
 def _listed(several: Sequence[Variant], group: Group) -> str:
-    """The first variants with their means, and how many more there are."""
+    """List the first variants with their means, and count the others."""
     words = first_few((f"{variant.name} {variant.mean:#.4g}" for variant in several), MOST_NAMED)
     return f"{words} {group.unit}"

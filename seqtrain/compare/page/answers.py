@@ -54,7 +54,7 @@ def read_first(found: Conclusion) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """A time in few words, such as `34 s` or `2.5 h`."""
+    """Format a time in few words, such as `34 s` or `2.5 h`."""
     for size, unit in ((DAY, "days"), (HOUR, "h"), (MINUTE, "min")):
         if seconds >= 2 * size:
             return f"{_rounded(seconds / size)} {unit}"
@@ -199,7 +199,7 @@ def _needed(pair: Comparison | None) -> str:
 
 
 def _cost(found: Conclusion, valued: Sequence[Variant]) -> str:
-    """The cost of the best, and which one took the least time."""
+    """Return the cost of the best variant, and which one took the least time."""
     best = valued[0]
     words = cost_words(best.counted) or "not known"
     name = best.name
@@ -219,7 +219,7 @@ def _cost(found: Conclusion, valued: Sequence[Variant]) -> str:
 
 
 def _differences(entries: Sequence[Entry]) -> str:
-    """The settings that differ, with their values."""
+    """List the settings that differ, with their values; the seed is left out."""
     # Seeds differ within a variant: they are no cause of a difference between two.
     keys = differing(entries)
     if "seed" in keys:
@@ -241,7 +241,7 @@ def _differences(entries: Sequence[Entry]) -> str:
 
 
 def _values(values: Mapping[str, Any]) -> str:
-    """The values of a setting, by how they are written: all of a few, and of many numbers how far they reach."""
+    """List the values of a setting, by their written form: all of a few, the range of many numbers."""
     texts = dict(zip(values, map(brief, values.values()), strict=True))
     if len(set(texts.values())) < len(texts):  # rounded off, two would be called the same
         texts = dict(zip(values, values, strict=True))

@@ -31,18 +31,18 @@ ENVIRONMENT = ("command", "trust", "platform", "cpu", "cores", "world_size", "co
 
 
 def safe_json(value: Any) -> str:
-    """JSON of plain values that may stand inside a script element: ASCII only, and nothing that could end it."""
+    """Return plain values as JSON that may stand inside a script element: ASCII only, and nothing that could end it."""
     return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def pack(value: Any) -> str:
-    """JSON, compressed, as text that may stand anywhere."""
+    """Compress a value's JSON into text that may stand anywhere."""
     # Without the time of its making: the same runs give the same page.
     return base64.b64encode(gzip.compress(safe_json(value).encode(), mtime=0)).decode()
 
 
 def all_curves(entries: Sequence[Entry]) -> list[curves.Curves]:
-    """The curves of each run."""
+    """Return the curves of each run."""
     return [_recorded(entry.path, _stamp(entry.path / METRICS))[0] for entry in entries]
 
 
@@ -72,7 +72,7 @@ def blocks(entries: Sequence[Entry], drawn: Sequence[curves.Curves], metrics: Se
 
 
 def units(entries: Sequence[Entry]) -> dict[str, str]:
-    """The unit of each metric, by its name; of runs that differ, as the first one says."""
+    """Return the unit of each metric, by its name; if runs differ, the first one decides."""
     units: dict[str, str] = {}
     for entry in entries:
         units = measures.units(entry.summary) | units
@@ -85,9 +85,12 @@ def groups_and_runs(
     metrics: Sequence[str],
     folder: Path | None = None,
 ) -> dict[str, Any]:
-    """The groups, which know their runs by index, the runs, and the settings that all of them share.
+    """Return the groups, which know their runs by index, the runs, and the settings that all of them share.
 
     Args:
+        found: the groups.
+        drawn: the curves of each run, group by group.
+        metrics: names of all recorded metrics; a group knows its own by index.
         folder: in which the page will stand, for links to the runs; None: without links.
     """
     entries = all_entries(found)
@@ -194,7 +197,7 @@ def _environment(entry: Entry) -> dict[str, str]:
 
 
 def _text(path: Path, most: int) -> str:
-    """The beginning of a text file, of at most so many characters."""
+    """Read the beginning of a text file, at most `most` characters."""
     with open_checked(path) as file:
         return file.read(4 * most).decode("utf-8", "replace")[:most]  # a whole character may take four bytes
 
@@ -213,7 +216,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def _shared(entries: Sequence[Entry]) -> dict[str, Any]:
-    """The settings that every run has, with the same value in all of them."""
+    """Return the settings that every run has, with the same value in all of them."""
     if not entries:
         return {}
     found = {}
@@ -248,11 +251,11 @@ def last_record(entry: Entry) -> str:
 
 
 def links(entry: Entry, folder: Path | None) -> dict[str, str]:
-    """Relative addresses of a run's folder, log and samples, of those that are there.
+    """Return relative addresses of a run's folder, log and samples, if they exist.
 
     Args:
         entry: the run.
-        folder: in which the page will stand; None: it is served, and a browser would not be let to the disk.
+        folder: in which the page will stand; None: it is served, and a browser may not open files.
     """
     if folder is None:
         return {}
@@ -268,7 +271,7 @@ def links(entry: Entry, folder: Path | None) -> dict[str, str]:
 
 
 def _address(place: Path, folder: Path) -> str:
-    """A relative address; with `./` before it and every sign quoted, so that no name is read as a scheme or a query."""
+    """Return a relative address, begun with `./` and quoted, so that no name is read as a scheme or a query."""
     # As bytes: a name need not be text.
     address = f"./{quote(os.fsencode(os.path.relpath(place, folder)))}"
     if place.is_dir():

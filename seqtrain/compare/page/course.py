@@ -51,7 +51,7 @@ class Ending:
 
 
 def courses(records: Iterable[Mapping[str, Any]]) -> dict[str, Course]:
-    """The course of each metric that was validated, by its name without the split."""
+    """Return the course of each metric that was validated, by its name without the split."""
     found: dict[str, Course] = {}
     training: dict[str, list[float]] = {}  # since the last validation of each metric
     for record in records:

@@ -78,7 +78,7 @@ def finite(value: Any) -> float | None:
 
 
 def short(value: float) -> float:
-    """The number to 5 significant digits."""
+    """Round the number to 5 significant digits."""
     return float(f"{value:.5g}")
 
 

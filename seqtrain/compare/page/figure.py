@@ -47,10 +47,10 @@ class Look:
 
 
 def figure(found: Sequence[Conclusion], *, metric: str | None, x: Axis, group: int | None) -> Figure:
-    """The learning curves of a group; options as those of `Compared.plot`.
+    """Draw the learning curves of a group; options as those of `Compared.plot`.
 
     Raises:
-        UserError: where no run of the group recorded the metric.
+        UserError: no run of the group recorded the metric.
     """
     from plotly.graph_objects import Figure
 
@@ -66,7 +66,7 @@ def figure(found: Sequence[Conclusion], *, metric: str | None, x: Axis, group: i
 
 
 def spoken(metric: str, conclusion: Conclusion) -> str:
-    """A recorded metric in words: "validation/bits_per_byte" is "bits per byte, validation"."""
+    """Return a recorded metric in words: "validation/bits_per_byte" is "bits per byte, validation"."""
     split, _, name = metric.rpartition("/")
     words = curves.WORDS.get(name, name.replace("_", " "))
     unit = conclusion.group.entries[0].unit(name)
@@ -83,7 +83,7 @@ def _largest(found: Sequence[Conclusion]) -> int:
 
 
 def _traces(conclusion: Conclusion, metric: str, x: Axis) -> tuple[list[Trace], int]:
-    """All traces, the best variant's last and so above the others, and how many variants are grey."""
+    """Return all traces, the best variant's last and so above the others, and the number of grey variants."""
     lines, known = [], set()
     for entry in conclusion.group.entries:
         drawn = curves.curves(entry.records)
@@ -113,7 +113,7 @@ def _traces(conclusion: Conclusion, metric: str, x: Axis) -> tuple[list[Trace], 
 
 
 def _line(entry: Entry, drawn: curves.Curves, metric: str, x: Axis) -> Line:
-    """A run's curve, without points where it did not record the metric or does not know its cost."""
+    """Return a run's curve; it has no points if the run did not record the metric or does not know its cost."""
     units = {"steps": 1.0, "tokens": 1.0, "seconds": drawn.tick, "flops": entry.flops_per_token}
     unit = units[x]
     if metric not in drawn.metrics or unit is None:

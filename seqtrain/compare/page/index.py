@@ -24,7 +24,7 @@ SCRIPT = "index.js"
 
 
 def sweeps_of(folder: Path) -> list[Path]:
-    """The sweeps below a folder that hold runs."""
+    """Return the sweeps below a folder that hold runs."""
     return sorted({run.path.parent for run in list_runs(folder, []) if is_sweep(run.path.parent)})
 
 
@@ -35,7 +35,7 @@ class Index:
     _known: dict[Path, tuple[str, dict[str, Any]]] = field(default_factory=dict)
 
     def rows(self, folder: Path, sweeps: Sequence[Path], state_of: Callable[[Path], str]) -> list[dict[str, Any]]:
-        """A row for each sweep, newest first; `state_of`: a mark that changes with a folder."""
+        """Return a row for each sweep, newest first. `state_of` returns a mark that changes with a folder."""
         rows = []
         for sweep in sweeps:
             state, name = state_of(sweep), str(sweep.relative_to(folder))
@@ -46,7 +46,7 @@ class Index:
 
 
 def page(title: str, rows: Sequence[dict[str, Any]], mark: str) -> str:
-    """The index as a page; `mark`: its ETag."""
+    """Return the index as an HTML page. `mark` is its ETag."""
     script = report.asset(SCRIPT)
     policy = f"{report.POLICY}; script-src 'sha256-{report.sha256(script)}'; connect-src 'self'"
     return Template(report.asset("index.html")).substitute(

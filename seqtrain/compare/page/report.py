@@ -74,7 +74,10 @@ def write(
     Args:
         path: the HTML file to write.
         found: the groups.
-        title, missing, x, checkpoint: as in `content_of`.
+        title: as in `content_of`.
+        missing: as in `content_of`.
+        x: as in `content_of`.
+        checkpoint: as in `content_of`.
     """
     # Links of the page are relative to where it stands.
     made = page(found, title=title, missing=missing, x=x, checkpoint=checkpoint, folder=path.parent)
@@ -85,7 +88,7 @@ def write(
 
 
 def page(found: Sequence[Conclusion], **options: Any) -> str:
-    """The report as text; options as those of `content_of`."""
+    """Return the report as HTML; options as those of `content_of`."""
     return text(content_of(found, **options))
 
 
@@ -99,13 +102,14 @@ def content_of(
     mark: str = "",
     folder: Path | None = None,
 ) -> PageContent:
-    """Return all that the report knows.
+    """Return all contents of the report.
 
     Args:
         found: the groups.
         title: of the page.
         missing: sentences on trials that left no run.
-        x, checkpoint: what the groups were concluded by, as of `verdict.conclusions`.
+        x: the axis by which the groups were concluded, as in `verdict.conclusions`.
+        checkpoint: the checkpoint by which they were concluded.
         mark: the ETag under which it is served; the page then asks for newer data.
         folder: in which it will stand, for links to the runs; None: without links.
     """
@@ -135,7 +139,7 @@ def content_of(
 
 
 def text(made: PageContent) -> str:
-    """The page that knows these parts."""
+    """Return the HTML page with these contents."""
     from plotly.offline import get_plotlyjs  # 5 MB of text, read only where a page is made
 
     plotly, script = get_plotlyjs(), "".join(map(asset, SCRIPTS))
@@ -172,10 +176,10 @@ def _about(found: Sequence[Conclusion]) -> str:
 
 
 def asset(name: str) -> str:
-    """A file that pages are made of."""
+    """Read a file that pages are made of."""
     return (resources.files("seqtrain.compare.page") / "assets" / name).read_text("utf-8")
 
 
 def sha256(text: str) -> str:
-    """The hash of a script as a policy names it."""
+    """Return the hash of a script as a content security policy names it."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

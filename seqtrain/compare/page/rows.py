@@ -18,7 +18,7 @@ COSTS = ("steps", "tokens", "flops", "seconds")
 
 
 def rows(found: Conclusion, endings: Endings) -> list[dict[str, Any]]:
-    """One row a variant of a group, the best first."""
+    """Return one row for each variant of a group, the best first."""
     pairs = {}
     references = set()
     for comparison in found.comparisons:

@@ -118,7 +118,7 @@ def _chosen_steps(steps: set[int], runs: int) -> set[int]:
 
 @functools.lru_cache(maxsize=20_000)
 def _sample(run: Path, step: int, stamp: tuple[int, ...]) -> dict[str, Any]:
-    """The samples of one step; those of a served page are read once."""
+    """Return the samples of one step, or why there are none; cached by `stamp` for a served page."""
     try:
         found = read_samples(Run(run), step)
     except (UserError, OSError) as fault:
@@ -129,7 +129,7 @@ def _sample(run: Path, step: int, stamp: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _columns(found: Samples) -> dict[str, Any]:
-    """The rows by columns, as many as there is room for; the text where a run kept no columns."""
+    """Return the rows by columns, as many as there is room for; the text if a run kept no columns."""
     table = found.table
     if table is None or not table.columns:
         text = found.text
@@ -148,12 +148,12 @@ def _columns(found: Samples) -> dict[str, Any]:
 
 
 def _given(table: Table) -> int | None:
-    """The column that holds what the model was given."""
+    """Return the index of the column that holds what the model was given; None if there is only one column."""
     return 0 if len(table.columns) > 1 else None
 
 
 def _reference(table: Table) -> int | None:
-    """The column that holds the right answer."""
+    """Return the index of the column that holds the right answer; None if there is none."""
     for place, name in enumerate(table.columns):
         if place and name in REFERENCES:
             return place
@@ -236,7 +236,7 @@ def _size(fan: dict[str, Any] | None) -> int:
 
 
 def _few_digits(values: np.ndarray) -> list[float | None]:
-    """Few digits, as many as a small picture shows; None where a value is missing."""
+    """Round the values to as many digits as a small picture shows; a missing value is None."""
     found: list[float | None] = []
     for value in values.tolist():
         found.append(None if value != value else float(f"{value:.{FAN_DIGITS}g}"))
