@@ -103,7 +103,7 @@ def crps_of_gaussian(
 def crps_of_student_t(
     df: Float[Tensor, "*N"], loc: Float[Tensor, "*N"], scale: Float[Tensor, "*N"], true: Float[Tensor, "*N"]
 ) -> Float[Tensor, "*N"]:
-    """Return the CRPS of Student's t with more than 1 degree of freedom (Jordan et al. 2019), in its unit; no gradient."""
+    """Return the CRPS of Student's t with over 1 degree of freedom (Jordan et al. 2019), in its unit; no gradient."""
     # torch has no distribution function of t, so the numbers go through numpy.
     nu, place, width, y = (part.detach().double().cpu().numpy() for part in (df, loc, scale, true))
     z = (y - place) / width
