@@ -38,7 +38,7 @@ Say = Callable[[str], None]
 
 
 def perplexity(loss: float) -> float:
-    """exp of a mean loss in nats; of a loss beyond 700 that of 700, since exp of more is no number."""
+    """Return exp of a mean loss in nats; a loss above 700 is clamped to 700, because exp would overflow."""
     return math.exp(min(loss, 700.0))
 
 
@@ -124,7 +124,7 @@ class Task(nn.Module, ABC):
 
     @classmethod
     def metric(cls, name: str) -> Metric | None:
-        """The metric of this name."""
+        """Return the metric of this name, or None if the task has none."""
         return next((metric for metric in cls.metrics if metric.name == name), None)
 
     @classmethod
@@ -135,7 +135,7 @@ class Task(nn.Module, ABC):
 
     @classmethod
     def comparison(cls) -> str:
-        """The metric of verdicts and of progress."""
+        """Return the name of the metric by which runs are compared and progress is shown."""
         return cls.compared_by or cls.monitor
 
     @classmethod
@@ -188,20 +188,20 @@ class Task(nn.Module, ABC):
         return None
 
     def arrange(self, rows: Rows) -> Rows:
-        """A split in the order in which it is read; most tasks read it as it stands."""
+        """Return the rows of a split in reading order; most tasks keep the given order."""
         return rows
 
     # -- loss and metrics ----------------------------------------------------------------------------------------
 
     @abstractmethod
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
-        """Unnormalised log-probabilities of the answers at each hidden state that has one."""
+        """Return unnormalised log-probabilities of the answers at each hidden state that has one."""
 
     @abstractmethod
     def evaluate(self, model: SequenceModel, batch: Any, state: State | None) -> tuple[LossTerms, State]:
-        """The parts of a batch's loss, and the state after it; in training only the differentiated parts.
+        """Return the loss terms of a batch and the state after it; in training only the differentiated terms.
 
-        Without a state the batch is read by itself, and the state returned for it is not used.
+        Without a state the batch is read by itself, and the returned state is not used.
         """
 
     @abstractmethod
@@ -211,10 +211,10 @@ class Task(nn.Module, ABC):
     def token_losses(
         self, model: SequenceModel, hidden: Float[Tensor, "B T D"], targets: Shaped[Tensor, "B T"]
     ) -> Float[Tensor, "B T"]:
-        """The loss in nats of each token of a stream, from the hidden state before it; in float64.
+        """Return the loss in nats of each token of a stream, from the hidden state before it; in float64.
 
         Raises:
-            UserError: for tasks whose loss is not one of single tokens.
+            UserError: If the loss of the task is not one of single tokens.
         """
         raise UserError(f"task={self.name()}: has no loss of each token; tasks that have: next_token")
 
@@ -224,7 +224,7 @@ class Task(nn.Module, ABC):
 
     @abstractmethod
     def head_flops(self) -> float:
-        """Floating-point operations of a forward pass of the head per target."""
+        """Return the floating-point operations of a forward pass of the head per target."""
 
     def first_weights(self, model: SequenceModel, train: Rows, preprocessor: Preprocessor, say: Say) -> None:
         """Set weights of model and task before the first step from a closed-form fit on train; most tasks set none.
@@ -264,7 +264,7 @@ class Task(nn.Module, ABC):
     # -- texts ---------------------------------------------------------------------------------------------------
 
     def edges(self, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-        """The special tokens that stand before and after a text where the task reads one."""
+        """Return the special tokens that the task reads before and after a text."""
         return [tokenizer.start], []
 
     def encode(self, tokenizer: Tokenizer, text: str) -> Any:
@@ -279,9 +279,15 @@ class Task(nn.Module, ABC):
         return loaded.model.max_length - len(before) - len(after)
 
     def attended(self, loaded: Loaded, text: str, target: str | None) -> tuple[list[int], list[int] | None]:
-        """The tokens whose attention is looked at, and the source that they are written from, if there is one.
+        """Return the tokens whose attention is shown, and the source from which they are written, or None.
 
-        `target`: what is written, of tasks that write; None: what the model itself would write.
+        Args:
+            loaded: The model with its preprocessor.
+            text: The text to read.
+            target: The text to write, for tasks that write one. None: the text that the model itself writes.
+
+        Raises:
+            UserError: If `target` is given to a task that writes none.
         """
         if target is not None:
             raise UserError(f"attention: task={self.name()} writes no target; leave it out")
@@ -296,17 +302,17 @@ class SeriesTask(Task):
 
     @abstractmethod
     def series_stream(self, rows: Rows, preprocessor: Preprocessor, *, context: int) -> SeriesStream:
-        """The series of a split as a stream.
+        """Return the series of a split as a stream.
 
         Args:
             rows: The rows of the split.
-            preprocessor: How they are scaled.
-            context: Rows before the split that are read for the state they leave, and not predicted.
+            preprocessor: The preprocessor, which has their scaling.
+            context: Number of rows before the split that are read for the state they leave, and not predicted.
         """
 
     @abstractmethod
     def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> Examples:
-        """The windows of the series of a split."""
+        """Return the windows of the series of a split."""
 
     def look_at(self, model: SequenceModel, batch: Any, limit: int) -> tuple[list[int], list[int] | None]:
         """Raise UserError: only an `ExampleTask` has tokens to draw attention over."""
@@ -316,15 +322,15 @@ class SeriesTask(Task):
     def ahead(
         self, model: SequenceModel, features: Float[np.ndarray, "T F"], k2: int
     ) -> dict[str, Float[np.ndarray, "H C"]]:
-        """The values after what a series has, scaled.
+        """Predict the scaled values after the end of a series.
 
         Args:
-            model: Reads them, in evaluation mode.
-            features: Of the rows of one series, and of `rows_ahead` behind its last value.
-            k2: Rows that are read at a time where state is carried.
+            model: The model, in evaluation mode.
+            features: Features of the rows of one series, and of `rows_ahead` rows after its last value.
+            k2: Number of rows that are read at a time if state is carried.
 
         Returns:
-            `forecast`, and for tasks that say how sure they are the ends of intervals: `lower_80`, `upper_80`.
+            `forecast`. Probabilistic tasks add the ends of intervals: `lower_80`, `upper_80`.
         """
 
 
@@ -336,7 +342,7 @@ class ExampleTask(Task):
 
     @abstractmethod
     def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> Examples:
-        """The examples that the rows of a split make, each of at most `max_length` tokens."""
+        """Return the examples that the rows of a split make, each of at most `max_length` tokens."""
 
     @abstractmethod
     def show(

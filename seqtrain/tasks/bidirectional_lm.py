@@ -85,11 +85,11 @@ class BidirectionalLM(ExampleTask):
 
     @final  # a task that has other logits has another `output`, which the loss is made of too
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... U"]) -> Float[Tensor, "... V"]:
-        """Unnormalised log-probabilities of the next token in the direction that these hidden states are of."""
+        """Return unnormalised log-probabilities of the next token in the direction of these hidden states."""
         return self.output(model, hidden).logits()
 
     def output(self, model: SequenceModel, hidden: Float[Tensor, "... U"]) -> Output:
-        """The logits, not made yet."""
+        """Return the logits as an `Output`, which computes them on demand."""
         if self.tied:
             return Output.tied(model.embed, self.head(hidden))
         return Output.of(self.head, hidden)
@@ -121,7 +121,7 @@ class BidirectionalLM(ExampleTask):
         return nats[0], nats[1]
 
     def evaluate(self, model: SequenceModel, batch: ExampleBatch, state: State | None) -> tuple[LossTerms, State]:
-        """`loss` in nats a token; outside training also that of each direction, and `accuracy`, the mean of both."""
+        """Return `loss` in nats a token; outside training also each direction, and `accuracy`, the mean of both."""
         # Each example has two special tokens beside its text; counted on the CPU, where no GPU is waited for.
         count = batch.count - 2 * len(batch.tokens) if batch.count else 0
         unpadded = batch.count == batch.tokens.numel()
@@ -149,7 +149,7 @@ class BidirectionalLM(ExampleTask):
         }
 
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
-        """`loss` in nats a token, `loss_forward`, `loss_backward`, `perplexity`, `bits_per_byte`, `accuracy`."""
+        """Return `loss` in nats a token, `loss_forward`, `loss_backward`, `perplexity`, `bits_per_byte`, `accuracy`."""
         total, count = totals["loss"]
         loss = total / count
         metrics = {"loss": loss, "perplexity": perplexity(loss)}
@@ -194,7 +194,7 @@ class BidirectionalLM(ExampleTask):
     def show(
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> Sequence[str]:
-        """The beginning of each example with a guess at each token, from both sides: `[word]`, or `[guess|word]`."""
+        """Return the start of each example with a guess at each token from both sides: `[word]`, or `[guess|word]`."""
         from_before, from_behind = self.predictions(model, batch.tokens, batch.lengths)
         # Tokens that both directions predict: all but the first and the last, which are no text.
         both = from_before.logits()[:, :-1].log_softmax(-1) + from_behind.logits()[:, 1:].log_softmax(-1)

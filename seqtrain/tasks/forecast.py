@@ -199,13 +199,13 @@ class Forecast(SeriesTask, ExampleTask):
     # -- loss and metrics ----------------------------------------------------------------------------------------
 
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... P"]:
-        """The numbers of which the parameters of all values ahead are made."""
+        """Return the raw outputs of the head, from which the parameters of all values ahead are made."""
         return self.head(hidden)
 
     def params(
         self, model: SequenceModel, batch: StreamBatch | WindowBatch, state: State | None
     ) -> tuple[Float[Tensor, "B T H C P"], State]:
-        """The parameters of the forecasts of a batch, scaled, and the state after it; recursive ones run free."""
+        """Return the scaled parameters of the forecasts of a batch, and the state after it; recursive ones run free."""
         if self.recursive:
             return self._free_running(model, *_window_and_ahead(batch)), {}
         if isinstance(batch, WindowBatch):
@@ -217,7 +217,7 @@ class Forecast(SeriesTask, ExampleTask):
     def _params(
         self, model: SequenceModel, hidden: Float[Tensor, "B T D"], tokens: Float[Tensor, "B T F"]
     ) -> Float[Tensor, "B T n C P"]:
-        """The parameters of the forecasts from hidden states, and from what was read last before each."""
+        """Compute the parameters of the forecasts from hidden states and from the last row read before each."""
         newest = tokens[..., -self.num_features :][..., : self.num_channels]  # (B, T, C); of a patch its last row
         raw = self.logits(model, hidden).unflatten(-1, (self.num_steps, self.num_channels, -1))
         params = self.distribution.parameters(raw)
@@ -226,20 +226,20 @@ class Forecast(SeriesTask, ExampleTask):
         return params
 
     def teacher_forced(self, model: SequenceModel, batch: WindowBatch) -> Float[Tensor, "B 1 H C P"]:
-        """The parameters of each step ahead where the values before it are known, which no forecast is told."""
+        """Return the parameters of each step, given the true values before it, which a forecast does not have."""
         return self._teacher_forced(model, *_window_and_ahead(batch))
 
     def _teacher_forced(
         self, model: SequenceModel, window: Float[Tensor, "B T F"], ahead: Float[Tensor, "B H F"]
     ) -> Float[Tensor, "B 1 H C P"]:
-        """The parameters of one step from each row of the horizon, where the values before it are the true ones."""
+        """Return the parameters of one step from each row of the horizon, given the true values before it."""
         params = self._params(model, rollout.teacher_forced(model, window, ahead), ahead)
         return params.transpose(1, 2)
 
     def _free_running(
         self, model: SequenceModel, window: Float[Tensor, "B T F"], ahead: Float[Tensor, "B H F"]
     ) -> Float[Tensor, "B 1 H C P"]:
-        """The parameters of each step, where the values before it are forecasts."""
+        """Return the parameters of each step, given the forecasts of the values before it."""
 
         def predict(hidden: Float[Tensor, "B 1 D"], row: Float[Tensor, "B 1 F"]) -> Float[Tensor, "B C"]:
             return self.distribution.median(self._params(model, hidden, row))[:, 0, 0]
@@ -250,10 +250,10 @@ class Forecast(SeriesTask, ExampleTask):
     def evaluate(
         self, model: SequenceModel, batch: StreamBatch | WindowBatch, state: State | None
     ) -> tuple[LossTerms, State]:
-        """`loss` of scaled values; outside training the sums of all that is measured, too.
+        """Return `loss` of scaled values; outside training also the sums of all metrics.
 
-        By the recursive strategy the loss of training is teacher-forced, and that of evaluation is of free-running
-        forecasts, as all else: the best weights are those that forecast best.
+        With the recursive strategy the loss of training is teacher-forced. Evaluation measures free-running
+        forecasts: the best weights are those that forecast best. There only `mse_teacher_forced` is teacher-forced.
         """
         if self.training and self.recursive:
             params, after = self._teacher_forced(model, *_window_and_ahead(batch)), {}
@@ -308,7 +308,7 @@ class Forecast(SeriesTask, ExampleTask):
         return Reading(rows.series.series, preprocessor.series, dtype)
 
     def windows(self, rows: Rows, preprocessor: Preprocessor, *, patch: int = 1, reads_ahead: bool = False) -> Windows:
-        """The windows of a split, what is to be predicted after each, and on demand what is read of that."""
+        """Return the windows of a split with their targets, and with the features of these rows if `reads_ahead`."""
         assert rows.series is not None
         reading = self.reading(rows, preprocessor)
         return Windows(
@@ -319,7 +319,7 @@ class Forecast(SeriesTask, ExampleTask):
         return self.windows(rows, preprocessor, patch=self.patch, reads_ahead=self.recursive)
 
     def series_stream(self, rows: Rows, preprocessor: Preprocessor, *, context: int) -> SeriesStream:
-        """The series of a split as a stream; `context`: rows before the split that are read, and not predicted."""
+        """Return the series of a split as a stream; `context` rows before the split are read and not predicted."""
         assert rows.series is not None
         reading = self.reading(rows, preprocessor)
         return SeriesStream(rows.series, reading, horizon=self.horizon, context=context)
@@ -368,7 +368,7 @@ class Forecast(SeriesTask, ExampleTask):
     def show(
         self, model: SequenceModel, batch: WindowBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[str]:
-        """The first values of each forecast, in the units of the data, and what came."""
+        """Return the first values of each forecast and the true values, in the units of the data, as text."""
         return [sample.text for sample in self.samples(model, batch, preprocessor, options)]
 
     def samples(
@@ -380,7 +380,7 @@ class Forecast(SeriesTask, ExampleTask):
 
 
 def _window_and_ahead(batch: StreamBatch | WindowBatch) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B H F"]]:
-    """The rows of a window, and those that are predicted, which only a recursive forecast reads."""
+    """Return the rows of a window, and the rows that are predicted, which only a recursive forecast reads."""
     assert isinstance(batch, WindowBatch)
     assert batch.ahead is not None
     return batch.tokens, batch.ahead

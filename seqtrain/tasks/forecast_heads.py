@@ -49,19 +49,19 @@ class ForecastDistribution(ABC):
 
     @abstractmethod
     def loss(self, params: Float[Tensor, "*N P"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
-        """The loss of each target, in `unit`; targets that are missing are left out before."""
+        """Return the loss of each target, in `unit`; `true` has no missing values."""
 
     @abstractmethod
     def quantile(self, params: Float[Tensor, "*N P"], level: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """The value below which a share `level` is expected; levels are broadcast to the values.
+        """Return the value below which a share `level` is expected; levels are broadcast to the values.
 
         Raises:
-            ValueError: where the forecast does not tell this level.
+            ValueError: If the forecast has no quantile at this level.
         """
 
     @abstractmethod
     def crps(self, params: Float[Tensor, "*N P"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
-        """The continuous ranked probability score of each target, in its unit; of a point the absolute error."""
+        """Return the continuous ranked probability score of each target, in its unit; for points the absolute error."""
 
     @abstractmethod
     def rescaled(
@@ -70,7 +70,7 @@ class ForecastDistribution(ABC):
         mean: float | Float[Tensor, "..."],
         std: float | Float[Tensor, "..."],
     ) -> Float[Tensor, "*N P"]:
-        """The parameters of `std` times the value plus `mean`: of the unit of the data, where it was scaled."""
+        """Return the parameters in the data's unit, undoing the scaling by `mean` and `std`."""
 
     def median(self, params: Float[Tensor, "*N P"]) -> Float[Tensor, "*N"]:
         """Return the forecast itself, which `predict` writes and all errors are of."""
@@ -79,7 +79,7 @@ class ForecastDistribution(ABC):
     def interval(
         self, params: Float[Tensor, "*N P"], share: float
     ) -> tuple[Float[Tensor, "*N"], Float[Tensor, "*N"]] | None:
-        """The ends of the central interval that holds this share; None where the forecast does not tell it."""
+        """Return the ends of the central interval of this share, or None if the forecast has no such quantiles."""
         # Rounded: (1 - 0.8) / 2 is not the level 0.1 to the last bit, and quantiles know their levels alone.
         low, high = round((1 - share) / 2, 9), round((1 + share) / 2, 9)
         try:
@@ -88,7 +88,7 @@ class ForecastDistribution(ABC):
             return None
 
     def sample(self, params: Float[Tensor, "*N P"], uniforms: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """A draw for each uniform number from 0 to 1; (S, *N) of them give S draws of each value."""
+        """Draw one value for each uniform number from 0 to 1; numbers of shape (S, *N) give S draws of each value."""
         return self.quantile(params, uniforms.double().clamp(INSIDE, 1 - INSIDE))
 
 
@@ -194,9 +194,9 @@ class StudentT(ForecastDistribution):
 
 
 def _gamma_ratio(x: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
-    """log of gamma(x + 1/2) / (gamma(x) sqrt(x)), which goes to 0 as x grows.
+    """Compute the log of gamma(x + 1/2) / (gamma(x) sqrt(x)), which goes to 0 as x grows.
 
-    The two logarithms grow like x log x: in float32 nothing would be left of their difference.
+    The two log-gammas grow like x log x: in float32 their difference would lose all its digits.
     """
     # Clamped before, not chosen after: the branch that is not taken would still send NaN to the gradient.
     small, large = x.clamp(max=ASYMPTOTIC), x.clamp(min=ASYMPTOTIC)
@@ -217,7 +217,7 @@ class Quantiles(ForecastDistribution):
     unit = "quantile loss"
 
     def __init__(self, levels: Sequence[float]) -> None:
-        """`levels`: from small to large, between 0 and 1, with 0.5 among or between them."""
+        """Set `levels`: from small to large, between 0 and 1, with 0.5 among or between them."""
         ordered = all(low < high for low, high in pairwise(levels))
         if not levels or not ordered or not 0 < levels[0] <= 0.5 <= levels[-1] < 1:
             raise ValueError(
@@ -230,11 +230,11 @@ class Quantiles(ForecastDistribution):
         return raw.sort(-1).values
 
     def loss(self, params: Float[Tensor, "*N Q"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
-        """The mean over the levels."""
+        """Return the mean of the quantile losses over the levels."""
         return pinball_losses(params, true, self.levels).mean(-1)
 
     def quantile(self, params: Float[Tensor, "*N Q"], level: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """On the straight line between the levels that are known."""
+        """Interpolate linearly between the known levels."""
         levels = _levels(level, params)
         # Beyond the outermost quantile nothing was trained: a tail would be made up.
         if not bool(((levels >= self.levels[0]) & (levels <= self.levels[-1])).all()):

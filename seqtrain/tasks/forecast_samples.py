@@ -22,7 +22,7 @@ MAX_SHOWN = 6  # values of a forecast in words
 def samples_of(
     params: Float[Tensor, "B 1 H C P"], distribution: ForecastDistribution, batch: WindowBatch, scaling: Scaling
 ) -> list[Sample]:
-    """Each forecast of a batch of windows, of their first channel, beside what came."""
+    """Return a sample for each window of a batch: the forecast of its first channel beside the true values."""
     found = distribution.median(params)[:, 0].double().cpu()  # (B, H, C)
     mean, std = _moments(scaling, batch.series[:, 0])
     samples = []
@@ -42,7 +42,7 @@ def samples_of(
 def _fan(
     params: Float[Tensor, "H 1 P"], distribution: ForecastDistribution, batch: WindowBatch, scaling: Scaling, lane: int
 ) -> Fan:
-    """The forecast of the first channel of a window as a picture."""
+    """Return the forecast of the first channel of a window as a fan."""
     series = batch.series[lane]
     mean, std = _moments(scaling, series)
 
@@ -68,13 +68,13 @@ def _fan(
 
 
 def _named(batch: WindowBatch, scaling: Scaling, lane: int) -> str:
-    """The first column of a forecast, and the row of its series with which it begins, as a person finds them."""
+    """Name a forecast by its first column and by the row of its series at which it begins."""
     channel = int(batch.series[lane]) % len(scaling.columns) if scaling.apart else 0
     return f"{scaling.columns[channel]}, row {int(batch.places[lane]):,}"
 
 
 def by_channel(scaling: Scaling, values: Sequence[float]) -> Float[Tensor, "S C"]:
-    """A number of each value column, by series and channel."""
+    """Arrange one number for each value column by series and channel."""
     columns = torch.tensor(values[: len(scaling.columns)], dtype=torch.float64)
     if scaling.apart:  # the columns of the first series, then those of the next
         return columns.repeat(len(scaling.naive) // len(columns)).unsqueeze(1)
@@ -82,14 +82,14 @@ def by_channel(scaling: Scaling, values: Sequence[float]) -> Float[Tensor, "S C"
 
 
 def _moments(scaling: Scaling, series: Int[Tensor, " B"]) -> tuple[Float[Tensor, "B 1 C"], Float[Tensor, "B 1 C"]]:
-    """Mean and deviation of the channels of some series."""
+    """Return mean and standard deviation of the channels of some series."""
     mean, std = by_channel(scaling, scaling.mean), by_channel(scaling, scaling.std)
     where = series.cpu()
     return mean[where].unsqueeze(1), std[where].unsqueeze(1)
 
 
 def _few(values: Sequence[float], least: float) -> str:
-    """The first values of a list; 0 for those that are smaller than `least`."""
+    """Format the first values of a list; those smaller than `least` in absolute value become 0."""
     shown = []
     for value in values[:MAX_SHOWN]:
         if value != value:

@@ -19,17 +19,17 @@ def sums(
     std: Float[Tensor, "B T 1 C"],
     naive: Float[Tensor, "B T 1 C"],
 ) -> LossTerms:
-    """The sums of all metrics of forecasts, over the targets that are not missing.
+    """Sum all metrics of forecasts over the targets that are not missing.
 
     Args:
-        distribution: What is said of each value.
+        distribution: The distribution that is predicted for each value.
         params: Its parameters, scaled.
-        true: What came, scaled; NaN where it is missing.
-        std: By which the channels of each forecast were scaled.
+        true: The true values, scaled; NaN where one is missing.
+        std: Standard deviation by which the channels of each forecast were scaled.
         naive: Their seasonal naive error in train, scaled.
 
     Returns:
-        Each a sum and the count of its targets; `crps` and `covered` only of what says how sure it is.
+        A sum and the count of its targets for each metric; `crps` and `covered` only for probabilistic forecasts.
     """
     here = ~true.isnan()
     # A missing target has a number in its place, which is not summed.

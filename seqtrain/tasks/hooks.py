@@ -64,7 +64,7 @@ def _is_of_others(frame: FrameType) -> bool:
 
 
 def _place(frames: Sequence[tuple[FrameType, int]]) -> str:
-    """The innermost line that the author can mend: what lies below is torch's, or ours."""
+    """Return the innermost line that the author of the task can fix: frames of torch and of seqtrain are skipped."""
     for frame, line in reversed(frames):
         if _is_of_others(frame):
             return f" ({Path(frame.f_code.co_filename).name}, line {line})"

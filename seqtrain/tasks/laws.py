@@ -43,12 +43,13 @@ class TaskSubject:
     texts: tuple[str, ...] = ()  # what predictors are asked
 
     def make(self) -> tuple[SequenceModel, Task]:
-        """Model and task, which may be changed."""
+        """Copy model and task; the caller may change the copy."""
         return copy.deepcopy(self.pair)
 
 
 @law("The metrics that it is judged by are among those that it names; what it says of baselines has their form.")
 def metrics_are_named(subject: TaskSubject) -> None:
+    """Raise Broken if a metric is named twice or used but not named, or if a known baseline has the wrong type."""
     task = subject.pair[1]
     names = [metric.name for metric in task.metrics]
     if len(set(names)) < len(names):
@@ -69,6 +70,7 @@ def metrics_are_named(subject: TaskSubject) -> None:
 
 @law("The options and predictors that it names are there.")
 def options_are_there(subject: TaskSubject) -> None:
+    """Raise Broken if an option in `trained_by` does not exist, or if a predictor or its `takes` has the wrong type."""
     task = subject.pair[1]
     known = inspect.signature(type(task)).parameters
     for name in task.trained_by:
@@ -83,6 +85,7 @@ def options_are_there(subject: TaskSubject) -> None:
 
 @law("Each part of a batch is a finite sum and the count of its targets; one of them is `loss`.")
 def parts_are_sums_and_counts(subject: TaskSubject) -> None:
+    """Raise Broken unless `evaluate` gives `loss` and each term is a finite sum with a whole count of at least 0."""
     for words, terms in _both_ways(subject):
         if LOSS not in terms:
             raise Broken(f"{words}: `evaluate` gives {', '.join(terms) or 'nothing'}, and no `loss`")
@@ -96,6 +99,7 @@ def parts_are_sums_and_counts(subject: TaskSubject) -> None:
 
 @law("In training each part that is descended is there, is counted by the batch, and has a gradient.")
 def descended_parts_are_there(subject: TaskSubject) -> None:
+    """Raise Broken if a differentiated term is missing, has no gradient, or disagrees with the batch's totals."""
     model, task = subject.make()
     batch = subject.train
     terms = evaluated(model, task.train(), batch)
@@ -113,6 +117,7 @@ def descended_parts_are_there(subject: TaskSubject) -> None:
 
 @law("Each weight of the task takes part in the loss.")
 def weights_take_part(subject: TaskSubject) -> None:
+    """Raise Broken if a trainable weight of the task receives no gradient."""
     model, task = subject.make()
     terms = evaluated(model, task.train(), subject.train)
     torch.stack([terms[name][0] for name in task.differentiated]).sum().backward()
@@ -123,6 +128,7 @@ def weights_take_part(subject: TaskSubject) -> None:
 
 @law("The parts of two batches add up to those of both together.")
 def parts_add_up(subject: TaskSubject) -> None:
+    """Raise Broken if the sums of two halves, or the counts of differentiated terms, do not add up to the whole."""
     if subject.halves is None:  # of a stream the lanes are not cut apart here
         return
     model, task = subject.make()
@@ -141,6 +147,7 @@ def parts_add_up(subject: TaskSubject) -> None:
 
 @law("Examples without a target add nothing.")
 def nothing_without_targets(subject: TaskSubject) -> None:
+    """Raise Broken if a batch without targets has a sum or a count other than 0."""
     if not isinstance(subject.train, ExampleBatch):
         return
     model, task = subject.make()
@@ -152,6 +159,7 @@ def nothing_without_targets(subject: TaskSubject) -> None:
 
 @law("Evaluation gives the same twice, and changes no weight and no buffer.")
 def evaluation_is_repeated(subject: TaskSubject) -> None:
+    """Raise Broken if a second evaluation gives other terms, or if evaluation changes the state of the task."""
     model, task = subject.make()
     before = copy.deepcopy(task.state_dict())
     first = evaluated(model, task, subject.validation)
@@ -166,6 +174,7 @@ def evaluation_is_repeated(subject: TaskSubject) -> None:
 
 @law("It measures what it is judged by, as finite numbers, and nothing that it does not name.")
 def measures_what_it_names(subject: TaskSubject) -> None:
+    """Raise Broken if `measure` lacks a required metric, or gives one that is unnamed or not finite."""
     task = subject.pair[1]
     names = [metric.name for metric in task.metrics]
     for words, terms in _both_ways(subject):
@@ -181,6 +190,7 @@ def measures_what_it_names(subject: TaskSubject) -> None:
 
 @law("Its baselines are those that it names, in metrics that it names.")
 def baselines_are_named(subject: TaskSubject) -> None:
+    """Raise Broken if a baseline is not in `known_baselines`, or if one of its metrics is unnamed or not finite."""
     task = subject.pair[1]
     names = [metric.name for metric in task.metrics]
     for baseline, figures in subject.baselines().items():
@@ -192,6 +202,7 @@ def baselines_are_named(subject: TaskSubject) -> None:
 
 @law("It shows a text for each example.")
 def shows_each_example(subject: TaskSubject) -> None:
+    """Raise Broken unless `samples` gives one text for each example, or one for a stream."""
     if subject.options is None:
         return
     model, task = subject.make()
@@ -207,6 +218,7 @@ def shows_each_example(subject: TaskSubject) -> None:
 
 @law("Its predictors give each text an answer that JSON can hold, and words for a person.")
 def predictors_answer(subject: TaskSubject) -> None:
+    """Raise Broken if an answer of a predictor is not JSON, or if its `words` gives no text."""
     model, task = subject.make()
     for name, kind in task.predictors.items():
         predictor = kind(task, subject.loaded(model))
@@ -224,6 +236,7 @@ def predictors_answer(subject: TaskSubject) -> None:
 
 @law("It says what its head costs.")
 def head_has_a_cost(subject: TaskSubject) -> None:
+    """Raise Broken unless `head_flops` is a finite number of at least 0."""
     flops = subject.pair[1].head_flops()
     if not isinstance(flops, int | float) or not 0 <= flops < math.inf:
         raise Broken(f"`head_flops` is {_shown(flops)}")
@@ -233,7 +246,7 @@ TRAINING, EVALUATION = "in training", "in evaluation"
 
 
 def _both_ways(subject: TaskSubject) -> Iterator[tuple[str, LossTerms]]:
-    """The parts of a batch as training gives them, and as evaluation does, each with how it is called."""
+    """Yield the loss terms of a batch in training and those of one in evaluation, each after the name of its mode."""
     model, task = subject.make()
     yield TRAINING, evaluated(model, task.train(), subject.train)
     with torch.no_grad():
@@ -241,7 +254,7 @@ def _both_ways(subject: TaskSubject) -> Iterator[tuple[str, LossTerms]]:
 
 
 def evaluated(model: SequenceModel, task: Task, batch: Any) -> LossTerms:
-    """The parts of one batch, read from nothing; Broken where `evaluate` does not give them and a state."""
+    """Evaluate one batch without an earlier state; raise Broken unless `evaluate` gives loss terms and a state."""
     state = read_warmup(model, batch.warmup_chunks, None)[-1]
     given = task.evaluate(model, batch, state)
     if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[0], dict):
@@ -253,12 +266,12 @@ def evaluated(model: SequenceModel, task: Task, batch: Any) -> LossTerms:
 
 
 def reduced(terms: LossTerms) -> Reduced:
-    """The parts as `measure` is given them."""
+    """Convert loss terms into numbers and lists, the form that `measure` takes."""
     return {name: (total.detach().double().tolist(), float(count)) for name, (total, count) in terms.items()}
 
 
 def _check_figures(words: str, figures: Mapping[str, Any], names: list[str]) -> None:
-    """Broken for a figure that no metric is named for, or that is no finite number."""
+    """Raise Broken if a figure has no metric of its name or is not a finite number."""
     for name, value in figures.items():
         if name not in names:
             raise Broken(f"{words} {name}, and `metrics` has {', '.join(names) or 'none'}")
@@ -267,7 +280,7 @@ def _check_figures(words: str, figures: Mapping[str, Any], names: list[str]) -> 
 
 
 def _shown(value: Any) -> str:
-    """A value in few words."""
+    """Format a value in at most about 60 characters."""
     if isinstance(value, Tensor) and value.dim() == 0:
         return f"{value.item():.6g}"
     if isinstance(value, Tensor):

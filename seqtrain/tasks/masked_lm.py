@@ -156,11 +156,11 @@ class MaskedLM(ExampleTask):
 
     @final  # a task that has other logits has another `output`, which the loss is made of too
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
-        """Unnormalised log-probabilities of the token at each position."""
+        """Return unnormalised log-probabilities of the token at each position."""
         return self.output(model, hidden).logits()
 
     def output(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Output:
-        """The logits, not made yet."""
+        """Return the logits as an `Output`, which computes them on demand."""
         if self.transform is not None:
             hidden = self.transform(hidden)
         if self.head is not None:
@@ -170,7 +170,7 @@ class MaskedLM(ExampleTask):
     # -- loss and metrics ----------------------------------------------------------------------------------------
 
     def evaluate(self, model: SequenceModel, batch: MaskedBatch, state: State | None) -> tuple[LossTerms, State]:
-        """`loss` in nats of the hidden tokens, and `next_sentence`; outside training in float64, with their accuracy.
+        """Return `loss` in nats of the hidden tokens and `next_sentence`; outside training in float64 with accuracies.
 
         Outside training also `pseudo`: -log p of each token hidden in turn, in the first examples of the split.
         """
@@ -193,7 +193,7 @@ class MaskedLM(ExampleTask):
         return hidden
 
     def _terms(self, loss: str, accuracy: str, output: Output, targets: Int[Tensor, " N"], count: int) -> LossTerms:
-        """The summed loss and, outside training, the number of right answers, by these names."""
+        """Return the summed loss and, outside training, the number of right answers, under the given names."""
         if self.training:
             return {loss: (output.loss(targets), count)}
         losses, guesses = output.measure(targets)
@@ -223,7 +223,7 @@ class MaskedLM(ExampleTask):
         return torch.cat(nats)
 
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
-        """`loss` in nats a hidden token, its `perplexity`, `accuracy`, `pseudo_perplexity` and `next_sentence_*`."""
+        """Return `loss` in nats a hidden token, `perplexity`, `accuracy`, `pseudo_perplexity` and `next_sentence_*`."""
         means = {name: total / count for name, (total, count) in totals.items() if count}
         metrics = {"loss": means["loss"], "perplexity": perplexity(means["loss"])}
         if "pseudo" in means:
@@ -255,7 +255,7 @@ class MaskedLM(ExampleTask):
         )
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
-        """Over all tokens of the split, hidden or not: `unigram`, and `left_bigram`, which sees the one before."""
+        """Measure `unigram` and `left_bigram` (reads the token before) on all tokens of the split, hidden or not."""
         train_text, split_text = train.columns["text"], split.columns["text"]
         losses = baselines(train_text, split_text, preprocessor.tokenizer.vocab_size, say)
         size = preprocessor.tokenizer.vocab_size
@@ -280,7 +280,7 @@ class MaskedLM(ExampleTask):
     def show(
         self, model: SequenceModel, batch: MaskedBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[str]:
-        """The beginning of each example: `[word]` was hidden and guessed, `[guess|word]` was not."""
+        """Return the start of each example: `[word]` was hidden and guessed right, `[guess|word]` was guessed wrong."""
         hidden = self._hidden_states(model, batch)
         guesses = torch.full_like(batch.targets, IGNORED).flatten()
         guesses[batch.places] = self.logits(model, hidden.flatten(0, 1)[batch.places]).argmax(-1)
@@ -297,6 +297,6 @@ class MaskedLM(ExampleTask):
         return lines
 
     def row(self, model: SequenceModel, text: list[int]) -> Int[Tensor, " T"]:
-        """A text between the special tokens that examples have."""
+        """Return the tokens of a text between the special tokens of an example."""
         device = next(model.parameters()).device
         return torch.tensor([self.vocab_size, *text, self.vocab_size + 1], device=device)

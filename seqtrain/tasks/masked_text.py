@@ -11,7 +11,7 @@ MAX_CHARACTERS = 160  # of an example that is shown
 
 
 def fill(tokenizer: Tokenizer, text: str, tokens: Sequence[int]) -> str:
-    """The text with a token in place of each [MASK], and otherwise as it was written."""
+    """Replace each [MASK] of a text by a token; the rest of the text is unchanged."""
     *others, last = text.split(HIDDEN)
     written = ""
     adjacent: list[int] = []  # tokens side by side are decoded together: it may take several to spell a character
@@ -25,7 +25,7 @@ def fill(tokenizer: Tokenizer, text: str, tokens: Sequence[int]) -> str:
 
 
 def bracketed(tokenizer: Tokenizer, tokens: list[int], guesses: list[int]) -> str:
-    """Text in which the tokens that have a guess stand in brackets, in one line, cut to what can be read."""
+    """Return tokens as one line of at most MAX_CHARACTERS characters; those that have a guess are in brackets."""
     words: list[str] = []
     plain: list[int] = []  # decoded run by run: it may take several tokens to spell a character
     for token, guess in zip(tokens, guesses, strict=True):

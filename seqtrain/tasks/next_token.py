@@ -55,7 +55,7 @@ class Continue(Predictor["NextToken"]):
         return dict.fromkeys(("temperature", "top_k", "top_p", "seed"), reason)
 
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
-        """The `text` that follows each `prompt`: `length` tokens; greedy, or a temperature of 0, draws nothing."""
+        """Continue each `prompt` by a `text` of `length` tokens; greedy, or a temperature of 0, draws nothing."""
         options = {**self.takes, **options}
         if not texts:
             return []
@@ -146,17 +146,17 @@ class NextToken(Task):
 
     @final  # a task that has other logits has another `output`, which the loss is made of too
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
-        """Unnormalised log-probabilities of the next token."""
+        """Return unnormalised log-probabilities of the next token."""
         return self.output(model, hidden).logits()
 
     def output(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Output:
-        """The logits, not made yet."""
+        """Return the logits as an `Output`, which computes them on demand."""
         if self.head is not None:
             return Output.of(self.head, hidden)
         return Output.tied(model.embed, hidden)
 
     def evaluate(self, model: SequenceModel, batch: StreamBatch, state: State | None) -> tuple[LossTerms, State]:
-        """`loss` in nats; outside training also `accuracy`, and the loss summed in float64."""
+        """Return `loss` in nats; outside training also `accuracy`, and the loss summed in float64."""
         hidden, after = read(model, batch.tokens, state)
         output = self.output(model, hidden)
         if self.training:
@@ -171,7 +171,7 @@ class NextToken(Task):
         return self.output(model, hidden).measure(targets, double=True)[0].view_as(targets)
 
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
-        """`loss` in nats a token, its `perplexity`, `bits_per_byte`, `accuracy`, and `word_perplexity` of words."""
+        """Return `loss` in nats a token, `perplexity`, `bits_per_byte`, `accuracy`, and `word_perplexity` of words."""
         total, count = totals["loss"]
         loss = total / count
         metrics = {
@@ -205,7 +205,7 @@ class NextToken(Task):
     def show(
         self, model: SequenceModel, batch: None, preprocessor: Preprocessor, options: SampleOptions
     ) -> Sequence[str]:
-        """The prompt, and what the model writes after it."""
+        """Return each prompt with the text that the model writes after it."""
         return [sample.text for sample in self.samples(model, batch, preprocessor, options)]
 
     def samples(
@@ -244,13 +244,13 @@ class NextToken(Task):
         return tokens[::-1]
 
     def in_words(self, prompt: str, written: str) -> str:
-        """A prompt, and where it goes on: behind it, or, read from the end, before it."""
+        """Join a prompt and its continuation, which comes after it, or before it if text is read from the end."""
         if self.direction == "forward":
             return prompt + written
         return written + prompt
 
 
 def _text(rows: Rows) -> Text:
-    """The text of a split, read from its source each time."""
+    """Return the text of a split, read from its source each time."""
     corpus = rows.columns["text"]
     return Text(corpus.hash, corpus.num_bytes, lambda: (row["text"] for row in rows.read()))

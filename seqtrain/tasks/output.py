@@ -32,11 +32,11 @@ class Output(NamedTuple):
     num_outputs: int  # V
 
     def logits(self) -> Float[Tensor, "... V"]:
-        """The logits of all rows."""
+        """Compute the logits of all rows."""
         return F.linear(self.hidden, self.weight[: self.num_outputs], self.bias)
 
     def loss(self, targets: Int[Tensor, "..."], label_smoothing: float = 0.0) -> Float[Tensor, ""]:
-        """The summed cross entropy, with gradients; rows whose target is `IGNORED` count for nothing.
+        """Compute the summed cross entropy, with gradients; rows whose target is `IGNORED` are left out.
 
         Args:
             targets: one for each row of `hidden`.
@@ -82,7 +82,7 @@ class Output(NamedTuple):
     def measure(
         self, targets: Int[Tensor, "..."], *, double: bool = False
     ) -> tuple[Float[Tensor, " N"], Int[Tensor, " N"]]:
-        """For evaluation, without gradients.
+        """Compute losses and guesses for evaluation, without gradients.
 
         Args:
             targets: one for each row of `hidden`.

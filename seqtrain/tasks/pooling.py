@@ -13,7 +13,7 @@ Pool = Literal["last", "mean", "max", "cls"]
 
 
 def pool(hidden: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"], how: Pool) -> Float[Tensor, "B D"]:
-    """One vector of each lane's real positions: the last, the first (cls), their mean or their maximum."""
+    """Reduce each lane's real positions to one vector: the last, the first (cls), their mean or their maximum."""
     if how == "cls":
         return hidden[:, 0]
     if how == "last":

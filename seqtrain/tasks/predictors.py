@@ -82,10 +82,10 @@ class TextReader(Generic[T]):
         return f"has {len(ids):,} tokens, and a text is read at once, so it may have {room:,}"
 
     def batches(self, texts: Sequence[str]) -> Iterator[tuple[Sequence[int], Int[Tensor, "B T"], Int[Tensor, " B"]]]:
-        """The texts with their edges, cut to `longest`, those of like length together.
+        """Yield batches of the texts with their edges, cut to `longest` tokens, grouped by similar length.
 
         Yields:
-            Places of some of the texts, their tokens (B, T), padded on the right, and how many each has (B,).
+            Indices of some of the texts, their tokens (B, T), padded on the right, and their lengths (B,).
         """
         before, after = self.task.edges(self.loaded.tokenizer)
         rows = []
@@ -107,14 +107,17 @@ class Predictor(TextReader[T], ABC):
 
     @abstractmethod
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
-        """The answer to each text as plain values, the text among them.
+        """Return the answer to each text as plain values, which include the text.
 
-        `first`: how many texts were answered before these, for what is drawn by the place of a text.
+        Args:
+            texts: The texts to answer.
+            first: Number of texts answered before these, for random draws that depend on the index of a text.
+            **options: Options in `takes`; each replaces its default.
         """
 
     @abstractmethod
     def words(self, answer: dict[str, Any]) -> str:
-        """An answer for a person."""
+        """Format an answer for a person."""
 
     def without_effect(self, given: Mapping[str, Any]) -> dict[str, str]:
         """Return options without effect beside the others given, each with the reason and the remedy."""
@@ -136,8 +139,10 @@ class Score(Predictor[T]):
         return self.loaded.tokenizer.encode(text)
 
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
-        """`loss` in nats a token, what `total` says, `tokens` with their bits, and how many are `unknown`: what those
-        hide is in no number."""
+        """Return `loss` in nats a token, the measures of `total`, `tokens` with their bits, and the count `unknown`.
+
+        No number counts the spelling that unknown tokens hide.
+        """
         return [{"text": text, **self._score(text)} for text in texts]
 
     def _score(self, text: str) -> dict[str, Any]:

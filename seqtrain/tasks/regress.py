@@ -119,22 +119,22 @@ class Regress(ExampleTask):
         return None
 
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... 1"]:
-        """The scaled number of each pooled hidden state."""
+        """Return the scaled number of each pooled hidden state."""
         return self.head(self.dropout(hidden))
 
     def scaled(
         self, model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"]
     ) -> Float[Tensor, " B"]:
-        """The numbers of texts as the model gives them: in deviations of train from its mean."""
+        """Predict the scaled numbers of texts: distances from the mean of train in its standard deviations."""
         hidden = model.encode(tokens, lengths)
         return self.logits(model, pool(hidden, lengths, self.pool)).squeeze(-1)
 
     def numbers(self, scaled: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
-        """The same in the unit of the data."""
+        """Convert scaled numbers to the unit of the data."""
         return scaled.double() * self.scale.std + self.scale.mean
 
     def evaluate(self, model: SequenceModel, batch: NumberedBatch, state: State | None) -> tuple[LossTerms, State]:
-        """`loss` of scaled numbers; outside training `answers` too: a column for each example of the split."""
+        """Return `loss` of scaled numbers; outside training also `answers`: a column for each example of the split."""
         scaled = self.scaled(model, batch.tokens, batch.lengths)
         # In double: of large numbers float32 would lose what they differ by.
         wanted = (batch.targets.double() - self.scale.mean) / self.scale.std
@@ -150,7 +150,7 @@ class Regress(ExampleTask):
         return {"loss": (((scaled.double() - wanted) ** 2).sum(), len(errors)), "answers": (table, 1)}, {}
 
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
-        """`loss` of scaled numbers; of all numbers and truths `mse`, `mae` and `spearman`."""
+        """Return `loss` of scaled numbers, and from all predictions and true numbers `mse`, `mae` and `spearman`."""
         total, count = totals["loss"]
         metrics = {"loss": total / count}
         if "answers" in totals:
@@ -181,7 +181,7 @@ class Regress(ExampleTask):
     def show(
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[str]:
-        """The number of each text, and the right one."""
+        """Return the predicted number of each text and the true one, as text."""
         return [sample.text for sample in self.samples(model, batch, preprocessor, options)]
 
     def samples(

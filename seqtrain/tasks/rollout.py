@@ -12,10 +12,10 @@ from seqtrain.models.base import Capability, SequenceModel, State
 
 
 def begin(model: SequenceModel, window: Float[Tensor, "B T F"]) -> State:
-    """The state from which the horizon is read: after all rows of a window but the newest.
+    """Return the state from which the horizon is read: after all rows of a window but the newest.
 
-    The newest row has the last value that is known, and is what the first step is forecast from. So a model that reads
-    on from a prefix and a decoder behind its encoder are given the same rows, each of them once.
+    The newest row has the last known value, and the first step is forecast from it. A model that reads on from a prefix
+    and a decoder behind its encoder therefore read the same rows, each of them once.
     """
     return model.begin(window[:, :-1])
 
@@ -23,7 +23,7 @@ def begin(model: SequenceModel, window: Float[Tensor, "B T F"]) -> State:
 def teacher_forced(
     model: SequenceModel, window: Float[Tensor, "B T F"], ahead: Float[Tensor, "B H F"]
 ) -> Float[Tensor, "B H D"]:
-    """Hidden states of the rows of the horizon, each read with the true value before it (Williams and Zipser 1989)."""
+    """Return hidden states of the horizon, each row read with the true value before it (Williams and Zipser 1989)."""
     return model(ahead, begin(model, window))[0]
 
 
@@ -34,14 +34,14 @@ def free_running(
     predict: Callable[[Float[Tensor, "B 1 D"], Float[Tensor, "B 1 F"]], Float[Tensor, "B C"]],
     num_masked: int,
 ) -> Float[Tensor, "B H C"]:
-    """The values of the horizon, each forecast from those that were forecast before it.
+    """Forecast the values of the horizon, each from the forecasts before it.
 
     Args:
-        model: Reads one row at a time, and keeps its state.
+        model: The model, which reads one row at a time and keeps its state.
         window: The rows up to the first one that is predicted.
-        ahead: Features of the rows that are predicted; of all but the first only what is known ahead is looked at.
-        predict: The next value from a hidden state and the row that was read last.
-        num_masked: Channels of which the model is told where they are missing.
+        ahead: Features of the rows that are predicted. After the first row only those known ahead are used.
+        predict: Function that returns the next value from a hidden state and the row that was read last.
+        num_masked: Number of channels with a feature for missing values.
     """
     state = begin(model, window)
     row = ahead[:, :1]
@@ -55,7 +55,7 @@ def free_running(
 
 
 def fed_back(values: Float[Tensor, "B C"], row: Float[Tensor, "B 1 F"], num_masked: int) -> Float[Tensor, "B 1 F"]:
-    """The features of a row where these are the values before it, as `Reading.features` would give them."""
+    """Return the features of a row for these values before it, in the layout of `Reading.features`."""
     # Made anew, so that no true value of the row can get through.
     seen = row.new_ones(len(row), 1, num_masked)
     since = row.new_zeros(len(row), 1, num_masked)  # the logarithm of one plus no step

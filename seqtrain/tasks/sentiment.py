@@ -104,11 +104,19 @@ class Sentiment(ExampleTask):
         labels: tuple[str, ...],
         label_counts: tuple[int, ...],
     ) -> None:
-        """`class_weights`: of each label's loss, in the order of the labels; balanced = as if all were as frequent.
+        """Make the head and set the weights of the labels.
 
-        Weights are scaled such that those of the training examples have the mean 1. `label_counts`: in train; where
-        they are not known, as before data is read and after training, there are no weights.
-        `bptt_length`: tokens at the end of an example that gradients reach; longer ones are read so many at a time.
+        Args:
+            pool: Pooling of the hidden states of a sequence.
+            dropout: Probability of dropout before the head.
+            class_weights: Weight of each label's loss, in the order of the labels; balanced: weights as if all labels
+                were equally frequent. They are scaled so that their mean over the training examples is 1.
+            dim: D, width of the hidden states.
+            bptt_length: Number of tokens at the end of an example that gradients reach. Longer examples are read in
+                segments of this length.
+            labels: Names of the labels.
+            label_counts: Number of training examples of each label. Empty if unknown, such as before data is read and
+                after training: then there are no weights.
         """
         super().__init__()
         self.pool: Pool = pool
@@ -132,7 +140,7 @@ class Sentiment(ExampleTask):
     def pooled(
         self, model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"]
     ) -> Float[Tensor, "B D"]:
-        """One vector of each sequence; of what lies beyond `bptt_length`, mean and max are constants."""
+        """Pool each sequence into one vector. Mean and max treat all but the last `bptt_length` tokens as constants."""
         if tokens.shape[1] > self.bptt_length:
             segments = read_in_segments(model, tokens, lengths, self.bptt_length)
             return pool_segments(segments, lengths, self.pool)
@@ -140,11 +148,11 @@ class Sentiment(ExampleTask):
         return pool(hidden, lengths, self.pool)
 
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "B D"]) -> Float[Tensor, "B V"]:
-        """Unnormalised log-probabilities of the labels, of pooled hidden states."""
+        """Return unnormalised log-probabilities of the labels from pooled hidden states."""
         return self.head(self.dropout(hidden))
 
     def evaluate(self, model: SequenceModel, batch: ExampleBatch, state: State | None) -> tuple[LossTerms, State]:
-        """`loss` in nats, weighted; outside training unweighted, with the table `confusion` (true, predicted)."""
+        """Return `loss` in nats, weighted; outside training unweighted, with a table `confusion` (true, predicted)."""
         logits = self.logits(model, self.pooled(model, batch.tokens, batch.lengths))
         count = batch.num_targets
         if self.training:
@@ -161,7 +169,7 @@ class Sentiment(ExampleTask):
         return {"loss": (losses.double().sum(), count), "confusion": (confusion, count)}, {}
 
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
-        """`loss` in nats an example, and of a table of true and predicted labels `accuracy` and `macro_f1`."""
+        """Return `loss` in nats an example, and from a table of true and predicted labels `accuracy` and `macro_f1`."""
         total, count = totals["loss"]
         metrics = {"loss": total / count}
         if "confusion" in totals:
@@ -211,7 +219,7 @@ class Sentiment(ExampleTask):
     def show(
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[str]:
-        """Each text with its label, and the likeliest one where that is another."""
+        """Return each text with its predicted label, and the true label beside a wrong one."""
         return [sample.text for sample in self.samples(model, batch, preprocessor, options)]
 
     def samples(
@@ -238,7 +246,7 @@ class Sentiment(ExampleTask):
 
 
 def pool_segments(segments: Iterable[Segment], lengths: Int[Tensor, " B"], how: Pool) -> Float[Tensor, "B D"]:
-    """The same of lanes that are read segment by segment, keeping one vector of each; no such model has cls."""
+    """Pool lanes that are read segment by segment, keeping one vector for each lane; such models never pool by cls."""
     pooled: Tensor | None = None
     for lanes, hidden, counts in segments:
         if pooled is None:
@@ -254,7 +262,7 @@ def pool_segments(segments: Iterable[Segment], lengths: Int[Tensor, " B"], how: 
 def _pool_more(
     before: Float[Tensor, "b D"], hidden: Float[Tensor, "b T D"], lengths: Int[Tensor, " b"], how: Pool
 ) -> Float[Tensor, "b D"]:
-    """The last, the maximum or the sum of what was pooled before and the real positions of one more segment."""
+    """Update the last, the maximum or the sum of earlier segments with the real positions of one more segment."""
     if how == "mean":
         return before + hidden.masked_fill(padding(hidden, lengths), 0.0).sum(1, dtype=before.dtype)
     newest = pool(hidden, lengths, how).to(before.dtype)
@@ -262,7 +270,7 @@ def _pool_more(
 
 
 def _weights(choice: str | list[float], counts: tuple[int, ...]) -> Float[Tensor, " labels"] | None:
-    """The weight of each label, or None where all weigh 1."""
+    """Return the weight of each label, or None if all labels weigh 1."""
     if choice == "none" or not counts:
         return None
     seen = torch.tensor(counts, dtype=torch.float64)

@@ -63,7 +63,7 @@ class Tags(Predictor["Tag"]):
         return answer
 
     def _words(self, text: str) -> list[str]:
-        """The text's words as they are written there: an unknown word keeps its spelling."""
+        """Split a text into its words; an unknown word keeps its spelling."""
         return words(text) if self.loaded.tokenizer.kind == "word" else text.split()
 
     def _spans(self, tagged: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -110,11 +110,18 @@ class Tag(ExampleTask):
         labels: tuple[str, ...],
         preprocessor: Preprocessor | None = None,
     ) -> None:
-        """`ignore`: a label that says that there is no target; neither loss nor any metric counts such words. None:
-        each label is an answer.
+        """Make the head, with an output for each label but `ignore`.
+
+        Args:
+            dropout: Probability of dropout before the head.
+            ignore: Label of words without a target; neither loss nor metrics count these words. None: each label is an
+                answer.
+            dim: D, width of the hidden states.
+            labels: Labels of train.
+            preprocessor: None before data is read; then `labels` and `ignore` are not checked.
 
         Raises:
-            UserError: no label is left to tell from another, or train does not have that one, and it is not `_`.
+            UserError: If fewer than two labels are left, or if train does not have `ignore` and it is not `_`.
         """
         super().__init__()
         self.ignore = ignore
@@ -129,18 +136,18 @@ class Tag(ExampleTask):
 
     @final  # a task that has other logits has another `output`, which the loss is made of too
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
-        """Unnormalised log-probabilities of the labels at each word."""
+        """Return unnormalised log-probabilities of the labels at each word."""
         return self.output(model, hidden).logits()
 
     def output(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Output:
-        """The logits, not made yet."""
+        """Return the logits as an `Output`, which computes them on demand."""
         return Output.of(self.head, self.dropout(hidden))
 
     def _read(self, model: SequenceModel, batch: ExampleBatch) -> Output:
         return self.output(model, model.encode(batch.tokens, batch.lengths))
 
     def evaluate(self, model: SequenceModel, batch: ExampleBatch, state: State | None) -> tuple[LossTerms, State]:
-        """`loss` in nats, of words that are read and have a target; outside training what metrics count, too."""
+        """Return `loss` in nats of read words that have a target; outside training also the counts of the metrics."""
         output = self._read(model, batch)
         width = output.hidden.shape[1]
         targets = batch.targets[:, :width]
@@ -181,7 +188,7 @@ class Tag(ExampleTask):
     def _label_pairs(
         self, predicted: Int[Tensor, "B W"], targets: Int[Tensor, "B W"]
     ) -> Iterator[tuple[list[str], list[str]]]:
-        """The predicted and the true labels of each sequence, where it has targets."""
+        """Yield the predicted and the true labels of each sequence, at the words that have a target."""
         for ours, theirs in zip(predicted.tolist(), targets.tolist(), strict=True):
             pairs = [(one, other) for one, other in zip(ours, theirs, strict=True) if other != IGNORED]
             yield [self._name(one) for one, _ in pairs], [self.labels[other] for _, other in pairs]
@@ -191,7 +198,7 @@ class Tag(ExampleTask):
         return "O" if place == UNREAD else self.labels[place]
 
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
-        """`loss` in nats a word, the shares of words and sequences that are right, and of BIO labels `span_f1`."""
+        """Return `loss` in nats a word, the shares of right words and sequences, and for BIO labels `span_f1`."""
         metrics = {}
         for name in ("loss", "accuracy", "sequence_accuracy"):
             if name in totals:
@@ -202,7 +209,7 @@ class Tag(ExampleTask):
         return metrics
 
     def breakdown(self, totals: Reduced) -> dict[str, dict[str, float]]:
-        """Word accuracy by how much was read up to the word, and of BIO labels the F1 of each type of span."""
+        """Return word accuracy by the position of the word, and for BIO labels the F1 of each type of span."""
         if "positions" not in totals:
             return {}
         by_range = {}
@@ -239,7 +246,7 @@ class Tag(ExampleTask):
         }
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
-        """Both are held against every word of the split, as the model is."""
+        """Measure the baselines on every word of the split that has a target, like the model."""
         table = answer_of_label(preprocessor.labels, self.ignore)
         labels, true = joined(train, table), joined(split, table)
         if not (true != IGNORED).any() or not (labels != IGNORED).any():
@@ -268,7 +275,7 @@ class Tag(ExampleTask):
     def _measured(
         self, predicted: Int[np.ndarray, " n"], true: Int[np.ndarray, " n"], ends: Int[np.ndarray, " s"]
     ) -> dict[str, float]:
-        """The metrics of answers to all words of a split, which is cut into sequences at `ends`."""
+        """Compute the metrics of answers to all words of a split, which is cut into sequences at `ends`."""
         totals: dict[str, Any] = {}
         for ours, theirs in zip(np.split(predicted, ends), np.split(true, ends), strict=True):
             terms = self._count(torch.from_numpy(ours)[None], torch.from_numpy(theirs)[None])
@@ -281,7 +288,7 @@ class Tag(ExampleTask):
     def show(
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[str]:
-        """The words of each example with the labels they are given, and the right one beside a wrong one."""
+        """Return the words of each example with their predicted labels, and the true label beside a wrong one."""
         return [sample.text for sample in self.samples(model, batch, preprocessor, options)]
 
     def samples(
@@ -332,7 +339,7 @@ def _by_position(right: Bool[Tensor, "B W"], asked: Bool[Tensor, "B W"]) -> Int[
 
 
 def _shown(targets: list[int]) -> slice:
-    """The stretch of a long sentence that is shown: the beginning, unless all questions come later."""
+    """Choose the stretch of a long sentence to show: the beginning, unless all targets come later."""
     asked = [place for place, target in enumerate(targets) if target != IGNORED]
     begin = 0
     if asked and asked[0] >= MAX_SHOWN_WORDS:

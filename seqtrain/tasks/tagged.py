@@ -52,7 +52,7 @@ class TaggedExamples(TextExamples):
     def _at_tokens(
         self, rows: Rows, preprocessor: Preprocessor, labels: list[Int[np.ndarray, " _"]]
     ) -> list[Int[np.ndarray, " _"]]:
-        """For each text its labels by token; they are given by word."""
+        """Place the labels, which are given by word, at the tokens of each text."""
         tokenizer = preprocessor.tokenizer
         if tokenizer.kind == "word":  # line ends are tokens there, and have labels too
             return labels
@@ -83,12 +83,16 @@ class TaggedExamples(TextExamples):
         return targets
 
     def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
-        """Only what is read has a loss."""
+        """Count the targets that are read: only these have a loss."""
         return {"loss": sum(self._num_read(self.labels[i]) for i in self.kept[index])}
 
 
 def answers(labels: Sequence[str], ignore: str | None) -> tuple[str, ...]:
-    """The labels that may be an answer; UserError where they are fewer than two, or `ignore` is none of them."""
+    """Return the labels that may be an answer: all but `ignore`.
+
+    Raises:
+        UserError: If fewer than two labels are left, or if `ignore` is not a label and not `_`.
+    """
     # The usual mark is the default, and most labels do without it; any other one was typed, and may be mistyped.
     if ignore is None or (ignore == NO_LABEL and ignore not in labels):
         return tuple(labels)
@@ -101,7 +105,7 @@ def answers(labels: Sequence[str], ignore: str | None) -> tuple[str, ...]:
 
 
 def answer_of_label(labels: Sequence[str], ignore: str | None) -> Int[np.ndarray, " labels"]:
-    """For each label its place among the answers, and IGNORED for the one that is no target."""
+    """Return the index of each label among the answers, and IGNORED for the label that is not a target."""
     kept = answers(labels, ignore)
     table = np.full(len(labels), IGNORED, dtype=np.int64)
     for place, label in enumerate(labels):
@@ -111,7 +115,7 @@ def answer_of_label(labels: Sequence[str], ignore: str | None) -> Int[np.ndarray
 
 
 def joined(rows: Rows, table: Int[np.ndarray, " labels"]) -> Int[np.ndarray, " n"]:
-    """The answers to all words of a split, end to end."""
+    """Concatenate the answers to all words of a split."""
     assert isinstance(rows.labels, list)
     return table[np.concatenate([np.zeros(0, dtype=np.int64), *rows.labels])]
 

@@ -61,7 +61,7 @@ class Translate(Predictor["Translation"]):
         return {"length_penalty": "with a beam of 1 the likeliest token is taken, whatever the length; give --beam 4"}
 
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
-        """The `translation` of each `source`, searched for as the run's task says where nothing else is given."""
+        """Return the `translation` of each `source`; search options default to those of the run's task."""
         options = {**self.takes, **options}
         translations = self.task.translate(
             self.loaded.model, list(texts), self.loaded.preprocessor, longest=self.longest, **options
@@ -111,7 +111,10 @@ class Translation(ExampleTask):
         target_vocab_size: int,
         preprocessor: Preprocessor | None,
     ) -> None:
-        """`target_vocab_size`: V of the target; evaluation needs the `preprocessor`, training does without."""
+        """Check the options and make the head.
+
+        `target_vocab_size` is V of the target. Evaluation needs the `preprocessor`; training does not.
+        """
         super().__init__()
         if not 0 <= label_smoothing < 1:
             raise UserError(f"task.label_smoothing={label_smoothing}: must be at least 0 and below 1")
@@ -145,17 +148,17 @@ class Translation(ExampleTask):
 
     @final  # a task that has other logits has another `output`, which the loss is made of too
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V_and_end"]:
-        """Unnormalised log-probabilities of the next token of the target, the end's last."""
+        """Return unnormalised log-probabilities of the next token of the target; the last output is its end."""
         return self.output(model, hidden).logits()
 
     def output(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Output:
-        """The logits, not made yet."""
+        """Return the logits as an `Output`, which computes them on demand."""
         if self.head is not None:
             return Output.of(self.head, hidden)
         return Output.tied(target_embedding(model), hidden, end=True)
 
     def evaluate(self, model: SequenceModel, batch: TranslationBatch, state: State | None) -> tuple[LossTerms, State]:
-        """`loss` in nats, smoothed in training; outside it plain, with `accuracy` and what translations are worth."""
+        """Return `loss` in nats, smoothed in training; otherwise plain, with `accuracy` and the terms of quality."""
         source_state = _read_sources(model, batch)
         hidden, after = model(batch.target_tokens, source_state)
         output = self.output(model, hidden)
@@ -222,9 +225,16 @@ class Translation(ExampleTask):
         length_penalty: float | None = None,
         longest: int | None = None,
     ) -> list[str]:
-        """The translation of each text, with the task's own beam and length penalty where none are given.
+        """Translate each text.
 
-        The first `longest` tokens of a source are read; at most half a table if the model has a table of positions.
+        Args:
+            model: The model that reads the sources and writes the targets.
+            sources: The texts.
+            preprocessor: The preprocessor, with both tokenizers.
+            beam: Number of hypotheses. None: that of the task.
+            length_penalty: Length penalty of the search. None: that of the task.
+            longest: Number of tokens of a source that are read. None: all. With a table of positions, at most half of
+                the table.
         """
         if model.max_length is not None:
             longest = min(longest or model.max_length, model.max_length // 2 - 1)
@@ -242,8 +252,10 @@ class Translation(ExampleTask):
         return translations
 
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
-        """`loss` in nats a token of the target, its `perplexity`, `accuracy`, and what translations are worth:
-        `bleu` and `chrf`, 0 to 100, and the share of those that are `exact_match`es of the reference."""
+        """Return `loss` in nats a token of the target, its `perplexity`, `accuracy`, and the quality of translations.
+
+        The quality is `bleu` and `chrf`, 0 to 100, and `exact_match`, the share that equals the reference.
+        """
         loss = totals["loss"][0] / totals["loss"][1]
         metrics = {"loss": loss, "perplexity": perplexity(loss)}
         if "accuracy" in totals:
@@ -257,7 +269,7 @@ class Translation(ExampleTask):
         return TranslationExamples(rows, preprocessor, max_length=max_length)
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
-        """On the first rows of `split`, at most MAX_ROWS, with the first MAX_TRAIN_ROWS rows of `train` to look in."""
+        """Measure on the first MAX_ROWS rows of `split`, with the first MAX_TRAIN_ROWS rows of `train` to search."""
         sources, references = _columns(split, MAX_ROWS)
         train_sources, train_targets = _columns(train, MAX_TRAIN_ROWS)
         nearest = [train_targets[row] for row in closest(train_sources, sources)]
@@ -302,7 +314,7 @@ class Translation(ExampleTask):
         return None if loaded.model.max_length is None else loaded.model.max_length // 2 - 1
 
     def attended(self, loaded: Loaded, text: str, target: str | None) -> tuple[list[int], list[int] | None]:
-        """The target's tokens, written from the source; both in one where the model reads them so."""
+        """Return the target's tokens and the source, or both in one list and None if the model reads them in one."""
         source, _ = super().attended(loaded, text, None)
         tokenizer = loaded.preprocessor.target_tokenizer
         if target is None:
@@ -311,7 +323,7 @@ class Translation(ExampleTask):
 
 
 def model_inputs(model: SequenceModel, source: list[int], target: list[int]) -> tuple[list[int], list[int] | None]:
-    """The tokens that a model reads of a pair, and the source where it reads that by itself."""
+    """Return the tokens that a model reads of a pair, and the source, or None if the model reads both in one."""
     if reads_in_one(model):
         return [*source, *target][: model.max_length], None
     return target[: model.max_length], source
@@ -323,12 +335,12 @@ def reads_in_one(model: SequenceModel) -> bool:
 
 
 def target_embedding(model: SequenceModel) -> nn.Module:
-    """The front end of the target's tokens."""
+    """Return the embedding of the target's tokens."""
     return getattr(model, "target_embed", model.embed)
 
 
 def _read_sources(model: SequenceModel, batch: TranslationBatch) -> State:
-    """The state from which the targets are written."""
+    """Read the sources; return the state from which the targets are written."""
     return model.begin(batch.tokens, None if batch.unpadded else batch.lengths)
 
 

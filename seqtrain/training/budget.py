@@ -136,7 +136,6 @@ def _solve_width(config: DictConfig, data: Data, number: float, tolerance: float
 
 def _sizes(config: DictConfig, data: Data) -> Callable[..., int]:
     """Return a function from width and inner width to parameters; it builds models on the meta device."""
-
     from seqtrain.training.cost import count
     from seqtrain.training.model_and_task import make_pair
 

@@ -52,7 +52,7 @@ class Autoregression:
         recursive: bool = False,
         shared: bool = True,
     ) -> Autoregression:
-        """Least squares over all windows of train without a missing value.
+        """Fit by least squares over all windows of train without a missing value.
 
         Args:
             blocks: The series, read once.
@@ -86,7 +86,7 @@ class Autoregression:
         return cls(weights, bias, spread, count, sum(equations.num_missing for equations in totals))
 
     def predict(self, values: Float[np.ndarray, "N K *C"]) -> Float[np.ndarray, "N H *C"]:
-        """The next H values of each window, per channel where there is a last axis; NaN where a value is missing."""
+        """Predict the next H values of each window, per channel if there is a last axis; NaN if a value is missing."""
         if values.ndim == 2:
             return self.predict(values[..., None])[..., 0]
         if len(self.weights) not in (1, values.shape[2]):
@@ -150,10 +150,10 @@ class NormalEquations:
 def iterated(
     weights: Float[np.ndarray, "K 1"], bias: Float[np.ndarray, " 1"], spread: Float[np.ndarray, " 1"], horizon: int
 ) -> tuple[Float[np.ndarray, "K H"], Float[np.ndarray, " H"], Float[np.ndarray, " H"]]:
-    """The maps of a one-step autoregression that reads its own answers `horizon` times.
+    """Return weights, bias and spread of a one-step autoregression that reads its own answers `horizon` times.
 
-    Each answer is linear in the window, so the window slides over maps instead of numbers; what each step leaves
-    unexplained reaches the later ones by the impulse response.
+    Each answer is linear in the window, so the window slides over maps instead of numbers. The residual of each step
+    reaches the later ones by the impulse response.
     """
     order = len(weights)
     maps = [*np.eye(order, order + 1)]  # of each value of the window: its weights on the K read, and a bias
@@ -227,7 +227,7 @@ def choose_order(
 
 
 def squared_error(model: Autoregression, blocks: Iterable[Block], *, skip: int = 0) -> tuple[float, int]:
-    """The sum of squared errors of all windows without a missing value, and how many values it is of."""
+    """Sum the squared errors of all windows without a missing value; return the sum and the number of values."""
     total, count = 0.0, 0
     for block in windows(blocks, model.order + model.horizon, skip=skip):
         rows = block.transpose(0, 2, 1)

@@ -34,10 +34,10 @@ MOST_PAIRS = 1 << 32  # that are told apart: all of them for vocabularies up to 
 def baselines(
     train: Corpus, split: Corpus, vocab_size: int, say: Say, *, cache: Path | None = None
 ) -> dict[str, dict[str, float]]:
-    """`loss` (nats a token) and `bits_per_byte` of `split` under uniform, unigram and bigram counts of `train`.
+    """Compute `loss` (nats a token) and `bits_per_byte` of `split` under uniform, unigram and bigram counts of `train`.
 
-    Above MOST_PAIRS pairs of tokens it says that the bigram is an estimate, and above MOST_TOKENS of train that these
-    are counted.
+    Above MOST_PAIRS pairs of tokens a message says that the bigram is an estimate. Above MOST_TOKENS tokens of train a
+    message says that only so many are counted.
     """
     if vocab_size * (vocab_size + 1) > MOST_PAIRS:
         say(f"the bigram is an estimate: of {vocab_size:,} tokens not all pairs can be told apart")
@@ -89,10 +89,10 @@ class Text:
 def xz_baselines(
     train: Text, split: Text, say: Say, limit_bytes: int = LIMIT, *, cache: Path | None = None
 ) -> dict[str, dict[str, float]]:
-    """`bits_per_byte` of the split's text under `xz -9`, alone and after the training text (the difference it makes).
+    """Compute `bits_per_byte` of the split's text under `xz -9`: alone, and as the bytes it adds to the training text.
 
-    Nothing ({}) where both texts together are longer than `limit_bytes`. What the cache holds is given unread; before
-    it keeps anybody waiting, it says so.
+    Return {} if both texts together are longer than `limit_bytes`. A cached result is returned without reading the
+    texts. If the compression takes long, a message says so before it starts.
     """
     if train.num_bytes + split.num_bytes > limit_bytes:
         return {}
@@ -148,7 +148,7 @@ class Pairs(NamedTuple):
 
 
 def _keys(corpus: Corpus, vocab_size: int, most: int | None = None) -> Iterator[Int[np.ndarray, " n"]]:
-    """The keys of all pairs, some millions at a time; of more than `most` those that `token_counts` counts."""
+    """Yield the keys of all pairs, millions at a time; above `most` tokens only those that `token_counts` counts."""
     starts = corpus.documents[:-1]
     for begin in _begins(len(corpus.tokens), most):
         end = min(begin + PAIRS, len(corpus.tokens))
@@ -165,7 +165,7 @@ class _Followers:
     """Counts of some pairs in a text, in memory that does not grow with the text."""
 
     def __init__(self, asked: Int[np.ndarray, " n"], vocab_size: int) -> None:
-        """`asked`: distinct keys in order."""
+        """Start counts of 0 for `asked`, distinct keys in order."""
         self.asked = asked
         self.vocab_size = vocab_size
         self.counts = np.zeros(len(asked), np.int64)  # of each pair that is asked for
@@ -202,7 +202,7 @@ class _Followers:
 
 
 def _bigram_loss(train: Corpus, split: Corpus, unigram: Float[np.ndarray, " V"]) -> float:
-    """Mean negative log-probability of each token of `split` after the one before it."""
+    """Compute the mean negative log-probability of each token of `split` after the one before it."""
     vocab_size = len(unigram)
     asked = Pairs.of(split, vocab_size)
     known = _Followers(asked.keys, vocab_size)

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 
 def last_value(values: Float[np.ndarray, "N K *C"], horizon: int) -> Float[np.ndarray, "N {horizon} *C"]:
-    """The last value of each window that is not missing, again and again; NaN where all are missing."""
+    """Repeat the last value of each window that is not missing; NaN if all are missing."""
     newest = filled(values)[:, -1:]
     return np.repeat(newest, horizon, axis=1)
 
@@ -35,9 +35,9 @@ def seasonal_naive(
 
 
 def drift(values: Float[np.ndarray, "N K *C"], horizon: int) -> Float[np.ndarray, "N {horizon} *C"]:
-    """The straight line through the first and the last value of each window that are not missing, drawn on.
+    """Extend the straight line through the first and the last value of each window that are not missing.
 
-    Of a window with one value it is that value; NaN where all are missing.
+    A window with one value repeats that value; NaN if all are missing.
     """
     newest = filled(values)[:, -1:]
     oldest = filled(values[:, ::-1])[:, -1:]
@@ -53,7 +53,7 @@ def drift(values: Float[np.ndarray, "N K *C"], horizon: int) -> Float[np.ndarray
 
 
 def filled(values: Float[np.ndarray, "N K *C"]) -> Float[np.ndarray, "N K *C"]:
-    """The windows with the last value before in place of a missing one; NaN where there is none before."""
+    """Replace each missing value of the windows by the last value before it; NaN if there is none before."""
     present = ~np.isnan(values)
     if present.all():
         return values

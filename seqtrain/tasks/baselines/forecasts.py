@@ -33,7 +33,12 @@ class Errors:
     """Sums of the errors of a forecaster over all origins of a split, as the model is measured."""
 
     def __init__(self, naive: Float[np.ndarray, "S C"], std: Float[np.ndarray, "S C"]) -> None:
-        """`naive`: the seasonal naive error of train of each channel; `std`: its unit, as it was scaled."""
+        """Start sums of 0.
+
+        Args:
+            naive: Seasonal naive error of train of each channel.
+            std: Unit of each channel, by which it was scaled.
+        """
         self.naive = naive
         self.std = std
         self.squared = self.absolute = self.original = self.squared_original = self.over_naive = 0.0
@@ -70,7 +75,7 @@ class Errors:
 def measured(
     forecaster: Forecaster, windows: Windows, reading: Reading, naive: Float[np.ndarray, "S C"]
 ) -> dict[str, float]:
-    """The metrics of a forecaster on all windows of a split."""
+    """Compute the metrics of a forecaster on all windows of a split."""
     errors = Errors(naive, reading.std)
     history, horizon = windows.history, windows.targets.horizon
     width = reading.series.values.shape[1]
@@ -128,7 +133,7 @@ def baselines(
 
 
 def yearly_harmonics(train: SeriesSplit, reading: Reading) -> Forecaster:
-    """The place in the year alone: a mean and WAVES waves for each channel of each series, by least squares."""
+    """Fit the place in the year alone: a mean and WAVES waves for each channel of each series, by least squares."""
     times = train.series.times
     assert times is not None
 
@@ -147,7 +152,7 @@ def yearly_harmonics(train: SeriesSplit, reading: Reading) -> Forecaster:
 
 
 def always_mean(values: Float[np.ndarray, "N K C"], ahead: Int[np.ndarray, "N H"]) -> Float[np.ndarray, "N H C"]:
-    """The mean of train, which is 0 as values are scaled."""
+    """Forecast the mean of train, which is 0 because values are scaled."""
     return np.zeros((*ahead.shape, values.shape[2]))
 
 
@@ -157,10 +162,10 @@ Fill = Callable[[Float[np.ndarray, "N M C"]], Float[np.ndarray, "N M C"]]
 def fitted_autoregressions(
     train: SeriesSplit, reading: Reading, history: int, horizon: int, season: int, say: Callable[[str], None]
 ) -> tuple[dict[str, Autoregression], Fill]:
-    """Linear autoregressions, each one for all channels: of all values that a model reads, and of fewer.
+    """Fit linear autoregressions, each one for all channels: of all values that a model reads, and of fewer.
 
-    `ar_shorter` is given where an order below `history` forecasts the end of train better. Beside them: what fills in
-    the missing values of a window.
+    `ar_shorter` is returned if an order below `history` forecasts the end of train better. The second result is the
+    function that fills in the missing values of a window.
     """
     orders = _orders(history, season, train.num_rows, horizon)
     if not orders:

@@ -15,7 +15,7 @@ DAMPING = 1.0  # the square root of the penalty on weights: that of one example
 def bag_of_words(
     train: Corpus, numbers: Float[np.ndarray, " n"], split: Corpus, vocab_size: int
 ) -> Float[np.ndarray, " m"]:
-    """The number of each document of `split` by how often it has each word; `numbers` are those of `train`."""
+    """Predict the number of each document of `split` from its word counts; `numbers` are those of `train`."""
     # Around the mean of train, so that the penalty does not pull answers towards 0.
     mean = numbers.mean()
     weights = lsqr(_counts(train, vocab_size), numbers - mean, damp=DAMPING, iter_lim=200)[0]

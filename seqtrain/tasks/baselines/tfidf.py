@@ -35,5 +35,5 @@ def closest(known: Sequence[str], asked: Sequence[str]) -> list[int]:
 
 
 def words(text: str) -> set[str]:
-    """The distinct words of a text, without case and punctuation."""
+    """Return the distinct words of a text, without case and punctuation."""
     return set(re.findall(r"\w+", text.lower()))

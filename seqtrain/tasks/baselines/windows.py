@@ -14,7 +14,7 @@ MAX_VALUES = 2**21  # numbers of windows that are in memory at once: 16 MiB in f
 
 
 def windows(blocks: Iterable[Block], length: int, *, skip: int = 0) -> Iterator[Float[np.ndarray, "_ C {length}"]]:
-    """All stretches of `length` rows of a series, in order, some at a time; none goes from one series to another.
+    """Yield all windows of `length` rows in order, some at a time; none reaches from one series into another.
 
     Args:
         blocks: The series.

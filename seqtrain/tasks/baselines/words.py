@@ -30,11 +30,11 @@ def word_numbers(
 def majority_of_words(
     tokens: Int[np.ndarray, " n"], labels: Int[np.ndarray, " n"], asked: Int[np.ndarray, " m"], *, default: int
 ) -> Int[np.ndarray, " m"]:
-    """The most frequent label of each word that is asked for.
+    """Return the most frequent label of each word in `asked`.
 
     Args:
         tokens: The words of train.
-        labels: The label of each of them; of labels that are as frequent, the first one counts.
+        labels: The label of each of them. Among equally frequent labels the first one is returned.
         asked: The words to label.
         default: The label of a word that train does not have.
     """

@@ -21,7 +21,7 @@ def statistics(hypothesis: str, reference: str, *, lowercase: bool = False) -> F
 
 
 def score(sums: Sequence[float] | Float[Tensor, " 10"]) -> float:
-    """BLEU of a corpus, 0 to 100, from the sum of its sentences' statistics (10)."""
+    """Compute BLEU of a corpus, 0 to 100, from the sum of its sentences' statistics (10)."""
     hypothesis, reference, *counts = (int(number) for number in sums)
     return BLEU.compute_bleu(counts[:ORDERS], counts[ORDERS:], hypothesis, reference, smooth_method="exp").score
 

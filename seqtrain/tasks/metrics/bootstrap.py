@@ -18,12 +18,12 @@ def resample(
     num_resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Float[np.ndarray, " R *K"]:
-    """A statistic, or K of them, of blocks that are drawn again and again.
+    """Draw blocks with replacement and compute a statistic, or K of them, of each draw.
 
     Args:
-        statistic: Of how often (N,) each block was drawn.
-        num_blocks: N. What stands within one may be correlated; the blocks themselves should not be.
-        num_resamples: R, how often all of them are drawn.
+        statistic: Function of the number of times (N,) each block was drawn.
+        num_blocks: N. Values within a block may be correlated; the blocks themselves should not be.
+        num_resamples: R, the number of draws of N blocks.
         seed: Seed of the draws.
 
     Returns:
@@ -41,7 +41,7 @@ def resample(
 def interval(
     draws: Float[np.ndarray, " R *K"], confidence: float = CONFIDENCE
 ) -> tuple[Float[np.ndarray, " *K"], Float[np.ndarray, " *K"]]:
-    """The lower and upper end of the interval that holds this share of all draws (Efron's percentiles)."""
+    """Return the lower and upper end of the interval that holds this share of all draws (Efron's percentiles)."""
     tail = (1 - confidence) / 2
     low, high = np.quantile(draws, [tail, 1 - tail], axis=0)
     return low, high

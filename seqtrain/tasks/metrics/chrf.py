@@ -23,5 +23,5 @@ def statistics(hypothesis: str, reference: str) -> Float[Tensor, "18"]:
 
 
 def score(sums: Sequence[float] | Float[Tensor, " 18"]) -> float:
-    """chrF2 of a corpus, 0 to 100, from the sum of its sentences' statistics (18)."""
+    """Compute chrF2 of a corpus, 0 to 100, from the sum of its sentences' statistics (18)."""
     return METRIC._compute_score_from_stats([int(number) for number in sums]).score

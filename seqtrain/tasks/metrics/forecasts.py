@@ -25,7 +25,7 @@ def present(true: Float[Tensor, "*N"], mask: Bool[Tensor, "*N"] | None = None) -
 
 
 def summed(values: Float[Tensor, "*N"], here: Bool[Tensor, "*N"]) -> Term:
-    """The sum of what counts, and how many they are."""
+    """Sum the values that count; return the sum and their number."""
     # Chosen, not multiplied: a missing target is NaN, and NaN times 0 is NaN.
     return values[here].double().sum(), int(here.sum())
 
@@ -50,13 +50,13 @@ def scaled_error(
     scale: Float[Tensor, "*N"] | Float[Tensor, "..."],
     mask: Bool[Tensor, "*N"] | None = None,
 ) -> tuple[Term, int]:
-    """Absolute errors over the seasonal naive error of train; their mean is the MASE (Hyndman and Koehler 2006).
+    """Sum absolute errors over the seasonal naive error of train; the mean is the MASE (Hyndman and Koehler 2006).
 
     Args:
         found: The forecasts.
-        true: What came.
-        scale: Of the series of each target, as `Scaling.naive` has it; broadcast to the targets.
-        mask: The targets that count.
+        true: The true values.
+        scale: Scale of the series of each target, from `Scaling.naive`; broadcast to the targets.
+        mask: True for the targets that count.
 
     Returns:
         The sum and its count, and how many targets were left out because their series has no scale above 0.
@@ -72,7 +72,7 @@ def scaled_error(
 def pinball_losses(
     found: Float[Tensor, "*N Q"], true: Float[Tensor, "*N"], levels: Sequence[float]
 ) -> Float[Tensor, "*N Q"]:
-    """The quantile loss of each target and level: `level` times what is missing, 1 - `level` times what is too much."""
+    """Return the quantile loss by target and level: `level` times a shortfall, or 1 - `level` times an excess."""
     short = true.unsqueeze(-1) - found
     level = torch.tensor(levels, dtype=found.dtype, device=found.device)
     return torch.maximum(level * short, (level - 1) * short)
@@ -81,10 +81,10 @@ def pinball_losses(
 def crps_of_quantiles(
     found: Float[Tensor, "*N Q"], true: Float[Tensor, "*N"], levels: Sequence[float]
 ) -> Float[Tensor, "*N"]:
-    """Twice the mean quantile loss over the levels: the CRPS as far as they tell it.
+    """Return twice the mean quantile loss over the levels, an approximation of the CRPS.
 
-    It is the integral over all levels by the midpoint rule where levels are 1/2Q, 3/2Q, ...; of other levels it may be
-    compared only with itself.
+    If the levels are 1/2Q, 3/2Q, ... it is the integral over all levels by the midpoint rule. For other levels, compare
+    only values at the same levels.
     """
     return 2 * pinball_losses(found.double(), true.double(), levels).mean(-1)
 
@@ -92,7 +92,7 @@ def crps_of_quantiles(
 def crps_of_gaussian(
     loc: Float[Tensor, "*N"], scale: Float[Tensor, "*N"], true: Float[Tensor, "*N"]
 ) -> Float[Tensor, "*N"]:
-    """The continuous ranked probability score of a normal distribution (Gneiting and Raftery 2007), in its unit."""
+    """Return the continuous ranked probability score of a normal distribution (Gneiting, Raftery 2007), in its unit."""
     scale = scale.double()
     z = (true.double() - loc.double()) / scale
     density = torch.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
@@ -103,7 +103,7 @@ def crps_of_gaussian(
 def crps_of_student_t(
     df: Float[Tensor, "*N"], loc: Float[Tensor, "*N"], scale: Float[Tensor, "*N"], true: Float[Tensor, "*N"]
 ) -> Float[Tensor, "*N"]:
-    """The same of a Student t distribution with more than 1 degree of freedom (Jordan et al. 2019); no gradient."""
+    """Return the CRPS of Student's t with over 1 degree of freedom (Jordan et al. 2019), in its unit; no gradient."""
     # torch has no distribution function of t, so the numbers go through numpy.
     nu, place, width, y = (part.detach().double().cpu().numpy() for part in (df, loc, scale, true))
     z = (y - place) / width
@@ -115,7 +115,7 @@ def crps_of_student_t(
 
 
 def quantile_of_student_t(df: Float[Tensor, "..."], levels: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """The quantiles of Student's t with location 0 and scale 1, in float64; no gradient."""
+    """Return the quantiles of Student's t with location 0 and scale 1, in float64; no gradient."""
     # Of the lower half, as a level near 1 has few digits; the distribution is symmetric.
     lower = torch.minimum(levels, 1 - levels).detach().cpu().numpy()
     deviations = torch.from_numpy(np.asarray(stdtrit(df.detach().double().cpu().numpy(), lower)))

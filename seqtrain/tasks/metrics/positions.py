@@ -10,7 +10,7 @@ NUM_RANGES = 32  # the last one holds all positions beyond
 
 
 def range_of(positions: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-    """The number of the range of each position; that of 0 is the first one's."""
+    """Return the index of the range of each position; position 0 is in the first range."""
     # By comparisons of integers: a logarithm in floats would put a power of two beside its range.
     ends = 2 ** torch.arange(NUM_RANGES - 1, device=positions.device)
     return torch.searchsorted(ends, positions)

@@ -24,7 +24,7 @@ def update(hypotheses: Sequence[str], references: Sequence[str]) -> LossTerms:
 
 
 def compute(totals: Reduced) -> dict[str, float]:
-    """The metrics of what `update` counted, as far as there is any."""
+    """Compute the metrics from the totals of `update`; {} if no translations were counted."""
     if not totals.get("bleu", (None, 0))[1]:  # only training's loss, or a share without examples
         return {}
     matches, count = totals["exact_match"]

@@ -30,9 +30,9 @@ def is_bio(labels: Collection[str]) -> bool:
 
 
 def spans(labels: Sequence[str]) -> list[Span]:
-    """The spans of a sequence of BIO labels, in order.
+    """Return the spans of a sequence of BIO labels, in order.
 
-    An `I-` that follows no label of its type begins a span, as seqeval has it: a model may write such labels.
+    An `I-` that follows no label of its type begins a span, as in seqeval: a model may write such labels.
     """
     found: list[Span] = []
     before, type_before, first = OUTSIDE, "", 0
@@ -60,7 +60,7 @@ def count_spans(predicted: Sequence[str], true: Sequence[str], kind: str | None 
 
 
 def span_f1(right: float, predicted: float, true: float) -> float:
-    """The harmonic mean of precision and recall over all spans; 0 where there is none, as in seqeval."""
+    """Return the harmonic mean of precision and recall over all spans; 0 if there are no spans, as in seqeval."""
     return 2 * right / (predicted + true) if predicted + true else 0.0
 
 
