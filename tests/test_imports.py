@@ -131,6 +131,7 @@ LATE = {
     ("seqtrain.cli.compare", "seqtrain.compare.page.report"),
     ("seqtrain.cli.sweep", "seqtrain.compare.table"),
     ("seqtrain.distributed.strategies", "torch.distributed.fsdp"),
+    ("seqtrain.distributed.strategies", "torch.distributed.checkpoint"),
     ("seqtrain.data.sources.opening", "bz2"),  # not every Python was built with these two
     ("seqtrain.data.sources.opening", "lzma"),
 }

@@ -104,6 +104,10 @@ def _verified(path: Path) -> tuple[str, list[str]]:
             header = json.loads(text)
             metadata = header.pop("__metadata__")
             written = metadata["digest"]
+            end = max([0, *(entry["data_offsets"][1] for entry in header.values())])
+            # First: a file of any size is read for its digest.
+            if os.fstat(file.fileno()).st_size != len(size) + length + end:
+                raise Unsound(CUT)
             digest = zlib.crc32(size + text.replace(written.encode(), NO_DIGEST.encode(), 1))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise Unsound(CUT) from None

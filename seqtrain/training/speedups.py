@@ -11,10 +11,12 @@ Memory: what a training step frees is kept in the process, for the next step ask
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import logging
 import os
+import platform
 import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -183,9 +185,6 @@ def keep_freed_memory() -> bool:
     Returns:
         True if glibc keeps it now. False if the C library is another one, or if the environment sets or refuses it.
     """
-    import ctypes
-    import platform
-
     given = any(name in os.environ for name in OWN_SETTINGS)
     if given or not enabled() or platform.libc_ver()[0] != "glibc":
         return False
