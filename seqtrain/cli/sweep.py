@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from seqtrain.config.conf_files import ConfFiles
     from seqtrain.sweeps.settings import Settings
 
-# Faults of a key or a word whatever values the others have. Of more trials than these, they say it themselves.
+# Faults of a key or a word that do not depend on other values.
 UNKNOWN = re.compile(r": (no such |\S+ has no option |not of the form )")
-MOST_COMPOSED = 100
+MOST_COMPOSED = 100  # trials of a grid that are composed beforehand, a tenth of a second each
 
 # Exit codes of trials; every other status is 1.
 CODES = {"finished": 0, "pruned": 0, "refused": 2}
@@ -95,12 +95,15 @@ def run_new(request: Request) -> Sweep:
 
 
 def _refuse_unknown(words: Sequence[str], files: ConfFiles, config_dirs: Sequence[Path]) -> None:
-    """Raise UserError, before a folder is made, for keys that are unknown in each of the first trials of a grid."""
+    """Raise UserError, before a folder is made, for keys that are unknown in every trial of a grid."""
     from seqtrain.config import check
     from seqtrain.sweeps.grid import combinations
 
+    trials = combinations(words, files)
+    if len(trials) > MOST_COMPOSED:  # the key may exist in one that was not looked at
+        return
     common: dict[str, str] | None = None
-    for overrides, _ in combinations(words, files)[:MOST_COMPOSED]:
+    for overrides, _ in trials:
         try:
             check.compose(list(overrides), config_dirs)
         except UserError as fault:

@@ -96,8 +96,8 @@ def _verified(path: Path) -> tuple[str, list[str]]:
         size = file.read(8)
         if size.startswith(PICKLED):
             raise Unsound(FOREIGN)
-        length = int.from_bytes(size, "little")
-        if not 0 < length <= min(MAX_HEADER_BYTES, os.fstat(file.fileno()).st_size):
+        length, num_bytes = int.from_bytes(size, "little"), os.fstat(file.fileno()).st_size
+        if not 0 < length <= min(MAX_HEADER_BYTES, num_bytes):
             raise Unsound(CUT)
         text = file.read(length)
         try:
@@ -106,7 +106,7 @@ def _verified(path: Path) -> tuple[str, list[str]]:
             written = metadata["digest"]
             end = max([0, *(entry["data_offsets"][1] for entry in header.values())])
             # First: a file of any size is read for its digest.
-            if os.fstat(file.fileno()).st_size != len(size) + length + end:
+            if num_bytes != len(size) + length + end:
                 raise Unsound(CUT)
             digest = zlib.crc32(size + text.replace(written.encode(), NO_DIGEST.encode(), 1))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
