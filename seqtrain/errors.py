@@ -66,6 +66,10 @@ def merged(faults: Iterable[UserError]) -> UserError:
     return kind(*lines)
 
 
+class Answered(SystemExit):
+    """A parser has answered --help. Not told from sys.exit, which W&B replaces once a run of it was begun."""
+
+
 class RunFailed(RuntimeError):
     """A run that failed by itself: ends a command with one clear line and exit code 1."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from seqtrain.config.ranges import Range
 from seqtrain.config.trust import trust_from_here
 from seqtrain.distributed.ranks import rank_info
-from seqtrain.errors import UserError
+from seqtrain.errors import Answered, UserError
 from seqtrain.files.atomic import plain_json
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ class Parser(argparse.ArgumentParser):
         known, rest = super().parse_known_args(args, namespace)  # every other way to parse comes through here
         trust_from_here(known.trust)
         return known, rest
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        raise Answered(status)
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{self.prog}: {message}; see `{self.prog} --help`")

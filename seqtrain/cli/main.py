@@ -14,7 +14,7 @@ from typing import NoReturn
 from seqtrain import terminal
 from seqtrain.config.trust import trusting
 from seqtrain.distributed.ranks import check_place, rank_info
-from seqtrain.errors import RunFailed, UserError, did_you_mean, refuse_tilde
+from seqtrain.errors import Answered, RunFailed, UserError, did_you_mean, refuse_tilde
 from seqtrain.runs.working_folder import distrust
 from seqtrain.training import speedups
 from seqtrain.training.callbacks.signals import Interrupted, Signals
@@ -100,6 +100,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _is_answered(leaving: SystemExit) -> bool:
     """Return True if a parser, ours or Hydra's, has exited after it answered --help."""
+    if isinstance(leaving, Answered):
+        return True
     # The innermost frame alone: Hydra also stands around each constructor of others that it calls.
     file = Path(traceback.extract_tb(leaving.__traceback__)[-1].filename)
     return file.name == "argparse.py" or "hydra" in file.parts

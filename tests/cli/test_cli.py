@@ -83,6 +83,13 @@ def test_the_help_of_train_says_what_every_choice_of_every_group_is(capsys: pyte
     assert said == {group: shipped(group) for group in folders - {"hydra", "__pycache__"}}
 
 
+def test_help_is_an_answer_also_where_a_library_has_replaced_sys_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    leave = sys.exit
+    monkeypatch.setattr(sys, "exit", lambda code=0: leave(code))
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+
+
 def test_help_names_every_command(seqtrain: Seqtrain, tmp_path: Path) -> None:
     answers = [seqtrain(*args, cwd=tmp_path) for args in ((), ("--help",), ("help",))]
     assert all(answer.rc == 0 and all(command in answer.out for command in COMMANDS) for answer in answers)
