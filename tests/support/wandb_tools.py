@@ -93,6 +93,7 @@ def _key(item: Any) -> str:
 
 
 def _messages(path: Path) -> Iterator[Any]:
+    from google.protobuf.message import DecodeError
     from wandb.proto import wandb_internal_pb2
 
     data, position, parts = path.read_bytes(), HEADER, b""
@@ -105,7 +106,10 @@ def _messages(path: Path) -> Iterator[Any]:
         position += HEADER + length
         if kind in (FULL, LAST):
             record = wandb_internal_pb2.Record()  # pyright: ignore[reportAttributeAccessIssue]
-            record.ParseFromString(parts)
+            try:
+                record.ParseFromString(parts)
+            except DecodeError:  # W&B's own process is still writing it: there is no last message either
+                return
             yield record
             parts = b""
 
