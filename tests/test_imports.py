@@ -60,6 +60,7 @@ ONLY = {
     "omegaconf": ("experiment", "config", "cli", "sweeps", "training", "analysis", "inference.opened"),
     "wandb": ("training.loggers.wandb_logger",),
     "mlflow": ("training.loggers",),
+    "trackio": ("training.loggers",),
     "datasets": ("data.sources.hub",),
     "tokenizers": ("data.tokenizers", "data.corpus", "data.preprocess"),
     "babel": ("data.sources",),
