@@ -394,7 +394,7 @@ def test_the_command_writes_what_it_prints(tmp_path: Path, call: Any) -> None:
 def test_the_command_refuses_a_run_that_reads_no_stream(tmp_path: Path, call: Any) -> None:
     rc, _, errors = call(make_run(tmp_path / "run", *SENTIMENT))
     assert rc == 2
-    assert "reads no stream" in errors
+    assert "has no loss of each token" in errors
 
 
 def test_a_text_too_short_for_lanes_is_refused_in_words() -> None:
