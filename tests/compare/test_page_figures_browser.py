@@ -121,15 +121,3 @@ def test_of_a_variant_a_finished_run_is_seen_and_why_others_do_not_count_is_said
     assert remarks.locator("visible=true").count() == 12
     reader.filter("reason=*number")
     reader.drawn("table").settled(ROWS, 12)
-
-
-# -- values in bins ----------------------------------------------------------------------------------------------
-
-
-def test_a_number_with_many_values_is_cut_into_bins_of_equally_many_and_one_with_few_is_not(
-    tab: Any, address: str
-) -> None:
-    cases = [[place / 7 for place in range(40)], [1, 2, 3] * 9, ["a", *range(30)]]
-    bins, few, mixed = tab().open(address).page.evaluate("cases => cases.map(binned)", cases)
-    assert bins == [place // 10 for place in range(40)]
-    assert (len(set(few)), len(set(mixed))) == (3, 31)
