@@ -42,7 +42,7 @@ def test_a_search_shows_the_share_of_each_option_and_what_chance_explains(tab: A
     found = reader.page.evaluate("data.groups[0].importance")
     (dim, seed) = reader.page.evaluate(SHARES)
     assert dim == ["model.dim", "2 values", f"{100 * found['options'][0]['share']:.0f} %"]
-    assert "not told apart from chance" in seed
+    assert "no more than chance" in seed
     assert "of the 24 runs that count in the conclusion; the filter" in reader.page.inner_text("#importance-note")
 
 

@@ -17,7 +17,7 @@ from seqtrain.compare import baselines, importance, pareto, test_figures
 from seqtrain.compare.entries import Entry, differing, short_names
 from seqtrain.compare.filters import FIGURES, GRAMMAR, words
 from seqtrain.compare.names import COMMIT, LABEL, TAG, by_value
-from seqtrain.compare.page import answers, course, curves, progress, rows, samples
+from seqtrain.compare.page import answers, course, curves, rows, samples
 from seqtrain.compare.page.course import Course, Ending
 from seqtrain.compare.verdict import Conclusion, all_entries
 from seqtrain.runs import measures
@@ -164,9 +164,9 @@ def _run(entry: Entry, metric: str, settings: Sequence[str], ending: Ending | No
         "tokens_per_second": entry.speed,
         "parameters": entry.parameters,
         "flops_per_token": entry.flops_per_token,
-        "progress": progress.progress(entry),
-        "words": progress.progress_words(entry),
-        "resume": progress.resume_command(entry),
+        "progress": course.progress(entry),
+        "words": course.progress_words(entry),
+        "resume": course.resume_command(entry),
         "ending": ending and ending.plain(),
     }
 

@@ -112,7 +112,7 @@ function importanceRow(option) {
   fill.style.width = `${100 * option.share}%`;
   bar.append(fill);
   cell.append(bar, make("span", `${(100 * option.share).toFixed(0)} %`));
-  if (option.by_chance) cell.append(make("small", "not told apart from chance"));
+  if (option.by_chance) cell.append(make("small", "no more than chance"));
   row.append(name, cell);
   return row;
 }
@@ -131,6 +131,6 @@ function importanceNote(group, found) {
   const where = data.equal ? `, ${data.equal} as in the conclusion` : "";
   const words = [`By the ${data.which} ${named(group.metric)} of the ${counted(found.runs, "run")} that count in the conclusion${where}; the filter changes nothing here.`];
   if (found.pruned) words.push(`${counted(found.pruned, "run")} that the search pruned ${found.pruned === 1 ? "is" : "are"} not among them: they were the bad ones, so what is left differs less than what was tried.`);
-  words.push("Functional ANOVA: the share of what a random forest has learnt of these runs that goes with one option alone; what options do together belongs to none. Not told apart from chance: random numbers in place of an option explain half as much or more. It speaks of the values that were tried, not of others.");
+  words.push("Functional ANOVA: the share of what a random forest has learnt of these runs that goes with one option alone; what options do together belongs to none. No more than chance: random numbers in place of an option explain half as much or more. It speaks of the values that were tried, not of others.");
   return words.join(" ");
 }
