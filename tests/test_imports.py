@@ -70,7 +70,7 @@ ONLY = {
     "pandas": ("compare.records", "compare.compared", "compare.paper_table"),
     "IPython": ("training.callbacks.progress",),
     "optuna": ("sweeps.search", "sweeps.study", "training.callbacks.pruning", "compare.importance"),
-    "sklearn": ("tasks.baselines.tfidf_linear", "inference.probing", "inference.retrieval"),
+    "sklearn": ("tasks.baselines.texts", "inference.probing", "inference.retrieval"),
     "matplotlib": (
         "analysis",
         "training.callbacks",
@@ -111,9 +111,7 @@ SHARED = {
             "contract",
             "forecast_heads",
             "forecast_samples",
-            "forecast_sums",
             "hooks",
-            "laws",
             "least_squares",
             "masked_text",
             "output",

@@ -13,7 +13,7 @@ from seqtrain.errors import UserError, merged
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from seqtrain.tasks.laws import TaskSubject
+    from seqtrain.tasks.contract import TaskSubject
 
 FOR_MODELS = ("model",)
 FOR_TASKS = ("task", "model", "data", "tokenizer", "tbptt")

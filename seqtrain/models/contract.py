@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from seqtrain.models.laws import directions, reading, source, state, weights
+from seqtrain.models.laws import capabilities, reading, state
 from seqtrain.models.laws.agreement import Broken
 from seqtrain.models.laws.subject import SPECIALS, VOCAB_SIZE, Law, Subject, prepare
 
@@ -21,7 +21,7 @@ SMALL = {"dim": 8, "num_layers": 2, "num_heads": 2, "attention_window": 3}
 """Options that make a model small, where it has them."""
 
 _HERE, _TASKS = Path(__file__), Path(__file__).parents[1] / "tasks"
-NOT_THE_AUTHORS = {_HERE, _HERE.parent / "laws", _TASKS / "laws.py", _TASKS / "contract.py"}
+NOT_THE_AUTHORS = {_HERE, _HERE.parent / "laws", _TASKS / "contract.py"}
 """Files and folders of laws, of models and of tasks: a line of theirs tells nobody what to mend."""
 
 LEAST_LENGTH = 16  # tokens since a reset that every model must be able to read
@@ -43,22 +43,22 @@ LAWS: list[Law] = [
     reading.gradient_reaches_the_first_input,
     reading.no_token_sees_a_later_one,
     reading.every_token_sees_every_other,
-    directions.directions_are_halves,
-    directions.directions_see_one_side,
-    directions.directions_without_padding,
-    directions.directions_reach_every_weight,
+    capabilities.directions_are_halves,
+    capabilities.directions_see_one_side,
+    capabilities.directions_without_padding,
+    capabilities.directions_reach_every_weight,
     reading.lanes_are_independent,
     reading.padding_changes_nothing,
     state.state_is_that_after_lengths,
     state.empty_lanes_leave_the_state,
     state.reset_is_of_one_lane,
     state.reset_survives_nan,
-    source.source_is_a_prefix,
-    source.source_matters,
-    source.source_is_read_by_its_length,
-    weights.every_weight_takes_part,
-    weights.first_weights_follow_the_seed,
-    weights.chance_acts_in_training_only,
+    capabilities.source_is_a_prefix,
+    capabilities.source_matters,
+    capabilities.source_is_read_by_its_length,
+    reading.every_weight_takes_part,
+    reading.first_weights_follow_the_seed,
+    reading.chance_acts_in_training_only,
     state.state_keeps_its_precision,
 ]
 """All laws, in the order in which they are told: what the others rest on comes first."""

@@ -14,11 +14,17 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.models.layers.blocks import Activation, CrossDecoderBlock, EncoderBlock, Norm, final_norm
+from seqtrain.models.layers.blocks import (
+    Activation,
+    CrossDecoderBlock,
+    EncoderBlock,
+    Norm,
+    final_norm,
+    initialise_transformer,
+)
 from seqtrain.models.layers.lengths import real_lengths
 from seqtrain.models.layers.positions import AbsolutePositions, PlacedInput, check_sizes
 from seqtrain.models.layers.recurrence import Cell
-from seqtrain.models.layers.weights import initialise_transformer
 from seqtrain.models.parts.encoders import ConvolutionalEncoder, Encoded, RecurrentEncoder, TransformerEncoder
 from seqtrain.models.parts.recurrent_decoder import Attention, RecurrentDecoder
 from seqtrain.models.parts.transformer_decoder import TransformerDecoder

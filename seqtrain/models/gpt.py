@@ -11,7 +11,6 @@ from torch.nn import functional
 
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.models.layers.attention import window_mask
-from seqtrain.models.layers.block_stepper import BlockStepper
 from seqtrain.models.layers.blocks import DecoderBlock, Norm, final_norm
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.models.layers.lengths import real_lengths
@@ -23,7 +22,7 @@ from seqtrain.models.layers.positions import (
     rotary_table,
     rotate,
 )
-from seqtrain.models.layers.slots import KeysValues, Seen
+from seqtrain.models.layers.slots import BlockStepper, KeysValues, Seen
 from seqtrain.models.stepper import Stepper
 
 

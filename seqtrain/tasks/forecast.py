@@ -29,9 +29,8 @@ from seqtrain.tasks.base import (
     SeriesTask,
 )
 from seqtrain.tasks.baselines import forecasts
-from seqtrain.tasks.forecast_heads import ForecastDistribution, Gaussian, Point, Quantiles, StudentT
+from seqtrain.tasks.forecast_heads import SHARE, ForecastDistribution, Gaussian, Point, Quantiles, StudentT, sums
 from seqtrain.tasks.forecast_samples import SHOWN_SHARES, by_channel, samples_of
-from seqtrain.tasks.forecast_sums import SHARE, sums
 from seqtrain.tasks.metrics.forecasts import squared_error
 
 Strategy = Literal["direct", "recursive"]

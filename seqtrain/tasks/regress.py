@@ -18,7 +18,7 @@ from seqtrain.data.cache import cached_json
 from seqtrain.data.preprocess import Preprocessor, Rows, Scale
 from seqtrain.models.base import Capability, SequenceModel, State, name_of
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
-from seqtrain.tasks.baselines.linear import DAMPING, bag_of_words
+from seqtrain.tasks.baselines.texts import DAMPING, bag_of_words
 from seqtrain.tasks.metrics.numbers import quality
 from seqtrain.tasks.pooling import Pool, pool
 from seqtrain.tasks.predictors import Predictor

@@ -21,8 +21,7 @@ from seqtrain.data.cache import cached_json
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.models.base import Capability, Segment, SequenceModel, State, name_of, read_in_segments
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
-from seqtrain.tasks.baselines.naive_bayes import naive_bayes
-from seqtrain.tasks.baselines.tfidf_linear import OPTIONS, left_out, tfidf_linear
+from seqtrain.tasks.baselines.texts import OPTIONS, left_out, naive_bayes, tfidf_linear
 from seqtrain.tasks.pooling import Pool, padding, pool
 from seqtrain.tasks.predictors import Predictor
 

@@ -20,9 +20,17 @@ from seqtrain.data.tokenizers.encoding import LINE_END, words
 from seqtrain.data.tokenizers.word_ends import word_ends
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
-from seqtrain.tasks.baselines.words import majority_of_words, word_numbers
-from seqtrain.tasks.metrics.positions import NUM_RANGES, range_names, range_of
-from seqtrain.tasks.metrics.spans import OUTSIDE, count_spans, is_bio, span_f1, spans
+from seqtrain.tasks.baselines.texts import majority_of_words, word_numbers
+from seqtrain.tasks.metrics.labels import (
+    NUM_RANGES,
+    OUTSIDE,
+    count_spans,
+    is_bio,
+    range_names,
+    range_of,
+    span_f1,
+    spans,
+)
 from seqtrain.tasks.output import Output
 from seqtrain.tasks.predictors import Predictor
 from seqtrain.tasks.tagged import TaggedExamples, answer_of_label, answers, ends_of, joined

@@ -14,7 +14,7 @@ from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.word_ends import word_ends
 from seqtrain.errors import UserError, first_few
-from seqtrain.tasks.metrics.spans import is_bio, malformed
+from seqtrain.tasks.metrics.labels import is_bio, malformed
 
 NO_LABEL = "_"  # what CoNLL-U writes where nothing is given; not an error where no word has it
 

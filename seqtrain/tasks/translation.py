@@ -33,9 +33,8 @@ from seqtrain.tasks.base import (
     Say,
     perplexity,
 )
-from seqtrain.tasks.baselines.tfidf import closest
-from seqtrain.tasks.metrics import bleu
-from seqtrain.tasks.metrics.quality import compute, update
+from seqtrain.tasks.baselines.texts import closest
+from seqtrain.tasks.metrics.translations import bleu_signature, compute, update
 from seqtrain.tasks.output import Output
 from seqtrain.tasks.predictors import Loaded, Predictor
 
@@ -82,7 +81,7 @@ class Translation(ExampleTask):
         Metric("loss", "min", "nats a token"),
         Metric("perplexity", "min", "perplexity"),
         Metric("accuracy", "max", "accuracy"),
-        Metric("bleu", "max", "BLEU", of_answers=True, signature=bleu.signature()),
+        Metric("bleu", "max", "BLEU", of_answers=True, signature=bleu_signature()),
         Metric("chrf", "max", "chrF", of_answers=True),
         Metric("exact_match", "max", "exact match", of_answers=True),
     )

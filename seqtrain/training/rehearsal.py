@@ -13,9 +13,8 @@ from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
 from seqtrain.models.laws.agreement import Broken
 from seqtrain.tasks.base import SampleOptions, Task
-from seqtrain.tasks.contract import BEFORE_TRAINING
+from seqtrain.tasks.contract import BEFORE_TRAINING, TaskSubject
 from seqtrain.tasks.hooks import is_of_others
-from seqtrain.tasks.laws import TaskSubject
 from seqtrain.tasks.predictors import Loaded
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from seqtrain.models.contract import LAWS
 from seqtrain.models.decoding import continue_tokens, decode
 from seqtrain.models.layers.attention import split_heads
 from seqtrain.models.layers.recorder import recording
-from seqtrain.models.layers.scan import scan
+from seqtrain.models.min_gru import scan
 from tests.conftest import REPOSITORY
 from tests.support.model_cases import Case, cases, next_token, some_tokens
 

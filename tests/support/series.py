@@ -12,7 +12,7 @@ from jaxtyping import Float
 from seqtrain.data.preprocess import Preprocessor, Rows, prepare_series
 from seqtrain.data.sources.series import SeriesFile, SeriesSource
 from seqtrain.data.values.series import Clock, Series
-from seqtrain.tasks.baselines.windows import Block
+from seqtrain.tasks.baselines.autoregression import Block
 
 LENGTHS = (90, 61, 75)
 """Rows of the series, no two alike."""

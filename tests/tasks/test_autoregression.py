@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from seqtrain.errors import UserError
-from seqtrain.tasks.baselines import autoregression, extrapolation
-from seqtrain.tasks.baselines.autoregression import Autoregression, choose_order
-from seqtrain.tasks.baselines.windows import windows
+from seqtrain.tasks.baselines import autoregression, forecasts
+from seqtrain.tasks.baselines.autoregression import Autoregression, choose_order, windows
 from tests.support.series import blocks_of
 
 NAN = float("nan")
@@ -147,7 +146,7 @@ def test_the_order_is_the_one_that_forecasts_validation_best() -> None:
 def test_windows_come_in_parts_and_are_all_there(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.arange(60.0).reshape(30, 2)
     whole = np.concatenate(list(windows(blocks_of(values), 4)))
-    monkeypatch.setattr("seqtrain.tasks.baselines.windows.MAX_VALUES", 25)
+    monkeypatch.setattr("seqtrain.tasks.baselines.autoregression.MAX_VALUES", 25)
     parts = list(windows(blocks_of(values, rows=7), 4))
     assert max(map(len, parts)) == 3
     assert np.array_equal(np.concatenate(parts), whole)
@@ -158,24 +157,24 @@ def test_windows_come_in_parts_and_are_all_there(monkeypatch: pytest.MonkeyPatch
 
 def test_last_value_seasonal_naive_and_drift_on_numbers_one_can_check() -> None:
     window = np.array([[1.0, 2.0, 4.0, 3.0, 5.0, 7.0]])
-    assert extrapolation.last_value(window, 2).tolist() == [[7.0, 7.0]]
-    assert extrapolation.seasonal_naive(window, 5, period=3).tolist() == [[3.0, 5.0, 7.0, 3.0, 5.0]]
-    assert extrapolation.drift(window, 2) == pytest.approx(np.array([[8.2, 9.4]]))
+    assert forecasts.last_value(window, 2).tolist() == [[7.0, 7.0]]
+    assert forecasts.seasonal_naive(window, 5, period=3).tolist() == [[3.0, 5.0, 7.0, 3.0, 5.0]]
+    assert forecasts.drift(window, 2) == pytest.approx(np.array([[8.2, 9.4]]))
     both = np.stack([window, 10 * window], axis=2)
-    for forecast in (extrapolation.last_value, extrapolation.drift):
+    for forecast in (forecasts.last_value, forecasts.drift):
         np.testing.assert_allclose(forecast(both, 2)[..., 1], 10 * forecast(window, 2))
     with pytest.raises(ValueError, match="period=7"):
-        extrapolation.seasonal_naive(window, 2, period=7)
+        forecasts.seasonal_naive(window, 2, period=7)
 
 
 def test_simple_forecasts_go_by_what_is_not_missing() -> None:
     window = np.array([[1.0, NAN, 3.0, NAN, 5.0, NAN], [NAN] * 6, [NAN, 2.0, NAN, NAN, NAN, NAN]])
-    assert extrapolation.last_value(window, 1)[[0, 2], 0].tolist() == [5.0, 2.0]
+    assert forecasts.last_value(window, 1)[[0, 2], 0].tolist() == [5.0, 2.0]
     # The last value stands one row back: the line has gone on since.
-    assert extrapolation.drift(window, 2)[[0, 2]].tolist() == [[7.0, 8.0], [2.0, 2.0]]
-    found = extrapolation.seasonal_naive(window, 3, period=3)
+    assert forecasts.drift(window, 2)[[0, 2]].tolist() == [[7.0, 8.0], [2.0, 2.0]]
+    found = forecasts.seasonal_naive(window, 3, period=3)
     assert found[0].tolist() == pytest.approx([1.0, 5.0, 3.0])
-    for answers in (extrapolation.last_value(window, 1), extrapolation.drift(window, 1), found):
+    for answers in (forecasts.last_value(window, 1), forecasts.drift(window, 1), found):
         assert np.isnan(answers[1]).all()
 
 

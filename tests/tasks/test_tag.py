@@ -16,7 +16,7 @@ from seqtrain.data.tokenizers.recipes import Word
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Facts
-from seqtrain.tasks.metrics.spans import count_spans, is_bio, malformed, span_f1, spans
+from seqtrain.tasks.metrics.labels import count_spans, is_bio, malformed, span_f1, spans
 from seqtrain.tasks.tag import Tag
 from tests.conftest import Seqtrain
 

@@ -19,8 +19,7 @@ from seqtrain.data.sources.text import Text
 from seqtrain.data.tokenizers.recipes import BPE, Byte, Char, Recipe, Word
 from seqtrain.data.tokenizers.word_ends import word_ends
 from seqtrain.errors import UserError
-from seqtrain.tasks.metrics.positions import NUM_RANGES, range_names, range_of
-from seqtrain.tasks.metrics.spans import count_spans, span_f1
+from seqtrain.tasks.metrics.labels import NUM_RANGES, count_spans, range_names, range_of, span_f1
 from seqtrain.tasks.tag import Tag
 from tests.conftest import Seqtrain
 

@@ -23,8 +23,8 @@ from seqtrain.data.tokenizers.recipes import Word
 from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel, name_of
 from seqtrain.tasks.base import Facts, Reduced
-from seqtrain.tasks.baselines.tfidf import closest
-from seqtrain.tasks.metrics import bleu, chrf
+from seqtrain.tasks.baselines.texts import closest
+from seqtrain.tasks.metrics import translations
 from seqtrain.tasks.translation import EXTRA_TOKENS, Translation, TranslationBatch
 from seqtrain.training.model_and_task import make_model
 from tests.support.examples import SAMPLES
@@ -381,5 +381,6 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message:
 def test_the_tables_are_as_long_as_their_statistics() -> None:
     model, task = pair(MODELS[0])
     totals = totals_of(task, model, batch_of(task))
-    assert [len(totals[name][0]) for name in ("bleu", "chrf")] == [bleu.STATISTICS, chrf.STATISTICS]
+    sizes = [translations.BLEU_STATISTICS, translations.CHRF_STATISTICS]
+    assert [len(totals[name][0]) for name in ("bleu", "chrf")] == sizes
     assert totals["bleu"][1] == totals["exact_match"][1] == len(PAIRS)

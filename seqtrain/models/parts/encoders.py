@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from seqtrain.models.base import State, read_by_length
 from seqtrain.models.cnn import CNN
 from seqtrain.models.layers.attention import padding_mask
-from seqtrain.models.layers.blocks import EncoderBlock
+from seqtrain.models.layers.blocks import EncoderBlock, count_weights
 from seqtrain.models.layers.positions import PlacedInput
 from seqtrain.models.layers.recurrence import CORES, STATE_NAMES, Cell, mirror_index, reverse, run_fused
-from seqtrain.models.layers.weights import count_weights
 
 
 class Encoded(NamedTuple):

@@ -9,10 +9,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from seqtrain.models.base import State, read_by_length
+from seqtrain.models.layers.blocks import count_weights
 from seqtrain.models.layers.lengths import padding_of
 from seqtrain.models.layers.recorder import active, record
 from seqtrain.models.layers.recurrence import CORES, STATE_NAMES, STEPS, Cell, pack_state, run_fused, unpack_state
-from seqtrain.models.layers.weights import count_weights
 from seqtrain.models.parts.encoders import Encoded
 
 Attention = Literal["none", "additive", "dot"]

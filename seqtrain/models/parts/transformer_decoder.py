@@ -10,12 +10,10 @@ from torch import Tensor, nn
 
 from seqtrain.models.base import State
 from seqtrain.models.layers.attention import padding_mask, window_mask
-from seqtrain.models.layers.block_stepper import BlockStepper
-from seqtrain.models.layers.blocks import CrossDecoderBlock
+from seqtrain.models.layers.blocks import CrossDecoderBlock, count_weights
 from seqtrain.models.layers.lengths import real_lengths
 from seqtrain.models.layers.positions import PlacedInput
-from seqtrain.models.layers.slots import KeysValues, Seen
-from seqtrain.models.layers.weights import count_weights
+from seqtrain.models.layers.slots import BlockStepper, KeysValues, Seen
 from seqtrain.models.parts.encoders import Encoded
 from seqtrain.models.stepper import Stepper
 

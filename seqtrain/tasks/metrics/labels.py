@@ -1,10 +1,17 @@
-"""Spans that BIO labels stand for, by the definition of seqeval (and of CoNLL's script), and the F1 of spans."""
+"""Metrics of labels by word: the F1 of spans, and ranges of positions that double in length.
+
+Spans are those that BIO labels stand for, by the definition of seqeval (and of CoNLL's script).
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
 
 OUTSIDE = "O"
 BIO = re.compile(r"[BIES]-.+", re.DOTALL)
@@ -74,3 +81,21 @@ def malformed(labels: Sequence[str]) -> int:
         count += prefix in ("I", "E") and not goes_on
         before, type_before = prefix, kind
     return count
+
+
+NUM_RANGES = 32  # the last one holds all positions beyond
+
+
+def range_of(positions: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
+    """Return the index of the range of each position; position 0 is in the first range."""
+    # By comparisons of integers: a logarithm in floats would put a power of two beside its range.
+    ends = 2 ** torch.arange(NUM_RANGES - 1, device=positions.device)
+    return torch.searchsorted(ends, positions)
+
+
+def range_names() -> list[str]:
+    """Return the label of each range of positions."""
+    names = ["1", "2"]
+    for number in range(2, NUM_RANGES):
+        names.append(f"{2 ** (number - 1) + 1}-{2**number}")
+    return names
