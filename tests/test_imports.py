@@ -83,8 +83,7 @@ ONLY = {
 """Who may know a package."""
 
 WITH_TORCH = {
-    f"seqtrain.data.batching.{name}"
-    for name in ("stream", "stretches", "examples", "loader", "masking", "sentence_pairs", "values")
+    f"seqtrain.data.batching.{name}" for name in ("stream", "examples", "loader", "masking", "sentence_pairs", "values")
 }
 """The part of data that holds tensors."""
 
