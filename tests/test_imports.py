@@ -66,7 +66,7 @@ ONLY = {
     "sacrebleu": ("tasks.metrics",),
     "scipy": ("analysis", "compare", "tasks.baselines", "tasks.metrics", "tasks.forecast_heads"),
     "plotly": ("compare.page", "compare.compared"),
-    "pandas": ("compare.records", "compare.compared", "compare.paper_table"),
+    "pandas": ("data.values.blocks", "compare.records", "compare.compared", "compare.paper_table"),
     "IPython": ("training.callbacks.progress",),
     "optuna": ("sweeps.search", "sweeps.space", "sweeps.study", "training.callbacks.pruning", "compare.importance"),
     "sklearn": ("tasks.baselines.tfidf_linear", "inference.probing", "inference.retrieval"),
