@@ -60,6 +60,7 @@ ONLY = {
     "omegaconf": ("experiment", "config", "cli", "sweeps", "training", "analysis", "inference.opened"),
     "wandb": ("training.loggers.wandb_logger",),
     "mlflow": ("training.loggers",),
+    "trackio": ("training.loggers",),
     "datasets": ("data.sources.hub",),
     "tokenizers": ("data.tokenizers", "data.corpus", "data.preprocess"),
     "babel": ("data.sources",),
@@ -68,7 +69,7 @@ ONLY = {
     "plotly": ("compare.page", "compare.compared"),
     "pandas": ("data.values.blocks", "compare.records", "compare.compared", "compare.paper_table"),
     "IPython": ("training.callbacks.progress",),
-    "optuna": ("sweeps.search", "sweeps.space", "sweeps.study", "training.callbacks.pruning", "compare.importance"),
+    "optuna": ("sweeps.search", "sweeps.study", "training.callbacks.pruning", "compare.importance"),
     "sklearn": ("tasks.baselines.tfidf_linear", "inference.probing", "inference.retrieval"),
     "matplotlib": (
         "analysis",

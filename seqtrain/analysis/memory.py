@@ -9,6 +9,7 @@ from typing import Any
 from seqtrain.analysis.context import (
     MIN_TARGETS,
     Contexts,
+    HasTokenLosses,
     Interval,
     Lanes,
     effective_context,
@@ -25,7 +26,6 @@ from seqtrain.data.batching.plan import TBPTT
 from seqtrain.data.batching.stream import Stream
 from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel, name_of
-from seqtrain.tasks.base import Task
 
 SHORTEST, LONGEST = 128, 1024  # bounds of the default context, which is 4 times k2
 LANES = 128
@@ -215,7 +215,7 @@ class Memory:
 
 def measure(
     model: SequenceModel,
-    task: Task,
+    task: HasTokenLosses,
     stream: Stream,
     tbptt: TBPTT,
     *,

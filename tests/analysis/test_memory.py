@@ -378,7 +378,7 @@ def test_the_command_writes_what_it_prints(tmp_path: Path, call: Any) -> None:
 def test_the_command_refuses_a_run_that_reads_no_stream(tmp_path: Path, call: Any) -> None:
     rc, _, errors = call(make_run(tmp_path / "run", *SENTIMENT))
     assert rc == 2
-    assert "reads no stream" in errors
+    assert "has no loss of each token" in errors
 
 
 def test_a_model_that_sees_later_tokens_and_a_text_too_short_for_lanes_are_refused() -> None:
