@@ -67,7 +67,7 @@ ONLY = {
     "sacrebleu": ("tasks.metrics",),
     "scipy": ("analysis", "compare", "tasks.baselines", "tasks.metrics", "tasks.forecast_heads"),
     "plotly": ("compare.page", "compare.compared"),
-    "pandas": ("compare.records", "compare.compared", "compare.paper_table"),
+    "pandas": ("data.values.blocks", "compare.records", "compare.compared", "compare.paper_table"),
     "IPython": ("training.callbacks.progress",),
     "optuna": ("sweeps.search", "sweeps.study", "training.callbacks.pruning", "compare.importance"),
     "sklearn": ("tasks.baselines.texts", "inference.probing", "inference.retrieval"),
@@ -84,8 +84,7 @@ ONLY = {
 """Who may know a package."""
 
 WITH_TORCH = {
-    f"seqtrain.data.batching.{name}"
-    for name in ("stream", "stretches", "examples", "loader", "masking", "sentence_pairs", "values")
+    f"seqtrain.data.batching.{name}" for name in ("stream", "examples", "loader", "masking", "sentence_pairs", "values")
 }
 """The part of data that holds tensors."""
 

@@ -107,17 +107,13 @@ def subject_of(data: Data, task: Task, model: SequenceModel, options: Options) -
 
     Args:
         data: Data of a run.
-        task: Its task.
+        task: Its task, which `refuse_unplaced` takes.
         model: Its model.
         options: Options of the measurement.
 
     Raises:
-        UserError: If a loss has no distance to its inputs, or the cut cannot be removed as asked.
+        UserError: If the cut cannot be removed as asked.
     """
-    refuse_unplaced(task)
-    # A task of others may not have said so.
-    if len(data.rows["validation"].columns) > 1:
-        raise UserError(f"task={task.name()}: it reads several texts, so that a loss has no one distance to them")
     tbptt = data.tbptt
     if isinstance(data, StreamData):
         default = tbptt.k2 + max(tbptt.k2 // 2, 8)

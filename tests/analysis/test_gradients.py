@@ -119,6 +119,8 @@ def test_a_linear_recurrence_gives_the_powers_of_its_matrix_and_the_rate_of_its_
     assert decay.r2 == pytest.approx(1)
     assert decay.half_life == pytest.approx(np.log(0.5) / np.log(0.7))  # of a geometric decay, whatever it begins at
     assert decay.faded is None, "0.7 ** 5 is above a thousandth: nothing is said beyond what was measured"
+    growing = decay_of(measured(Linear(1.2 * torch.eye(4, dtype=torch.float64)), Sum(direction)))
+    assert (growing.rate, growing.half_life) == (pytest.approx(1.2), None)
 
 
 def test_a_gradient_whose_square_is_too_small_for_a_number_is_not_taken_for_none() -> None:
@@ -127,13 +129,6 @@ def test_a_gradient_whose_square_is_too_small_for_a_number_is_not_taken_for_none
     _, norms, _ = mean_norms(measured(Linear(tiny), Sum(direction)))
     expected = 2.0 * 1e-40 ** np.arange(6.0)
     np.testing.assert_allclose(norms[0, :6], expected, rtol=1e-12)
-
-
-def test_what_grows_has_no_half_life() -> None:
-    direction = torch.ones(4, dtype=torch.float64)
-    decay = decay_of(measured(Linear(1.2 * torch.eye(4, dtype=torch.float64)), Sum(direction)))
-    assert decay.rate == pytest.approx(1.2)
-    assert decay.half_life is None
 
 
 def test_pairs_across_a_document_reset_are_not_counted_and_do_not_pull_the_mean_down() -> None:
@@ -147,19 +142,23 @@ def test_pairs_across_a_document_reset_are_not_counted_and_do_not_pull_the_mean_
     assert (share[:3] == 1).all()
 
 
-def test_padding_of_examples_is_not_counted() -> None:
-    model = Linear(0.5 * torch.eye(4, dtype=torch.float64))
-    lengths = torch.tensor([8, 3])
-    targets = torch.full((2, 8), IGNORED)
-    targets[0, 7] = targets[1, 2] = 1
-    batch = ExampleBatch(
+def examples_of(targets: torch.Tensor, lengths: torch.Tensor) -> ExampleBatch:
+    """Two examples of eight tokens at most."""
+    return ExampleBatch(
         tokens=torch.zeros(2, 8, dtype=torch.long),
         lengths=lengths,
         targets=targets,
         index=torch.arange(2),
-        count=11,
+        count=int(lengths.sum()),
         totals={"loss": 2},
     )
+
+
+def test_padding_of_examples_is_not_counted() -> None:
+    model = Linear(0.5 * torch.eye(4, dtype=torch.float64))
+    targets = torch.full((2, 8), IGNORED)
+    targets[0, 7] = targets[1, 2] = 1
+    batch = examples_of(targets, torch.tensor([8, 3]))
     task: Any = Sum(torch.ones(4, dtype=torch.float64))
     found = measure_examples(model, task, batch, k2=8, farthest=7, samples=2, both_ways=True)
     pairs = np.stack(found.pairs).sum(0)
@@ -246,47 +245,40 @@ def test_of_an_answer_at_the_end_distances_count_back_from_the_last_real_token(o
     assert found.distances[0] == 0  # a causal model: nothing stands behind the answer
 
 
-def test_of_a_hidden_token_distances_go_both_ways_and_padding_is_none_of_them() -> None:
-    subject, data, model, task = made("task=masked_lm", "model=bert", "model.num_layers=1", "model.num_heads=2")
+def check_by_hand(found: Measured, by_hand: torch.Tensor, place: int, length: int) -> None:
+    """Compare all norms with those by hand; positions beside the text, or behind what a model sees, do not count."""
+    for distance, norm, count in zip(found.distances.tolist(), found.norms[0][0], found.pairs[0], strict=True):
+        assert count == (0 <= place - distance < length)
+        if count:
+            assert norm == pytest.approx(by_hand[place - distance].item(), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("task=masked_lm", "model=bert", "model.num_layers=1", "model.num_heads=2"),
+        ("task=tag", "model=gru", "data.size=40", "task.dropout=0"),
+        ("task=tag", "model=bert", "data.size=40", "task.dropout=0"),
+    ],
+    ids=lambda overrides: " ".join(overrides[:2]),
+)
+def test_of_a_hidden_or_tagged_token_distances_count_from_it_and_padding_is_none_of_them(
+    overrides: tuple[str, ...],
+) -> None:
+    subject, data, model, task = made(*overrides)
     one = data.sample("validation", 1)
     found = subject.measure(model, task, 1)
-    hidden_at = (one.targets[0] != IGNORED).nonzero().flatten()
-    place = int(hidden_at[len(hidden_at) // 2])
-    task.double()
+    targets = (one.targets[0] != IGNORED).nonzero().flatten()
+    place = int(targets[len(targets) // 2])
+    logits: Any = task.double().logits
 
     def loss() -> torch.Tensor:
-        vectors = model.encode(one.tokens, one.lengths)
-        return nn.functional.cross_entropy(task.logits(model, vectors[0, place]), one.targets[0, place])
+        hidden = model.encode(one.tokens, one.lengths)
+        return nn.functional.cross_entropy(logits(model, hidden[0, place]), one.targets[0, place])
 
-    by_hand = norms_by_hand(model, loss)
-    for distance, norm, count in zip(found.distances.tolist(), found.norms[0][0], found.pairs[0], strict=True):
-        at = place - distance
-        inside = 0 <= at < int(one.lengths[0])
-        assert count == inside
-        if inside:
-            assert norm == pytest.approx(by_hand[at].item(), rel=1e-9)
-    assert found.pairs[0][found.distances < 0].any()
-
-
-@pytest.mark.parametrize("model", ["gru", "bert"])
-def test_of_a_tagged_word_distances_count_from_the_word(model: str) -> None:
-    subject, data, model_, task = made("task=tag", f"model={model}", "data.size=40", "task.dropout=0")
-    one = data.sample("validation", 1)
-    found = subject.measure(model_, task, 1)
-    words = (one.targets[0] != IGNORED).nonzero().flatten()
-    place = int(words[len(words) // 2])
-    task.double()
-
-    def loss() -> torch.Tensor:
-        hidden = model_.encode(one.tokens, one.lengths)
-        return nn.functional.cross_entropy(task.logits(model_, hidden[0, place]), one.targets[0, place])
-
-    by_hand = norms_by_hand(model_, loss)
-    norms = dict(zip(found.distances.tolist(), found.norms[0][0], strict=True))
-    assert (min(norms) < 0) == (model == "bert"), "a causal model has nothing behind the word"
-    for distance in range(min(norms), place + 1):
-        if place - distance < int(one.lengths[0]):
-            assert norms[distance] == pytest.approx(by_hand[place - distance].item(), rel=1e-9)
+    check_by_hand(found, norms_by_hand(model, loss), place, int(one.lengths[0]))
+    is_causal = Capability.CAUSAL in model.capabilities
+    assert found.pairs[0][found.distances < 0].any() != is_causal, "a causal model has nothing behind the token"
 
 
 BOTH_WAYS = ("task=bidirectional_lm", "tokenizer=byte", "data=induction", "data.size=200", "data.max_length=16")
@@ -307,9 +299,7 @@ def test_a_language_model_of_both_directions_never_sees_its_target_and_fades_fro
 
     by_hand = norms_by_hand(model, loss)
     norms = dict(zip(found.distances.tolist(), found.norms[0][0], strict=True))
-    for at in range(int(one.lengths[0])):
-        if place - at in norms:
-            assert norms[place - at] == pytest.approx(by_hand[at].item(), rel=1e-9)
+    check_by_hand(found, by_hand, place, int(one.lengths[0]))
     assert norms[0] == 0
     for decay in (decay_of(found), decay_behind(found)):
         assert decay is not None
@@ -334,14 +324,7 @@ def test_layers_that_read_backwards_are_left_out_rather_than_drawn_in_the_wrong_
 
 def ended(targets: torch.Tensor, lengths: torch.Tensor, task: Any, k2: int) -> Measured:
     """What is measured of examples with an answer at the end."""
-    batch = ExampleBatch(
-        tokens=torch.zeros(len(lengths), 8, dtype=torch.long),
-        lengths=lengths,
-        targets=targets,
-        index=torch.arange(len(lengths)),
-        count=int(lengths.sum()),
-        totals={"loss": 2},
-    )
+    batch = examples_of(targets, lengths)
     model = Linear(0.5 * torch.eye(4, dtype=torch.float64))
     return measure_examples(model, task, batch, k2=k2, farthest=7, samples=1, both_ways=True)
 
@@ -381,46 +364,37 @@ def test_what_was_not_measured_beyond_k2_is_no_number_and_not_0() -> None:
     found = measured(model, Sum(direction), documents=[3] * 60, reset="document")
     records = {"untrained": record_of(found, decay_of(found), model)}
     assert "untrained_largest_beyond_k2" not in flat_numbers(records, K2)
-    assert (
-        flat_numbers({"untrained": record_of(measured(model), decay_of(found), model)}, K2)[
-            "untrained_largest_beyond_k2"
-        ]
-        == 0
-    )
+    records = {"untrained": record_of(measured(model), decay_of(found), model)}
+    assert flat_numbers(records, K2)["untrained_largest_beyond_k2"] == 0
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [
-        (("task=translation",), "writes another"),
-        (("task=forecast", "task.strategy=recursive"), "at each step ahead"),
+        (None, "writes another"),
+        pytest.param(("task=translation",), "writes another", marks=pytest.mark.long),
+        pytest.param(("task=forecast", "task.strategy=recursive"), "at each step ahead", marks=pytest.mark.long),
     ],
-    ids=["translation", "recursive"],
+    ids=["run", "translation", "recursive"],
 )
 def test_a_task_without_one_distance_is_refused_before_data_is_read(
-    overrides: tuple[str, ...], reason: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    overrides: tuple[str, ...] | None,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def read(*args: Any) -> None:
         raise AssertionError("data was read")
 
-    monkeypatch.setattr("seqtrain.training.data.make_data", read)
-    assert run_command(["gradients", *overrides]) == 2
+    for module in ("training.data", "analysis.gradients"):
+        monkeypatch.setattr(f"seqtrain.{module}.make_data", read)
+    words = overrides or (str(make_run(tmp_path / "run", *TRANSLATION)),)
+    capsys.readouterr()
+    assert run_command(["gradients", *words]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: task=")
     assert reason in line
-
-
-def test_a_run_of_such_a_task_is_refused_before_its_data_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def read(*args: Any) -> None:
-        raise AssertionError("data was read")
-
-    monkeypatch.setattr("seqtrain.analysis.gradients.make_data", read)
-    run = make_run(tmp_path / "run", *TRANSLATION)
-    assert run_command(["gradients", str(run)]) == 2
-    assert "writes another" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

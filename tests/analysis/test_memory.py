@@ -96,6 +96,8 @@ def test_a_model_that_looks_back_eight_tokens_has_an_effective_context_of_eight(
     assert memory.effective == pytest.approx((LAG, LAG, LAG), rel=0.01)
     assert not memory.is_falling
     assert "k2=64 is long enough" in memory.verdict()[1]
+    # What gradients never reached was never learned, so nobody can tell.
+    assert "train with a longer k2 and compare" in measured(periodic(), k2=8).verdict()[1]
 
 
 def test_a_chunk_shorter_than_what_the_model_looks_back_is_said_to_be_too_short() -> None:
@@ -109,11 +111,6 @@ def test_a_chunk_shorter_than_what_the_model_looks_back_is_said_to_be_too_short(
     known = (lanes.since_reset[counted] >= LAG).mean()
     assert memory.gain_of_state.value == pytest.approx(known * np.log(VOCAB_SIZE))
     assert "carried state lowers the loss by" in memory.verdict()[2]
-
-
-def test_a_k2_of_about_the_context_is_not_called_long_enough() -> None:
-    # What gradients never reached was never learned, so nobody can tell.
-    assert "train with a longer k2 and compare" in measured(periodic(), k2=8).verdict()[1]
 
 
 def test_a_context_that_still_helps_at_its_end_is_called_a_lower_bound_and_nothing_is_said_of_longer_ones() -> None:
@@ -196,15 +193,11 @@ def right_end(axes: Any) -> float:
     return float(band.get_extents().transformed(axes.transData.inverted()).x1)
 
 
-def test_of_a_run_without_carry_it_is_said_that_it_was_not_trained_for_it() -> None:
-    assert "not what it was trained for" in measured(periodic(), k2=4, carry=False).verdict()[2]
-    assert "not what it was trained for" not in measured(periodic(), k2=4).verdict()[2]
-
-
-def test_of_a_run_with_carry_it_is_said_that_chunks_from_nothing_are_not_what_it_was_trained_for() -> None:
-    words = "one trained on chunks from nothing may do better"
-    assert words in measured(periodic(), k2=4).verdict()[2]
-    assert words not in measured(periodic(), k2=4, carry=False).verdict()[2]
+@pytest.mark.parametrize("carry", [True, False])
+def test_it_is_said_which_of_the_two_readings_a_run_was_not_trained_for(carry: bool) -> None:
+    said = measured(periodic(), k2=4, carry=carry).verdict()[2]
+    assert ("one trained on chunks from nothing may do better" in said) == carry
+    assert ("not what it was trained for" in said) != carry
 
 
 class Forgetful(Lookback):
@@ -228,13 +221,6 @@ def test_a_table_of_positions_shorter_than_two_chunks_leaves_the_context_to_be_m
     memory = measured(periodic(), k2=64, model=model)
     assert memory.effective.value == pytest.approx(LAG, rel=0.01)
     assert "at most model.max_length=100 tokens, less than two chunks of k2=64" in memory.verdict()[2]
-
-
-def test_a_model_that_sees_later_tokens_is_refused() -> None:
-    model = Lookback()
-    model.capabilities = Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL
-    with pytest.raises(UserError, match="sees later tokens"):
-        measured(periodic(), k2=64, model=model)
 
 
 class Confused(Lookback):
@@ -264,9 +250,7 @@ def test_of_contexts_that_do_harm_it_is_said_up_to_where_they_were_measured_and_
     assert "of 1 to 16 that were measured" in words
     assert "longer ones" not in words
     assert "Beyond 4 tokens context does harm: at 16 the loss is 1.000 nats higher" in words
-
-
-def test_where_every_longer_context_does_harm_one_token_is_not_held_against_itself() -> None:
+    # One token is not held against itself.
     words = noisy([2.0, 3.0, 3.0], k2=64).verdict()[0]
     assert words.startswith("no use of context is shown: Beyond 1 token context does harm: at 4 the loss is 1.000")
 
@@ -397,6 +381,10 @@ def test_the_command_refuses_a_run_that_reads_no_stream(tmp_path: Path, call: An
     assert "has no loss of each token" in errors
 
 
-def test_a_text_too_short_for_lanes_is_refused_in_words() -> None:
+def test_a_model_that_sees_later_tokens_and_a_text_too_short_for_lanes_are_refused() -> None:
+    model = Lookback()
+    model.capabilities = Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL
+    with pytest.raises(UserError, match="sees later tokens"):
+        measured(periodic(), k2=64, model=model)
     with pytest.raises(UserError, match="too few for 8 lanes"):
         read_lanes(Lookback(), AsItIs(), periodic(400), cut(64), lanes=8, tokens=64)

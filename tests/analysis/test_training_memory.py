@@ -117,14 +117,9 @@ def test_the_peak_holds_what_is_kept_and_is_the_same_each_time() -> None:
     model = model_of("gpt")
     first, second = found_of(model), found_of(model)
     assert first == second
+    assert all(weight.grad is None for weight in model.parameters())
     assert first.peak > first.kept
     assert first.peak >= first.gradients
-
-
-def test_measuring_leaves_no_gradients() -> None:
-    model = model_of("gpt")
-    found_of(model)
-    assert all(weight.grad is None for weight in model.parameters())
 
 
 # -- growth ------------------------------------------------------------------------------------------------------
@@ -147,7 +142,10 @@ def exponents(profile: MemoryProfile) -> dict[tuple[str, str], tuple[float, floa
 
 @pytest.mark.parametrize("name", ["rnn", "gru", "lstm", "min_gru", "cnn", "gpt", "bert"])
 def test_what_is_kept_grows_with_length_and_width_as_theory_says(name: str) -> None:
-    found = exponents(measured(name))
+    profile = measured(name)
+    for size, cell in profile.cells.items() if name in ("rnn", "lstm", "gpt") else ():
+        assert cell[WEIGHTS] == FLOAT * profile.core_parameters[size.dim], "a core weighs what the formula says"
+    found = exponents(profile)
     # Where theory gives a power, and it gives one for each of these models.
     assert found[KEPT, "T"][1] == found[KEPT, "d"][1] == 1
     for (kind, axis), (exponent, theory) in found.items():
@@ -167,15 +165,12 @@ def test_attention_that_makes_its_products_keeps_the_square_of_the_length_and_is
     assert not any("makes its products" in line for line in fused.lines())
 
 
-def test_attention_alone_is_measured_both_ways_and_only_where_there_is_attention() -> None:
+def test_attention_alone_is_measured_both_ways_and_only_what_is_there_has_an_exponent() -> None:
     found = exponents(measured("gpt"))
     assert found[FUSED, "T"][0] == pytest.approx(1, abs=0.01)
     assert found[MATERIALISED, "T"][0] == pytest.approx(2, abs=0.15)
     kinds = {kind for kind, _ in exponents(measured("rnn"))}
     assert kinds == {WEIGHTS, OPTIMIZER, KEPT, PEAK}
-
-
-def test_an_optimizer_without_states_has_no_exponent() -> None:
     assert OPTIMIZER not in {kind for kind, _ in exponents(measured("rnn", plain_sgd))}
 
 
@@ -211,14 +206,6 @@ def test_work_that_the_formula_does_not_know_gets_no_theory() -> None:
     found = exponents(profile)
     assert found[KEPT, "T"][0] > 1.15
     assert found[KEPT, "T"][1] is None
-
-
-@pytest.mark.long
-def test_a_core_weighs_what_the_formula_says() -> None:
-    for name in ("rnn", "lstm", "gpt"):
-        profile = measured(name)
-        for size, cell in profile.cells.items():
-            assert cell[WEIGHTS] == FLOAT * profile.core_parameters[size.dim], (name, size)
 
 
 def test_a_fit_takes_the_sizes_along_its_axis_alone() -> None:

@@ -13,7 +13,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.stream import IGNORED
-from seqtrain.data.batching.stretches import StretchExamples
 from seqtrain.data.corpus import Corpus, from_the_end
 from seqtrain.data.preprocess import Rows
 from seqtrain.errors import UserError
@@ -21,7 +20,7 @@ from seqtrain.models.base import SequenceModel, directions
 from seqtrain.models.elmo import ELMo
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.tasks.base import Facts
-from seqtrain.tasks.bidirectional_lm import BidirectionalLM
+from seqtrain.tasks.bidirectional_lm import BidirectionalLM, StretchExamples
 from tests.support.masked import TEXTS, TOKENIZER, loaded
 from tests.support.model_cases import VOCABULARY, Case, assert_near
 

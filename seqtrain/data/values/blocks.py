@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -206,16 +204,9 @@ def _numbers(table: Layout, name: str, column: pa.Array) -> Float[np.ndarray, " 
     return found
 
 
-FAST = set("YmdHMSyIpbB")  # what pyarrow reads of a time as Python does
-EPOCH = datetime(1970, 1, 1)
 DAY = 86400  # seconds
 WHOLE = re.compile(r"-?\d+")
-
-
-def _are_read_here(time_format: str) -> bool:
-    """Return True if times of that format are parsed by Python, which knows more formats than pyarrow and is slower."""
-    parts = time_format.replace("%%", "").split("%")[1:]
-    return not all(part[:1] in FAST for part in parts) or "%" not in time_format
+ZONED = r"[T ]\d\d.*[Z+-]"  # a time of ISO 8601 with a time zone behind it
 
 
 def in_seconds(table: Layout, column: pa.Array) -> tuple[Int[np.ndarray, " n"], Clock]:
@@ -253,44 +244,30 @@ def _seconds(column: pa.Array) -> Int[np.ndarray, " n"]:
 
 def _parsed(table: Layout, column: pa.Array) -> tuple[Int[np.ndarray, " n"], Clock]:
     """Return texts as seconds since 1970, and their format."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+    import pandas as pd
 
     form = table.time_format
-    if form is None:
-        # The last one of the longest: some programs write midnight as a day, and summer has another zone than winter.
-        lengths = pc.call_function("utf8_length", [column]).to_numpy(zero_copy_only=False)
-        clock = Clock.of(table.time, column[len(lengths) - 1 - int(np.argmax(lengths[::-1]))].as_py())
-        for zone in (None, "UTC"):
-            try:
-                return _seconds(column.cast(pa.timestamp("ns", zone))), clock
-            except pa.ArrowInvalid:  # some row is no such time
-                continue
-    elif not _are_read_here(form):
-        try:
-            parsed = pc.call_function("strptime", [column], pc.StrptimeOptions(form, "s"))
-            return _seconds(parsed), Clock(table.time, form)
-        except pa.ArrowInvalid:  # Python tells which
-            pass
-    seconds, offset, zones = [], None, set()
-    for text in column.to_pylist():
-        try:
-            when = datetime.fromisoformat(text) if form is None else datetime.strptime(text, form)
-        except ValueError:
-            wanted = form or "2026-01-31 13:00:00"
-            raise UserError(
-                f"data.path={table.path}: column {table.time} holds {text!r}, which is no time like {wanted}; set "
-                "data.time_format, as in data.time_format='%d/%m/%Y'"
-            ) from None
-        zones.add(when.tzinfo is None)
-        if when.tzinfo is not None:
-            offset = int(cast("timedelta", when.utcoffset()).total_seconds())
-            when = when.astimezone(UTC).replace(tzinfo=None)
-        # Floor, and not int, which would round times before 1970 up.
-        seconds.append(math.floor((when - EPOCH).total_seconds()))
-    if len(zones) > 1:
+    texts: Any = pd.Series(column.to_pylist())
+    try:
+        parsed = pd.to_datetime(texts, format=form or "ISO8601", utc=True, errors="coerce")  # NaT for no time
+    except ValueError as error:
+        raise UserError(f"data.time_format={form}: {error}") from None
+    if parsed.isna().any():
+        wanted = form or "2026-01-31 13:00:00"
+        raise UserError(
+            f"data.path={table.path}: column {table.time} holds {texts[parsed.isna()].iloc[0]!r}, which is no time "
+            f"like {wanted}; set data.time_format, as in data.time_format='%d/%m/%Y'"
+        )
+    # To the past, also before 1970.
+    seconds = parsed.dt.floor("s").dt.as_unit("s").astype("int64").to_numpy()
+    if form is not None:
+        offset = pd.to_datetime(texts.iloc[-1], format=form).utcoffset()
+        return seconds, Clock(table.time, form, None if offset is None else int(offset.total_seconds()))
+    if texts.str.contains(ZONED).nunique() > 1:
         raise UserError(
             f"data.path={table.path}: column {table.time} has times with a time zone and others without; write all "
             "alike"
         )
-    return np.array(seconds, dtype=np.int64), clock if form is None else Clock(table.time, form, offset)
+    # The last one of the longest: some programs write midnight as a day, and summer has another zone than winter.
+    lengths = texts.str.len()
+    return seconds, Clock.of(table.time, texts[lengths == lengths.max()].iloc[-1])

@@ -55,7 +55,7 @@ FAULTS = {
     "zones and none": (csv("2024-01-02 06:00:00+02:00,1,1"), {}, "others without"),
     "days first": (csv().replace("2024-01-0", "01/0"), {}, "set data.time_format"),
     "another form": (PLAIN, {"time_format": "%d/%m/%Y"}, "is no time like %d/%m/%Y"),
-    "no form": (PLAIN, {"time_format": "%q"}, "is no time like %q"),
+    "no form": (PLAIN, {"time_format": "%q"}, "data.time_format=%q: 'q' is a bad directive"),
     "no time": (csv(",1,1"), {}, "has a row without a time"),
     "time by another name": (csv(header="Datum,a,b").replace("-", "."), {}, "set data.time_column=Datum"),
     "features without time": ("t,a\n" + "x,1\n" * 60, {"columns": ["a"], "time_features": ["hour"]}, "have no dates"),
