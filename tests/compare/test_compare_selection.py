@@ -10,10 +10,9 @@ import pytest
 import yaml
 
 from seqtrain.compare import records
-from seqtrain.compare.entries import Entry, read
+from seqtrain.compare.entries import read
 from seqtrain.compare.filters import chosen
 from seqtrain.compare.verdict import conclusions
-from seqtrain.runs.summary import Summary
 from tests.support import fake_runs
 
 VARIANTS = {"lstm": (1.5, 1.51, 1.52), "gpt": (1.63, 1.62, 1.64)}
@@ -97,17 +96,3 @@ def test_runs_are_sorted_by_the_best_or_the_final_value_as_asked(checkpoint: str
     for sort, expected in ((checkpoint, order), (f"-{checkpoint}", order[::-1])):
         ((_, _, found),) = records.in_order([fake_runs], sort)
         assert [entries.index(entry) for entry in found] == expected
-
-
-@pytest.mark.parametrize("mode", ["min", "max"])
-def test_whether_more_is_better_of_a_measure_that_nobody_knows_is_for_its_task_to_say(mode: str) -> None:
-    entry = Entry(
-        Path("run"),
-        "run",
-        "",
-        {},
-        Summary(measures={"mine": {"better": mode}, "bleu": {"better": "max"}, "loss": {"better": "min"}}),
-    )
-    assert entry.mode("mine") == mode
-    assert entry.mode("bleu") == "max"
-    assert entry.mode("loss") == "min"
