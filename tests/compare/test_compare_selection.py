@@ -18,33 +18,6 @@ from tests.support import fake_runs
 VARIANTS = {"lstm": (1.5, 1.51, 1.52), "gpt": (1.63, 1.62, 1.64)}
 
 
-@pytest.mark.parametrize(
-    ("conditions", "kept"),
-    [
-        (["model=lstm"], "123"),
-        (["model=lstm,gpt", "seed=2"], "2"),
-        (["model=g*"], "4"),
-        (["dim=64"], "4"),
-        (["model.dim=16"], "123"),
-        (["optimizer.lr=6e-3"], "1234"),
-        (["status=failed"], "3"),
-        (["name=*/1"], "1"),
-        (["layer_decay=1"], "1234"),
-        (["tied=true"], "123"),
-        (["tied=0,true"], "123"),  # false is no number
-        (["tied=false"], "4"),
-        (["init_from=null"], "1234"),
-        (["betas=[0.9,0.95]"], "1234"),  # a comma inside a value parts no values
-    ],
-)
-def test_where_keeps_the_runs_that_are_so(tmp_path: Path, conditions: list[str], kept: str) -> None:
-    fake_runs.run(tmp_path / "1")
-    fake_runs.run(tmp_path / "2", seed=2)
-    fake_runs.run(tmp_path / "3", seed=3, status="failed")
-    fake_runs.run(tmp_path / "4", model="gpt", config={"model.dim": 64, "task.tied": False})
-    assert "".join(entry.path.name for entry in chosen(read([tmp_path]), conditions)) == kept
-
-
 def test_a_word_means_a_figure_or_a_metric_before_the_last_word_of_a_setting(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "1", 1.5, config={"model.tokens": 9, "model.loss": 9})
     fake_runs.run(tmp_path / "2", 1.6, config={"model.tokens": 8, "model.loss": 8})
