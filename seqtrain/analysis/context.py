@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -21,12 +21,22 @@ from seqtrain.data.batching.plan import TBPTT, StreamPlan, most_lanes
 from seqtrain.data.batching.stream import IGNORED, Stream
 from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel, last_hidden, reset
-from seqtrain.tasks.base import Task
 from seqtrain.tasks.metrics.bootstrap import interval, resample
 
 TOKENS_AT_A_TIME = 32_768  # that a model reads in one call: bounds memory
 MIN_TARGETS = 100  # fewer tell nothing
 MIN_LANES = 8  # so few can still be drawn anew
+
+
+@runtime_checkable
+class HasTokenLosses(Protocol):
+    """A task with a loss for each token of a stream."""
+
+    def token_losses(
+        self, model: SequenceModel, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"]
+    ) -> Float[Tensor, "B T"]:
+        """Return the loss in nats of each token, from the hidden state before it; in float64."""
+        ...
 
 
 class Interval(NamedTuple):
@@ -126,7 +136,7 @@ def targets(documents: Int[np.ndarray, " D"], context: int, count: int, *, withi
 
 @torch.no_grad()
 def losses_by_context(
-    model: SequenceModel, task: Task, stream: Stream, positions: Int[np.ndarray, " N"], lengths: Sequence[int]
+    model: SequenceModel, task: HasTokenLosses, stream: Stream, positions: Int[np.ndarray, " N"], lengths: Sequence[int]
 ) -> Contexts:
     """Return the loss of the tokens at `positions` for each context length, read from an empty state.
 
@@ -155,7 +165,9 @@ def _tokens(stream: Stream, index: Int[np.ndarray, "n t"]) -> Int[Tensor, "n t"]
 
 
 @torch.no_grad()
-def read_lanes(model: SequenceModel, task: Task, stream: Stream, tbptt: TBPTT, *, lanes: int, tokens: int) -> Lanes:
+def read_lanes(
+    model: SequenceModel, task: HasTokenLosses, stream: Stream, tbptt: TBPTT, *, lanes: int, tokens: int
+) -> Lanes:
     """Read a text on lanes that start at different positions, with carried state and without.
 
     Args:
@@ -203,7 +215,7 @@ def read_lanes(model: SequenceModel, task: Task, stream: Stream, tbptt: TBPTT, *
 
 
 def _losses(
-    model: SequenceModel, task: Task, hidden: Float[Tensor, "B T D"], wanted: Int[Tensor, "B T"]
+    model: SequenceModel, task: HasTokenLosses, hidden: Float[Tensor, "B T D"], wanted: Int[Tensor, "B T"]
 ) -> Float[np.ndarray, "B T"]:
     """Return the loss of each target; NaN at padding."""
     padding = wanted == IGNORED

@@ -83,7 +83,7 @@ def measure_stream(
     """
     model, task = prepared(model), _in_training(task)
     measured = Measured(np.arange(farthest + 1), origin="the newest input before the target")
-    if task.direction == "backward":
+    if getattr(task, "direction", None) == "backward":
         measured.origin += ", in the order of reading, which is backward"
     lanes = slice(0, plan.lanes)
     carried = CarriedState()

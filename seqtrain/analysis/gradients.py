@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from omegaconf import DictConfig
@@ -72,9 +72,18 @@ class Subject:
         )
 
 
+@runtime_checkable
+class WithoutDistance(Protocol):
+    """A task some of whose losses have no single distance from its input."""
+
+    def no_distance(self) -> str | None:
+        """Return the reason, or None where each loss has one distance."""
+        ...
+
+
 def refuse_unplaced(task: Task) -> None:
     """Raise UserError if a loss of the task has no single distance to its inputs."""
-    reason = task.no_distance()
+    reason = task.no_distance() if isinstance(task, WithoutDistance) else None
     if reason is not None:
         raise UserError(
             f"task={task.name()}: {reason}, so that a loss has no one distance to what is read; measure a task whose "
@@ -171,8 +180,8 @@ def record_of(measured: Measured, decay: Decay, model: SequenceModel) -> dict[st
         "norm": [_plain(row) for row in every],
         "norm_with_path": [_plain(row) for row in with_path],
         "share_with_path": _plain(share),
-        "decay": decay.record(),
-        "decay_behind": None if behind is None else behind.record(),
+        "decay": asdict(decay),
+        "decay_behind": None if behind is None else asdict(behind),
         "spectral_radius": spectral_radii(model),
     }
 

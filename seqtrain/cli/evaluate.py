@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from seqtrain.cli.arguments import Parser, bounded
 from seqtrain.config.ranges import RANGES
@@ -14,11 +14,25 @@ from seqtrain.errors import UserError
 from seqtrain.files.atomic import plain_json
 
 if TYPE_CHECKING:
+    from seqtrain.data.preprocess import Preprocessor, Rows
     from seqtrain.inference.opened import Opened
     from seqtrain.runs.summary import Summary
-    from seqtrain.tasks.base import Say
+    from seqtrain.tasks.base import Reduced, Say
     from seqtrain.training.learner import Learner
     from seqtrain.training.splits import Data
+
+
+@runtime_checkable
+class Tabulates(Protocol):
+    """A task that has more to say of a split than metrics and baselines."""
+
+    def chance(self, split: Rows, preprocessor: Preprocessor) -> dict[str, float]:
+        """Return the expected metrics of a random guess among the possible answers; empty if they are unknown."""
+        ...
+
+    def breakdown(self, totals: Reduced) -> dict[str, dict[str, float]]:
+        """Return tables, such as a metric by length: the title of each, and a number for each row."""
+        ...
 
 
 def main(argv: list[str]) -> int:
@@ -209,12 +223,12 @@ def evaluate(
         **data.size(split),
         "hash": data.rows[split].hash,
     }
-    chance = opened.task.chance(data.rows[split], opened.preprocessor)
-    if chance:
-        result["chance"] = chance
-    breakdown = opened.task.breakdown(learner.totals)
-    if breakdown:
-        result["breakdown"] = breakdown
+    if isinstance(opened.task, Tabulates):
+        beside = {
+            "chance": opened.task.chance(data.rows[split], opened.preprocessor),
+            "breakdown": opened.task.breakdown(learner.totals),
+        }
+        result |= {name: figures for name, figures in beside.items() if figures}
     if with_baselines:
         result["baselines"] = data.baselines_or_none(split)
     return result if leak is None else result | {"leak": leak}

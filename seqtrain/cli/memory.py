@@ -70,9 +70,10 @@ def measured(argv: list[str]) -> Measured:
     notes: list[str] = []  # said when nothing can be refused any more
     opened, data = open_with_data(options.run, options.split, options.checkpoint, note=notes.append)
     stream: Any = data.batcher(options.split)
+    task: Any = opened.task  # `_check_task` has seen that it has a loss of each token
     memory = measure(
         opened.model,
-        opened.task,
+        task,
         stream,
         data.tbptt,
         context=options.context,
@@ -92,7 +93,8 @@ def measured(argv: list[str]) -> Measured:
 
 
 def _check_task(path: str) -> None:
-    """Raise UserError if the run's task reads no stream of tokens, before its data are read."""
+    """Raise UserError if the run's task has no loss of each token, before its data are read."""
+    from seqtrain.analysis.context import HasTokenLosses
     from seqtrain.inference.opened import checked_config
     from seqtrain.runs.directory import Run
     from seqtrain.training.model_and_task import task_class
@@ -100,18 +102,18 @@ def _check_task(path: str) -> None:
     if "=" in path and not exists(Path(path)):
         raise UserError(f"{path}: memory is measured of a run, and this is an override; train one, and give its folder")
     task = task_class(checked_config(Run.open(path)))
-    if not task.streams or task.reads_values():
+    if not isinstance(task, HasTokenLosses):
         raise UserError(
-            f"run {path} is of task={task.name()}, which reads no stream of tokens; memory takes next_token"
+            f"run {path} is of task={task.name()}, which has no loss of each token of a stream; memory takes next_token"
         )
 
 
 def _written(memory: Memory, about: dict[str, Any], options: Namespace) -> Measured:
     """Write numbers and pictures; return the result."""
-    from seqtrain.analysis import memory_pictures
+    from seqtrain.analysis.memory import draw
 
     record = {**about, **memory.record()}
-    pictures = memory_pictures.draw(memory, options.out, UNIT)
+    pictures = draw(memory, options.out, UNIT)
     return written(options.out, "memory", record, _lines(memory), list(pictures), options)
 
 

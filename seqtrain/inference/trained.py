@@ -324,9 +324,17 @@ class Trained:
     ) -> tuple[list[int], Callable[[int], str], list[int] | None, Callable[[int], str]]:
         """Return tokens and their labels, and the source (or None) that they are written from and its labels."""
         from seqtrain.inference import attention_maps
+        from seqtrain.tasks.predictors import WritesText
 
-        self._check([text], self.opened.text_reader)
-        tokens, source = self.task.attended(self.opened.loaded, text, target)
+        reader = self.opened.text_reader
+        self._check([text], reader)
+        if isinstance(self.task, WritesText):
+            tokens, source = self.task.attended(self.opened.loaded, text, target)
+        elif target is not None:
+            raise UserError(f"attention: task={self.task.name()} writes no target; leave it out")
+        else:
+            before, after = self.task.edges(self.tokenizer)
+            tokens, source = [*before, *reader.encode(text).tolist(), *after], None
         ours = attention_maps.labels(self.tokenizer)
         if source is None:
             return tokens, ours, None, ours

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from types import MappingProxyType
 from typing import final
 
@@ -19,7 +18,18 @@ from seqtrain.data.batching.stretches import StretchExamples
 from seqtrain.data.corpus import from_the_end
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.models.base import Capability, SequenceModel, State, directions
-from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say, perplexity
+from seqtrain.tasks.base import (
+    Baseline,
+    ExampleTask,
+    Facts,
+    LossTerms,
+    Metric,
+    Reduced,
+    Sample,
+    SampleOptions,
+    Say,
+    perplexity,
+)
 from seqtrain.tasks.baselines.counts import baselines
 from seqtrain.tasks.masked_text import bracketed
 from seqtrain.tasks.output import Output
@@ -191,16 +201,16 @@ class BidirectionalLM(ExampleTask):
     # -- texts ---------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def show(
+    def samples(
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
-    ) -> Sequence[str]:
+    ) -> list[Sample]:
         """Return the start of each example with a guess at each token from both sides: `[word]`, or `[guess|word]`."""
         from_before, from_behind = self.predictions(model, batch.tokens, batch.lengths)
         # Tokens that both directions predict: all but the first and the last, which are no text.
         both = from_before.logits()[:, :-1].log_softmax(-1) + from_behind.logits()[:, 1:].log_softmax(-1)
         guesses = both.argmax(-1)
-        lines = []
+        samples = []
         for row, guess, length in zip(batch.tokens, guesses, batch.lengths.tolist(), strict=True):
             text = slice(0, length - 2)
-            lines.append(bracketed(preprocessor.tokenizer, row[1:][text].tolist(), guess[text].tolist()))
-        return lines
+            samples.append(Sample(bracketed(preprocessor.tokenizer, row[1:][text].tolist(), guess[text].tolist())))
+        return samples

@@ -19,7 +19,6 @@ from seqtrain.models.base import Capability, SequenceModel, State, last_hidden, 
 from seqtrain.tasks import least_squares, rollout
 from seqtrain.tasks.base import (
     Baseline,
-    ExampleTask,
     Facts,
     LossTerms,
     Metric,
@@ -49,7 +48,7 @@ def distribution_of(name: Distribution) -> ForecastDistribution:
     return kinds[name]()
 
 
-class Forecast(SeriesTask, ExampleTask):
+class Forecast(SeriesTask):
     """The next `horizon` values of all channels of series.
 
     By the direct strategy they all come from one hidden state: each step ahead has outputs of its own. By the recursive
@@ -90,7 +89,6 @@ class Forecast(SeriesTask, ExampleTask):
             "ar_shorter": Baseline("one of fewer values, chosen on the end of train", "a shorter autoregression"),
         }
     )
-    fits_linear = True
     example_text = "--input FILE.csv"
     naive: Float[Tensor, "S C"]  # no weights
     std: Float[Tensor, "S C"]
@@ -145,11 +143,8 @@ class Forecast(SeriesTask, ExampleTask):
         self.register_buffer("naive", _table(scaling, naive=True), persistent=False)
         self.register_buffer("std", _table(scaling, naive=False), persistent=False)
 
-    @classmethod
-    def reads_stream(cls, carry: bool) -> bool:
-        return carry
-
     def no_distance(self) -> str | None:
+        """Return the reason why a loss has no single distance from its input; None where it has one."""
         if not self.recursive:
             return None
         return "by strategy=recursive a window has a loss at each step ahead, and reads on between them"
@@ -174,11 +169,16 @@ class Forecast(SeriesTask, ExampleTask):
         )
 
     def remedy(self, model: SequenceModel) -> str | None:
+        """Return task options that work with a model without the required capabilities, or None."""
         if self.recursive or Capability.CAUSAL | Capability.STATEFUL not in model.capabilities:
             return None
         return "task.strategy=recursive with tbptt=whole" if self.streams else "task.strategy=recursive"
 
     def first_weights(self, model: SequenceModel, train: Rows, preprocessor: Preprocessor, say: Say) -> None:
+        """Set the weights of a linear model and of the head by least squares on train, if the model asks for it.
+
+        `say`: receives a message on what was set.
+        """
         order = least_squares.linear_order_of(model)
         if order is None:
             return
@@ -295,6 +295,7 @@ class Forecast(SeriesTask, ExampleTask):
         return 2.0 * self.dim * self.head.out_features
 
     def blank_targets(self, tokens: Float[Tensor, "B T F"]) -> Float[Tensor, "B T H C"]:
+        """Return targets shaped as those of a stream for `tokens`, to measure the memory that a step keeps."""
         return tokens.new_zeros(*tokens.shape[:2], self.horizon, self.num_channels)
 
     # -- data ----------------------------------------------------------------------------------------------------
@@ -365,15 +366,10 @@ class Forecast(SeriesTask, ExampleTask):
 
     # -- words ---------------------------------------------------------------------------------------------------
 
-    def show(
-        self, model: SequenceModel, batch: WindowBatch, preprocessor: Preprocessor, options: SampleOptions
-    ) -> list[str]:
-        """Return the first values of each forecast and the true values, in the units of the data, as text."""
-        return [sample.text for sample in self.samples(model, batch, preprocessor, options)]
-
     def samples(
         self, model: SequenceModel, batch: WindowBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[Sample]:
+        """Return the first values of each forecast and the true values, in the units of the data, as text."""
         params, _ = self.params(model, batch, None)
         assert preprocessor.series is not None
         return samples_of(params, self.distribution, batch, preprocessor.series)

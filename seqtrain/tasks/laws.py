@@ -34,7 +34,7 @@ class TaskSubject:
     train: Any  # a batch as training reads it, all of a step
     halves: tuple[Any, Any] | None  # the same examples in two batches; None of a stream
     validation: Any  # a batch as evaluation reads it
-    shown: Any  # what `show` is given: some examples, or None of a stream
+    shown: Any  # what `samples` is given: some examples, or None of a stream
     preprocessor: Preprocessor
     facts: Facts
     options: SampleOptions | None  # what samples are asked for; None where none are shown
@@ -57,8 +57,6 @@ def metrics_are_named(subject: TaskSubject) -> None:
     asked = [("monitor", task.monitor)]
     if task.compared_by is not None:
         asked.append(("compared_by", task.compared_by))
-    for name in task.signatures:
-        asked.append(("signatures", name))
     for attribute, name in asked:
         # Whether more or less of it is better would be guessed, and the worst weights kept as the best.
         if name not in names:
@@ -210,10 +208,10 @@ def shows_each_example(subject: TaskSubject) -> None:
         samples = task.samples(model, subject.shown, subject.preprocessor, subject.options)
     expected = 1 if subject.shown is None else len(subject.shown.tokens)
     if len(samples) != expected:
-        raise Broken(f"`show` gives {len(samples)} texts of {expected} examples")
+        raise Broken(f"`samples` gives {len(samples)} texts of {expected} examples")
     for sample in samples:
         if not isinstance(sample.text, str):
-            raise Broken(f"`show` gives {type(sample.text).__name__} of an example, not a text")
+            raise Broken(f"`samples` gives {type(sample.text).__name__} of an example, not a text")
 
 
 @law("Its predictors give each text an answer that JSON can hold, and words for a person.")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.series import SeriesSplit
 from seqtrain.models.base import SequenceModel
@@ -27,6 +28,15 @@ class LinearMap(Protocol):
         The O = H C outputs of the head are those of all channels for the first step, then for the next step, and so
         on.
         """
+        ...
+
+
+@runtime_checkable
+class BeginsFitted(Protocol):
+    """A task that can begin with weights fitted in closed form."""
+
+    def first_weights(self, model: SequenceModel, train: Rows, preprocessor: Preprocessor, say: Say) -> None:
+        """Set weights of model and task from train, if the model asks for it; `say` receives a message on them."""
         ...
 
 

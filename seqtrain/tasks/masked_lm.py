@@ -17,15 +17,25 @@ from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import HIDDEN, Tokenizer
 from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say, perplexity
+from seqtrain.tasks.base import (
+    Baseline,
+    ExampleTask,
+    Facts,
+    LossTerms,
+    Metric,
+    Reduced,
+    Sample,
+    SampleOptions,
+    Say,
+    perplexity,
+)
 from seqtrain.tasks.baselines.counts import MOST_TOKENS, baselines, token_counts
 from seqtrain.tasks.masked_text import MAX_CHARACTERS, bracketed, fill
 from seqtrain.tasks.output import Output
-from seqtrain.tasks.predictors import Loaded, Predictor, Score
+from seqtrain.tasks.predictors import Predictor, Score
 
 COPIES = 64  # of a text, each with another token hidden, that are read at a time
 NEXT_SENTENCE = ("next", "not next")  # what the two labels mean
-MAX_TOKENS = 8192  # of a text, where the model has no table of positions: memory has an end
 
 
 class FillMasks(Predictor["MaskedLM"]):
@@ -272,14 +282,10 @@ class MaskedLM(ExampleTask):
         """Return the ids of a text in which [MASK] marks a hidden token."""
         return tokenizer.encode_masked(text)
 
-    def most_tokens(self, loaded: Loaded) -> int | None:
-        positions = loaded.model.max_length or max(MAX_TOKENS, loaded.max_length)
-        return positions - 2  # the start and the separator take two
-
     @torch.no_grad()
-    def show(
+    def samples(
         self, model: SequenceModel, batch: MaskedBatch, preprocessor: Preprocessor, options: SampleOptions
-    ) -> list[str]:
+    ) -> list[Sample]:
         """Return the start of each example: `[word]` was hidden and guessed right, `[guess|word]` was guessed wrong."""
         hidden = self._hidden_states(model, batch)
         guesses = torch.full_like(batch.targets, IGNORED).flatten()
@@ -289,12 +295,12 @@ class MaskedLM(ExampleTask):
             text = slice(1, int(length) - 1)  # without the start and the last separator
             lines.append(bracketed(preprocessor.tokenizer, row[text].tolist(), guess[text].tolist()))
         if self.follows is None:
-            return lines
+            return list(map(Sample, lines))
         answers = self.follows(hidden[:, 0]).argmax(-1).tolist()
         for lane, (answer, label) in enumerate(zip(answers, batch.next_labels.tolist(), strict=True)):
             verdict = "right" if answer == label else "wrong"
             lines[lane] = f"{NEXT_SENTENCE[answer]} ({verdict}): {lines[lane]}"[:MAX_CHARACTERS]
-        return lines
+        return list(map(Sample, lines))
 
     def row(self, model: SequenceModel, text: list[int]) -> Int[Tensor, " T"]:
         """Return the tokens of a text between the special tokens of an example."""

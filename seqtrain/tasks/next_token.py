@@ -114,7 +114,6 @@ class NextToken(Task):
     """Cross entropy of the next token; a tied head shares the embedding's weights (Press & Wolf 2017)."""
 
     requires = Capability.CAUSAL | Capability.UNCONDITIONAL
-    specials = 1
     metrics = (
         Metric("loss", "min", "nats a token"),
         Metric("perplexity", "min", "perplexity"),
@@ -168,6 +167,7 @@ class NextToken(Task):
     def token_losses(
         self, model: SequenceModel, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"]
     ) -> Float[Tensor, "B T"]:
+        """Return the loss in nats of each token of a stream, from the hidden state before it; in float64."""
         return self.output(model, hidden).measure(targets, double=True)[0].view_as(targets)
 
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
@@ -202,15 +202,10 @@ class NextToken(Task):
             xz = xz_baselines(_text(train), _text(split), say)
         return counts | xz
 
-    def show(
-        self, model: SequenceModel, batch: None, preprocessor: Preprocessor, options: SampleOptions
-    ) -> Sequence[str]:
-        """Return each prompt with the text that the model writes after it."""
-        return [sample.text for sample in self.samples(model, batch, preprocessor, options)]
-
     def samples(
         self, model: SequenceModel, batch: None, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[Sample]:
+        """Return each prompt with the text that the model writes after it."""
         (text,) = self.continue_texts(
             model,
             preprocessor.tokenizer,
@@ -233,6 +228,7 @@ class NextToken(Task):
     # -- direction -----------------------------------------------------------------------------------------------
 
     def arrange(self, rows: Rows) -> Rows:
+        """Return the rows of a split in reading order."""
         if self.direction == "forward":
             return rows
         return replace(rows, columns={name: from_the_end(corpus) for name, corpus in rows.columns.items()})

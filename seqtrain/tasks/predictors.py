@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from seqtrain.tasks.base import Task
 
 T = TypeVar("T", bound="Task")
+MAX_TOKENS = 8192  # of a text that is read at once, where the model has no table of positions: memory has an end
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,28 @@ class Loaded:
         return self.preprocessor.tokenizer
 
 
+@runtime_checkable
+class WritesText(Protocol):
+    """A task whose model reads one text and writes another: attention is drawn over both."""
+
+    def look_at(self, model: SequenceModel, batch: Any, limit: int) -> tuple[list[int], list[int] | None]:
+        """Return up to `limit` tokens of the first target and its source, or both in one list and None."""
+        ...
+
+    def attended(self, loaded: Loaded, text: str, target: str | None) -> tuple[list[int], list[int] | None]:
+        """Return the tokens of a target, by default the model's own, and those of the text that it is written from."""
+        ...
+
+
+@runtime_checkable
+class HidesTokens(Protocol):
+    """A task whose texts may have hidden tokens."""
+
+    def encode(self, tokenizer: Tokenizer, text: str) -> Int[np.ndarray, " n"]:
+        """Return the ids of a text, without its edges."""
+        ...
+
+
 class TextReader(Generic[T]):
     """A reader of users' texts for a task: the part of a text that is read, and the texts that are refused."""
 
@@ -52,7 +75,9 @@ class TextReader(Generic[T]):
 
     def encode(self, text: str) -> Int[np.ndarray, " n"]:
         """Return the ids (n,) of a text, without its edges."""
-        return self.task.encode(self.loaded.tokenizer, text)
+        if isinstance(self.task, HidesTokens):
+            return self.task.encode(self.loaded.tokenizer, text)
+        return self.loaded.tokenizer.encode(text)
 
     @property
     def longest(self) -> int | None:
@@ -62,9 +87,11 @@ class TextReader(Generic[T]):
     @property
     def room(self) -> int | None:
         """Tokens of a text above which there is no answer; None where any text fits, or is cut to what does."""
-        if self.longest is not None:
+        positions = self.loaded.model.max_length
+        if self.longest is not None or (positions is None and self.task.streams):
             return None
-        return self.task.most_tokens(self.loaded)
+        before, after = self.task.edges(self.loaded.tokenizer)
+        return (positions or max(MAX_TOKENS, self.loaded.max_length)) - len(before) - len(after)
 
     def reason(self, text: str) -> str | None:
         """Return the reason why this text has no answer, or None."""

@@ -178,15 +178,10 @@ class Regress(ExampleTask):
         )
         return {"mean": quality(mean, true), "bag_of_words": linear}
 
-    def show(
-        self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
-    ) -> list[str]:
-        """Return the predicted number of each text and the true one, as text."""
-        return [sample.text for sample in self.samples(model, batch, preprocessor, options)]
-
     def samples(
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[Sample]:
+        """Return the predicted number of each text and the true one, as text."""
         numbers = self.numbers(self.scaled(model, batch.tokens, batch.lengths)).tolist()
         samples = []
         lanes = zip(batch.tokens, batch.lengths, numbers, batch.targets.tolist(), strict=True)

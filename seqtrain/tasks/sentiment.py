@@ -216,15 +216,10 @@ class Sentiment(ExampleTask):
         accuracy = cached_json(key, lambda: float((tfidf_linear(texts, labels, of_split) == true).mean()))
         return found | {"linear": {"accuracy": accuracy}}
 
-    def show(
-        self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
-    ) -> list[str]:
-        """Return each text with its predicted label, and the true label beside a wrong one."""
-        return [sample.text for sample in self.samples(model, batch, preprocessor, options)]
-
     def samples(
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[Sample]:
+        """Return each text with its predicted label, and the true label beside a wrong one."""
         probs = self.logits(model, self.pooled(model, batch.tokens, batch.lengths)).double().softmax(-1)  # (B, V)
         samples = []
         for tokens, length, target, each in zip(batch.tokens, batch.lengths, batch.targets, probs, strict=True):

@@ -24,11 +24,10 @@ from seqtrain.tasks.baselines.words import majority_of_words, word_numbers
 from seqtrain.tasks.metrics.positions import NUM_RANGES, range_names, range_of
 from seqtrain.tasks.metrics.spans import OUTSIDE, count_spans, is_bio, span_f1, spans
 from seqtrain.tasks.output import Output
-from seqtrain.tasks.predictors import Loaded, Predictor
+from seqtrain.tasks.predictors import Predictor
 from seqtrain.tasks.tagged import TaggedExamples, answer_of_label, answers, ends_of, joined
 
 UNREAD = -1  # what is predicted for a word that stands beyond data.max_length: no label, so it is wrong
-MAX_TOKENS = 8192  # of a text that is tagged, where the model has no table of positions: memory has an end
 MAX_SHOWN_WORDS = 40  # of a sentence that is shown
 
 
@@ -87,10 +86,9 @@ class Tag(ExampleTask):
         Metric("loss", "min", "nats a word"),
         Metric("accuracy", "max", "word accuracy", of_answers=True),
         Metric("sequence_accuracy", "max", "sequence accuracy", of_answers=True),
-        Metric("span_f1", "max", "span F1", of_answers=True),
+        Metric("span_f1", "max", "span F1", of_answers=True, signature="seqeval, default mode, micro average"),
     )
     monitor = "accuracy"
-    signatures = MappingProxyType({"span_f1": "seqeval, default mode, micro average"})
     trained_by = ("dropout",)
     known_baselines = MappingProxyType(
         {
@@ -285,15 +283,10 @@ class Tag(ExampleTask):
         figures = self.measure(totals, Facts(bytes_per_token=1.0, words_per_token=None))
         return {name: float(value) for name, value in figures.items()}
 
-    def show(
-        self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
-    ) -> list[str]:
-        """Return the words of each example with their predicted labels, and the true label beside a wrong one."""
-        return [sample.text for sample in self.samples(model, batch, preprocessor, options)]
-
     def samples(
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[Sample]:
+        """Return the words of each example with their predicted labels, and the true label beside a wrong one."""
         predicted = self._read(model, batch).logits().argmax(-1)
         samples = []
         for lane, length in enumerate(batch.lengths.tolist()):
@@ -323,9 +316,6 @@ class Tag(ExampleTask):
             "right": given == right,
         }
         return Sample(" ".join(written), columns)
-
-    def most_tokens(self, loaded: Loaded) -> int | None:
-        return min(super().most_tokens(loaded) or MAX_TOKENS, MAX_TOKENS)
 
 
 def _by_position(right: Bool[Tensor, "B W"], asked: Bool[Tensor, "B W"]) -> Int[Tensor, "ranges 2"]:

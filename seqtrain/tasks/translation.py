@@ -82,7 +82,7 @@ class Translation(ExampleTask):
         Metric("loss", "min", "nats a token"),
         Metric("perplexity", "min", "perplexity"),
         Metric("accuracy", "max", "accuracy"),
-        Metric("bleu", "max", "BLEU", of_answers=True),
+        Metric("bleu", "max", "BLEU", of_answers=True, signature=bleu.signature()),
         Metric("chrf", "max", "chrF", of_answers=True),
         Metric("exact_match", "max", "exact match", of_answers=True),
     )
@@ -96,7 +96,6 @@ class Translation(ExampleTask):
         }
     )
     predictors = MappingProxyType({"translate": Translate})
-    signatures = MappingProxyType({"bleu": bleu.signature()})
 
     def __init__(
         self,
@@ -134,12 +133,17 @@ class Translation(ExampleTask):
 
     @classmethod
     def without_effect(cls, options: Mapping[str, Any]) -> dict[str, str]:
+        """Return the task's options that have no effect beside the others, each with the reason."""
         if options.get("beam") != 1:
             return {}
         return {"length_penalty": "with task.beam=1 no length is judged; only `predict --beam` will look at it"}
 
     def no_distance(self) -> str | None:
+        """Return the reason why a loss has no single distance from its input."""
         return "it reads one text and writes another"
+
+    def edges(self, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+        return [], [tokenizer.separator]
 
     def incompatibility(self, model: SequenceModel) -> str | None:
         if not self.shared_vocab and reads_in_one(model):
@@ -282,15 +286,10 @@ class Translation(ExampleTask):
         return metrics
 
     @torch.no_grad()
-    def show(
-        self, model: SequenceModel, batch: TranslationBatch, preprocessor: Preprocessor, options: SampleOptions
-    ) -> list[str]:
-        """Return three lines for each example: its source, its reference, and the model's translation."""
-        return [sample.text for sample in self.samples(model, batch, preprocessor, options)]
-
     def samples(
         self, model: SequenceModel, batch: TranslationBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[Sample]:
+        """Return three lines for each example: its source, its reference, and the model's translation."""
         texts = self._decode(model, _read_sources(model, batch), batch.lengths, preprocessor)
         samples = []
         for ids, length, reference, text in zip(batch.tokens, batch.lengths, batch.references(), texts, strict=True):
@@ -302,20 +301,15 @@ class Translation(ExampleTask):
             samples.append(Sample("\n".join(lines), columns))
         return samples
 
+    # -- attention -----------------------------------------------------------------------------------------------
+
     def look_at(self, model: SequenceModel, batch: TranslationBatch, limit: int) -> tuple[list[int], list[int] | None]:
+        """Return up to `limit` tokens of the first target and its source, or both in one list and None."""
         return model_inputs(model, batch.tokens[0, :limit].tolist(), batch.target_tokens[0, :limit].tolist())
-
-    # -- texts ---------------------------------------------------------------------------------------------------
-
-    def edges(self, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-        return [], [tokenizer.separator]
-
-    def most_tokens(self, loaded: Loaded) -> int | None:
-        return None if loaded.model.max_length is None else loaded.model.max_length // 2 - 1
 
     def attended(self, loaded: Loaded, text: str, target: str | None) -> tuple[list[int], list[int] | None]:
         """Return the target's tokens and the source, or both in one list and None if the model reads them in one."""
-        source, _ = super().attended(loaded, text, None)
+        source = [*loaded.tokenizer.encode(text).tolist(), loaded.tokenizer.separator]
         tokenizer = loaded.preprocessor.target_tokenizer
         if target is None:
             target = self.translate(loaded.model, [text], loaded.preprocessor, beam=1)[0]

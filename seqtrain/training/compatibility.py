@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import Protocol, runtime_checkable
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -19,7 +20,7 @@ from seqtrain.data.sources.tokens import TokenSource
 from seqtrain.errors import UserError, did_you_mean, first_few
 from seqtrain.models.base import Capability, SequenceModel, name_of
 from seqtrain.tasks.base import Task
-from seqtrain.tasks.least_squares import linear_order_of
+from seqtrain.tasks.least_squares import BeginsFitted, linear_order_of
 from seqtrain.training.compiled import check_compiled
 from seqtrain.training.data import make_source
 from seqtrain.training.effects import EARLY_STOPPING
@@ -43,6 +44,15 @@ OF_STORE = "seqtrain.data.tokenizers.recipes.OfStore"
 LABELS = {"name": "one name", "names": "a name for each word", "number": "a number"}  # by kind, in words
 ANY_SIZE = 2  # tokens: a vocabulary large enough to check what fits
 MORE_OR_LESS = {"max": "more", "min": "less"}  # what is better, in words
+
+
+@runtime_checkable
+class Remedies(Protocol):
+    """A task with options that ask less of a model."""
+
+    def remedy(self, model: SequenceModel) -> str | None:
+        """Return task options that work with a model without the required capabilities, or None."""
+        ...
 
 
 def check_pair(config: DictConfig) -> None:
@@ -204,9 +214,9 @@ def incompatibility(model: SequenceModel, task: Task, tbptt: TBPTT, max_length: 
     missing = [words for flag, words in WANTED.items() if flag in missing_flags]
     if missing:
         reason = f"task={task.name()}: needs {' and '.join(missing)}, which model={name_of(model)} does not promise"
-        remedy = task.remedy(model)
+        remedy = task.remedy(model) if isinstance(task, Remedies) else None
         return reason if remedy is None else f"{reason}; use {remedy}"
-    if linear_order_of(model) is not None and not task.fits_linear:
+    if linear_order_of(model) is not None and not isinstance(task, BeginsFitted):
         return f"model.fit=least_squares: task={task.name()} has no values to fit; use model.fit=trained"
     reason = task.incompatibility(model)
     if reason:

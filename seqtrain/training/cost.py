@@ -40,6 +40,15 @@ class Sequential(Protocol):
         ...
 
 
+@runtime_checkable
+class OwnTargets(Protocol):
+    """A task whose targets have another shape than the tokens."""
+
+    def blank_targets(self, tokens: Tensor) -> Tensor:
+        """Return targets shaped as those of a stream for `tokens`."""
+        ...
+
+
 @dataclass(frozen=True)
 class Cost:
     """Numbers of a whole training. FLOPs count a multiply-add as 2 and the backward pass as twice the forward pass."""
@@ -206,7 +215,7 @@ def _kept(model: SequenceModel, task: Task, lanes: int, reading: Reading) -> int
     size = lanes * reading.length
     batch = StreamBatch(
         tokens=tokens,
-        targets=task.blank_targets(tokens),
+        targets=task.blank_targets(tokens) if isinstance(task, OwnTargets) else tokens,
         reset_lanes=None,
         lanes=slice(0, lanes),
         count=size,

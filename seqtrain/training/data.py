@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, Protocol, get_args, runtime_checkable
 
 from omegaconf import DictConfig
 
@@ -20,6 +20,15 @@ from seqtrain.training.origins import shared_preprocessor
 from seqtrain.training.splits import Data, ExampleData, SeriesData, StreamData
 
 MAX_UNKNOWN = 0.5  # fraction of the tokens that a tokenizer from elsewhere may not know
+
+
+@runtime_checkable
+class Arranges(Protocol):
+    """A task that reads a split in another order than it is given."""
+
+    def arrange(self, rows: Rows) -> Rows:
+        """Return the rows of a split in reading order."""
+        ...
 
 
 def make_data(
@@ -76,8 +85,9 @@ def make_data(
     # Not the task that trains: that one needs the counts of labels in the data laid out here.
     with on_meta():
         _, task = make_pair(config, preprocessor)
-    for split in rows:
-        rows[split] = task.arrange(rows[split])
+    if isinstance(task, Arranges):
+        for split in rows:
+            rows[split] = task.arrange(rows[split])
     layout: type[Data] = ExampleData
     if task.streams:
         layout = StreamData if preprocessor.series is None else SeriesData

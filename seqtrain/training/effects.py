@@ -5,8 +5,8 @@ Only options on the command line are checked: a default that has no effect, in a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, cast, runtime_checkable
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -17,6 +17,16 @@ from seqtrain.training.model_and_task import idle_options, task_class
 
 PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 EARLY_STOPPING = "pytorch_lightning.callbacks.EarlyStopping"
+
+
+@runtime_checkable
+class KnowsEffects(Protocol):
+    """A task some of whose options have no effect beside others."""
+
+    @classmethod
+    def without_effect(cls, options: Mapping[str, Any]) -> dict[str, str]:
+        """Return these options, each with the reason."""
+        ...
 
 
 def check(config: DictConfig, overrides: Sequence[str]) -> None:
@@ -37,8 +47,10 @@ def notes(config: DictConfig, overrides: Sequence[str]) -> list[str]:
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     given = set(map(key_of, overrides))
     reasons = dict(_beyond_the_end(values))
-    for key, reason in task_class(config).without_effect(values["task"]).items():
-        reasons[f"task.{key}"] = reason
+    task = task_class(config)
+    if isinstance(task, KnowsEffects):
+        for key, reason in task.without_effect(values["task"]).items():
+            reasons[f"task.{key}"] = reason
     return [f"{key}={OmegaConf.select(config, key)}: {reason}" for key, reason in reasons.items() if key in given]
 
 
@@ -46,7 +58,8 @@ def _of_other_layout(config: DictConfig) -> dict[str, str]:
     """Return the options that apply only to a stream, or only to examples, if the task reads the other."""
     name = task_class(config).name()
     reasons: dict[str, str] = {}
-    if task_class(config).reads_stream(config.tbptt.carry):
+    task = task_class(config)
+    if task.streams or (task.reads_values() and config.tbptt.carry):
         useless = ["data.batch_tokens"]
         # For series, max_length is read before evaluation, and windows are shown; text has neither.
         if "values" not in task_class(config).fields:

@@ -30,7 +30,7 @@ def make_pair(
     size = preprocessor.tokenizer.vocab_size
     num_features = None if preprocessor.series is None else preprocessor.series.num_features
     target_size = None if preprocessor.shared else preprocessor.target_tokenizer.vocab_size
-    specials = task_class(config).specials
+    specials = 1 if task_class(config).streams else 3  # a stream is begun; examples are separated and masked too
     model = make_model(config, size, specials=specials, target_vocab_size=target_size, num_features=num_features)
     task = make_task(config, model, size, preprocessor=preprocessor, label_counts=label_counts)
     if config.trainer.precision == "64-true":  # Lightning would make them so only after it has loaded a checkpoint

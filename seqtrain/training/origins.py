@@ -142,7 +142,7 @@ def _check_directions(runs: Sequence[Opened]) -> None:
     """Raise UserError unless the first run reads forwards and the second backwards: swapped, they fit but are wrong."""
     lines = []
     for direction, opened in zip(DIRECTIONS, runs, strict=True):
-        found = opened.task.direction
+        found = getattr(opened.task, "direction", None)
         if found != direction:
             words = f"reads {found}" if found else f"is of task={opened.task.name()}, which reads in no one direction"
             lines.append(f"{opened.run.path} {words}")

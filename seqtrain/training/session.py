@@ -22,7 +22,7 @@ from seqtrain.runs.checkpoint import load, step_of
 from seqtrain.runs.directory import Run
 from seqtrain.runs.identity import shown
 from seqtrain.tasks.base import Say
-from seqtrain.tasks.least_squares import linear_order_of
+from seqtrain.tasks.least_squares import BeginsFitted, linear_order_of
 from seqtrain.training.checkpoint_check import check
 from seqtrain.training.compiled import as_written, compile_blocks
 from seqtrain.training.cost import Cost, count, estimate
@@ -300,7 +300,8 @@ def set_first_weights(config: DictConfig, session: Session, say: Say) -> None:
             f"model.fit=least_squares: init_from={origin_words(config.init_from)} brings weights of its own; leave one "
             "of them out"
         )
-    task.first_weights(model, session.data.rows["train"], session.data.preprocessor, say)
+    if isinstance(task, BeginsFitted):
+        task.first_weights(model, session.data.rows["train"], session.data.preprocessor, say)
 
 
 def load_initial_weights(config: DictConfig, session: Session, say: Say, *, parent_hash: str | None) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from seqtrain.distributed import ranks
 from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
 from seqtrain.tasks.base import ExampleTask, Facts, Say, SeriesTask, Task
+from seqtrain.tasks.predictors import WritesText
 from seqtrain.training.accumulators import LOSS
 from seqtrain.training.cost import Reading
 
@@ -260,7 +261,7 @@ class SeriesData(StreamData):
         return spread(self._windows[split], count)
 
     def look_at(self, model: SequenceModel, split: Split, limit: int) -> tuple[list[int], list[int] | None]:
-        return self.task.look_at(model, self.sample(split, 1), limit)
+        raise UserError("attention is drawn over tokens, and series have none")
 
 
 def spread(examples: Examples, count: int) -> ExampleBatch:
@@ -361,4 +362,9 @@ class ExampleData(Data):
         return spread(self.batcher(split), count)
 
     def look_at(self, model: SequenceModel, split: Split, limit: int) -> tuple[list[int], list[int] | None]:
-        return self.task.look_at(model, self.sample(split, 1), limit)
+        if self.task.reads_values():
+            raise UserError("attention is drawn over tokens, and series have none")
+        batch = self.sample(split, 1)
+        if isinstance(self.task, WritesText):
+            return self.task.look_at(model, batch, limit)
+        return batch.tokens[0, :limit].tolist(), None

@@ -57,7 +57,7 @@ def trained(runs: dict[str, Path]) -> dict[str, Trained]:
 @pytest.mark.parametrize("name", ["lstm", "gru", "bare", "learned", "both", "both_learned"])
 def test_gates_are_those_of_the_fused_kernels(name: str, trained: dict[str, Trained]) -> None:
     run = trained[name]
-    tokens, _ = run.task.attended(run.opened.loaded, TEXT, None)
+    tokens, *_ = run._looked_at(TEXT, None)
     with torch.no_grad():
         hidden, state = run.model(torch.tensor([tokens]))
     layers = run.gates(TEXT)

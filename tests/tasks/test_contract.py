@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from seqtrain.cli import main
+from seqtrain.tasks.base import ExampleTask, SeriesTask, Task, TaskData, TaskLoss, TaskReport
 from seqtrain.tasks.contract import LAWS, OF_EXAMPLES
 from seqtrain.training.shipped import shipped
 from tests.conftest import Seqtrain
@@ -17,6 +18,13 @@ from tests.tasks.test_hooks import RAISES, WRONG, wrong
 
 OUTSIDE = ("contract", "task=my_regress", "data.path=numbers.tsv", "--config-dir", "configs", "--trust", "my_tasks")
 SHOWN = "It shows a text for each example."
+
+
+@pytest.mark.parametrize("part", [TaskData, TaskLoss, TaskReport, ExampleTask, SeriesTask])
+def test_a_part_of_a_task_has_at_most_eight_members_to_know(part: type[Task]) -> None:
+    members = {name for name in vars(part) if not name.startswith("_")}
+    annotated = set(vars(part).get("__annotations__", {}))
+    assert 0 < len(members | annotated) <= 8
 
 
 @pytest.mark.long
@@ -60,7 +68,7 @@ def test_a_law_that_it_does_not_keep_is_told_with_its_counterexample(
 
 
 def test_an_error_in_a_hook_breaks_the_law_that_meets_it_and_names_its_line(seqtrain: Seqtrain, tmp_path: Path) -> None:
-    rc, lines, _ = ask(seqtrain, wrong(tmp_path, *RAISES["show"]))
+    rc, lines, _ = ask(seqtrain, wrong(tmp_path, *RAISES["samples"]))
     place = lines.index(f"does not hold  {SHOWN}")
     assert rc == 1
     assert "raises AttributeError: " in lines[place + 1]

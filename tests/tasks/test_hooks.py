@@ -66,9 +66,9 @@ WRONG = {
         "`baselines` gives median, and `known_baselines` has mean",
     ),
     "a sample for some examples alone": (
-        'return [f"{found:.3g}, and it is {true:.3g}" for found, true in pairs]',
-        'return [f"{found:.3g}, and it is {true:.3g}" for found, true in pairs][:1]',
-        "`show` gives 1 texts of 4 examples",
+        'return [Sample(f"{found:.3g}, and it is {true:.3g}") for found, true in pairs]',
+        'return [Sample(f"{found:.3g}, and it is {true:.3g}") for found, true in pairs][:1]',
+        "`samples` gives 1 texts of 4 examples",
     ),
 }
 
@@ -88,7 +88,7 @@ def test_what_a_task_promises_wrongly_is_one_line_before_the_first_step(
 
 
 RAISES = {
-    "show": ("pairs = zip(self.logits(model, last).tolist(), ", "pairs = zip(model.nothing, "),
+    "samples": ("pairs = zip(self.logits(model, last).tolist(), ", "pairs = zip(model.nothing, "),
     "baselines": ('return {"mean": {"loss"', 'return {"mean": split.nothing, "": {"loss"'),
     "measure": ('metrics = {"loss": ', 'metrics = {"loss": totals["nothing"][0] + '),
     "evaluate": ("        errors = (", "        errors = model.nothing + ("),
@@ -117,7 +117,7 @@ def test_an_error_in_a_hook_is_one_line_that_names_it_and_the_run_keeps_the_trac
 
 
 def test_a_hook_is_not_asked_about_samples_that_are_not_shown(seqtrain: Seqtrain, tmp_path: Path) -> None:
-    answer = train(seqtrain, wrong(tmp_path, *RAISES["show"]), "callbacks=none")
+    answer = train(seqtrain, wrong(tmp_path, *RAISES["samples"]), "callbacks=none")
     assert answer.rc == 0, answer.err
 
 

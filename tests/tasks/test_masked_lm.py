@@ -230,7 +230,7 @@ def test_an_example_is_shown_in_one_line_with_what_was_hidden(recipe: Recipe) ->
     task = MaskedLM(**OPTIONS | {"next_sentence": True}, dim=8, vocab_size=tokenizer.vocab_size)
     text = corpus(TEXTS, tokenizer)
     found = batch(make(text, max_length=60, next_sentence=True, tokenizer=tokenizer))
-    lines = task.show(model, found, Preprocessor(tokenizer, tokenizer), SAMPLES)
+    lines = [each.text for each in task.samples(model, found, Preprocessor(tokenizer, tokenizer), SAMPLES)]
     assert len(lines) == len(found.tokens)
     for line, original, length in zip(lines, found.original, found.lengths, strict=True):
         assert line.isprintable()

@@ -94,7 +94,7 @@ def test_a_second_sentence_is_called_next_where_it_goes_on_with_the_first(told: 
     assert isinstance(head, torch.nn.Linear)
     head.weight.data.zero_()
     head.bias.data = torch.eye(2, dtype=head.bias.dtype)[told]  # the same answer to every pair
-    lines = task.show(model, found, ALIKE, SAMPLES)
+    lines = [sample.text for sample in task.samples(model, found, ALIKE, SAMPLES)]
     whole = ",".join(map(str, np.asarray(text.tokens).tolist()))
     truths = []
     for line, row, length in zip(lines, found.original, found.lengths, strict=True):

@@ -240,8 +240,8 @@ def test_what_is_shown_names_the_label_its_chance_and_the_truth() -> None:
     model.embed = torch.nn.Embedding(made.tokenizer.vocab_size + 3, 8).double()
     task = make().eval()
     found = LabelledExamples(given, made, max_length=40).collate(np.arange(4), 0, {"loss": 4})
-    for line, text, target, prob in zip(
-        task.show(model, found, made, SAMPLES),
+    for sample, text, target, prob in zip(
+        task.samples(model, found, made, SAMPLES),
         TEXTS,
         TARGETS,
         answered(task, model, found.tokens, found.lengths).softmax(-1),
@@ -249,7 +249,7 @@ def test_what_is_shown_names_the_label_its_chance_and_the_truth() -> None:
     ):
         best = int(prob.argmax())
         verdict = "right" if best == target else f"wrong: it is {LABELS[target]}"
-        assert line == f"{LABELS[best]} {prob[best].item():.0%} ({verdict}): {text}"
+        assert sample.text == f"{LABELS[best]} {prob[best].item():.0%} ({verdict}): {text}"
 
 
 # -- the picture -------------------------------------------------------------------------------------------------

@@ -322,7 +322,7 @@ def test_a_model_that_has_learned_its_pairs_translates_them(case: Case, shared: 
     assert found["accuracy"] == 1
     assert found["bleu"] == pytest.approx(100)
     assert found["exact_match"] == (len(PAIRS) - 1) / len(PAIRS)  # the one with two spaces is no string of words
-    lines = task.show(model, batch, preprocessor, SAMPLES)
+    lines = [sample.text for sample in task.samples(model, batch, preprocessor, SAMPLES)]
     assert lines[1].split("\n") == [f"source: {PAIRS[1][0]}", f"reference: {PAIRS[1][1]}", f"model: {PAIRS[1][1]}"]
     assert len(lines) == len(PAIRS)
 

@@ -16,7 +16,7 @@ from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.data.batching.stream import EvalLoader, Stream, StreamBatch
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.models.layers.front_ends import ValueProjection
-from seqtrain.tasks.base import Facts, LossTerms, Reduced, Task
+from seqtrain.tasks.base import Facts, LossTerms, Reduced, Sample, Task
 from seqtrain.training.learner import Learner
 from tests.support.model_cases import Case, assert_near
 from tests.training.test_learner import everything, make_trainer
@@ -52,7 +52,7 @@ class NextValue(Task):
     def head_flops(self) -> float:
         return 0.0
 
-    def show(self, *given: Any) -> list[str]:
+    def samples(self, *given: Any) -> list[Sample]:
         return []
 
 

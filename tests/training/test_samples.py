@@ -14,7 +14,7 @@ import torch
 from seqtrain.data.tokenizers.recipes import Char
 from seqtrain.runs.directory import Run
 from seqtrain.tasks import next_token
-from seqtrain.tasks.base import ExampleTask
+from seqtrain.tasks.base import ExampleTask, Sample
 from seqtrain.training.callbacks.samples import Samples
 from seqtrain.training.loggers.base import RunLogger
 from seqtrain.training.splits import ExampleData
@@ -66,8 +66,8 @@ class Shows(ExampleTask):
 
     def baselines(self, *args: Any) -> Any: ...
 
-    def show(self, model: Any, batch: Any, preprocessor: Any, options: Any) -> list[str]:
-        return [f"example {index}" for index in batch.index.tolist()]
+    def samples(self, model: Any, batch: Any, preprocessor: Any, options: Any) -> list[Sample]:
+        return [Sample(f"example {index}") for index in batch.index.tolist()]
 
 
 @pytest.mark.parametrize(("count", "shown"), [(10, [0, 2, 5, 7]), (4, [0, 1, 2, 3]), (3, [0, 1, 2])])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from seqtrain.data.batching.examples import ExampleBatch, TextExamples
 from seqtrain.models.base import Capability
-from seqtrain.tasks.base import Baseline, ExampleTask, Metric
+from seqtrain.tasks.base import Baseline, ExampleTask, Metric, Sample
 from seqtrain.tasks.predictors import Predictor
 
 BINS = 512  # of a table of predictions and truths, from which ranks are computed whatever the batches were
@@ -108,8 +108,8 @@ class Regress(ExampleTask):
     def baselines(self, train: Any, split: Any, preprocessor: Any, say: Any) -> dict[str, dict[str, float]]:
         return {"mean": {"loss": float(((split.labels - train.labels.mean()) ** 2).mean())}}
 
-    def show(self, model: Any, batch: ExampleBatch, preprocessor: Any, options: Any) -> list[str]:
+    def samples(self, model: Any, batch: ExampleBatch, preprocessor: Any, options: Any) -> list[Sample]:
         hidden, _ = model(batch.tokens, None, batch.lengths)
         last = hidden[torch.arange(len(hidden)), batch.lengths - 1]
         pairs = zip(self.logits(model, last).tolist(), batch.targets.tolist(), strict=True)
-        return [f"{found:.3g}, and it is {true:.3g}" for found, true in pairs]
+        return [Sample(f"{found:.3g}, and it is {true:.3g}") for found, true in pairs]

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from seqtrain.data.batching.examples import ExampleBatch, TextExamples
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.models.base import Capability
-from seqtrain.tasks.base import Baseline, ExampleTask, Metric
+from seqtrain.tasks.base import Baseline, ExampleTask, Metric, Sample
 from seqtrain.tasks.predictors import Predictor
 
 
@@ -98,10 +98,10 @@ class Tag(ExampleTask):
         common = np.bincount(np.concatenate(train.labels)).argmax()
         return {"majority": {"accuracy": float((np.concatenate(split.labels) == common).mean())}}
 
-    def show(self, model: Any, batch: ExampleBatch, preprocessor: Any, options: Any) -> list[str]:
+    def samples(self, model: Any, batch: ExampleBatch, preprocessor: Any, options: Any) -> list[Sample]:
         best = self.logits(model, model(batch.tokens, None, batch.lengths)[0]).argmax(-1)
-        lines = []
+        samples = []
         for tokens, labels, length in zip(batch.tokens.tolist(), best.tolist(), batch.lengths.tolist(), strict=True):
             words = preprocessor.tokenizer.decode(tokens[1 : length - 1])
-            lines.append(f"{words}: {' '.join(self.labels[label] for label in labels[1 : length - 1])}")
-        return lines
+            samples.append(Sample(f"{words}: {' '.join(self.labels[label] for label in labels[1 : length - 1])}"))
+        return samples

@@ -1,0 +1,79 @@
+"""Trackio as a logger of records: a live dashboard on this machine, without an account or a server."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+from typing import Any
+
+from seqtrain.sweeps.folder import member_of
+from seqtrain.terminal import pasted
+from seqtrain.terminal import tell as say
+from seqtrain.training.loggers.base import (
+    NO_METRICS,
+    Record,
+    RunLogger,
+    figures_as_metrics,
+    hyperparameters,
+    package,
+)
+
+
+class TrackioLogger(RunLogger):
+    """A Trackio run for each attempt: Trackio cannot take back the steps that a resume trains again."""
+
+    def __init__(self, *, project: str, directory: Path, config: dict[str, Any]) -> None:
+        """Store the config.
+
+        Args:
+            project: Name of the Trackio project: `trackio show --project NAME` opens its dashboard.
+            directory: The run directory.
+            config: Config of the run, its secrets masked.
+
+        Raises:
+            UserError: Trackio is not installed.
+        """
+        super().__init__("Trackio", directory)
+        with package("trackio"):
+            import trackio  # type: ignore[import-not-found]  # noqa: F401 - here, so that no step waits for it
+        self._project = project
+        self._config = config
+        self._run: Any = None
+
+    def _open(self) -> Any:
+        if self._run is None:
+            import trackio  # type: ignore[import-not-found]
+
+            member = member_of(self._directory)
+            with contextlib.redirect_stdout(io.StringIO()):  # it greets, and standard output is for results
+                self._run = trackio.init(
+                    self._project,
+                    (member.label if member else None) or self._directory.name,
+                    member.sweep if member else None,
+                    config=hyperparameters(self._config),
+                    auto_log_gpu=False,
+                    auto_log_cpu=False,
+                )
+            say(f"Trackio: {pasted('trackio', 'show', '--project', self._project)} opens the dashboard")
+        return self._run
+
+    def _metrics(self, metrics: Record, step: int) -> None:
+        self._open().log({name: value for name, value in metrics.items() if name not in NO_METRICS}, step)
+
+    def _text(self, name: str, text: str, step: int) -> None:
+        from trackio import Markdown  # type: ignore[import-not-found]
+
+        self._open().log({name: Markdown(f"```\n{text}\n```")}, step)
+
+    def _image(self, name: str, path: Path, step: int) -> None:
+        from trackio import Image  # type: ignore[import-not-found]
+
+        self._open().log({name: Image(path)}, step)
+
+    def _end(self, figures: dict[str, Any]) -> None:
+        if self._run is not None:
+            self._run.log(figures_as_metrics(figures), figures.get("steps", 0))
+            with contextlib.redirect_stdout(io.StringIO()):
+                self._run.finish()
+            self._run = None
