@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentTypeError, Namespace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,63 +101,47 @@ def _columns(text: str) -> list[str]:
 
 
 def _check(options: Namespace) -> None:
-    """Raise UserError if two outputs share one destination, or an output has none."""
-    if options.html == STDOUT:  # a browser reads no pipe
-        raise UserError("--html -: a page is opened from a file; name one, such as report.html")
-    if options.csv == STDOUT and options.json:
-        raise UserError("--csv -: --json writes to standard output, too; give --csv a file, or leave one of them out")
-    if options.columns and not (options.latex or options.markdown or options.csv):
-        raise UserError("--columns: stand in the tables of --latex, --markdown and --csv; add one of them")
-    _check_split(options)
-    _check_paper(options)
+    """Raise UserError for options that contradict each other, or have no effect beside the others."""
+    for holds, fault in _contradictions(options):
+        if holds:
+            raise UserError(fault)
     for option in ("csv", "html", "output"):  # now, not after the runs have been read
         if vars(options)[option] not in (None, STDOUT):
             check_output(f"--{option}", Path(vars(options)[option]))
-    unused = [
-        f"--{name}" for name in ("x", "against", "target", "sort", "csv", "html") if vars(options)[name] is not None
-    ]
-    unused += ["--by"] if options.by else []
-    unused += ["--pareto"] if options.pareto else []
-    if options.paired and unused:
-        raise UserError(f"--paired: answers in one sentence, which {unused[0]} does not change; leave one of them out")
 
 
-def _check_split(options: Namespace) -> None:
-    """Raise UserError for options that do not apply to the chosen split."""
-    if options.split == "validation":
-        if options.checkpoint is not None:
-            raise UserError("--checkpoint: chooses among test figures; add --split test, or use --best")
-        if options.test_set is not None:
-            raise UserError("--test-set: chooses among test figures; add --split test")
-        return
-    if options.x is not None:
-        raise UserError(
-            "--split test: test is measured at a checkpoint alone, so there is no --x; leave one of them out"
-        )
-    if options.best:
-        raise UserError("--best: chooses among validations; test figures are of the best checkpoint without it")
-    if options.paired:
-        raise UserError("--paired: asks the validation split; leave --split test out")
-    if options.html is not None:
-        raise UserError("--html: shows kept test figures in its table of runs; leave --split test out")
-
-
-def _check_paper(options: Namespace) -> None:
-    """Raise UserError if a table for a paper shares its destination with another output, or has none."""
-    wanted = [name for name in ("latex", "markdown") if vars(options)[name]]
-    if not wanted:
-        if options.output is not None:
-            raise UserError("--output: is where --latex or --markdown goes; add one of them, or use --csv or --html")
-        return
-    if len(wanted) == 2:
-        raise UserError("--latex, --markdown: a table is written in one of them; leave the other out")
-    if options.pareto and options.csv is None:
-        raise UserError(f"--pareto: stands in no table of --{wanted[0]}; leave it out, or add --csv FILE")
-    if options.paired:
-        raise UserError(f"--paired: answers in one sentence, not in a table; leave --{wanted[0]} out")
-    if options.output is None and (options.json or options.csv == STDOUT):
-        other = "--json" if options.json else "--csv -"
-        raise UserError(f"--{wanted[0]}: {other} writes to standard output, too; add --output FILE, or leave one out")
+def _contradictions(options: Namespace) -> Iterator[tuple[bool, str]]:
+    """Yield conditions on the options, each with the message of the case that it holds."""
+    test, csv_out = options.split == "test", options.csv == STDOUT
+    paper = "--latex" if options.latex else "--markdown" if options.markdown else ""
+    yield options.html == STDOUT, "--html -: a page is opened from a file; name one, such as report.html"
+    yield csv_out and options.json, "--csv -: --json writes to standard output, too; give --csv a file, or drop one"
+    yield (
+        bool(options.columns) and not (paper or options.csv),
+        "--columns: stand in the tables of --latex, --markdown and --csv; add one of them",
+    )
+    alone = "chooses among test figures; add --split test"
+    yield not test and options.checkpoint is not None, f"--checkpoint: {alone}, or use --best"
+    yield not test and options.test_set is not None, f"--test-set: {alone}"
+    yield test and options.x is not None, "--split test: test is measured at one checkpoint only; leave --x out"
+    yield test and options.best, "--best: test figures are of the best checkpoint without it; leave it out"
+    yield test and options.paired, "--paired: compares on the validation split; leave --split test out"
+    yield test and options.html is not None, "--html: shows test figures in its table of runs; leave --split test out"
+    yield options.output is not None and not paper, "--output: is where --latex or --markdown goes; add one of them"
+    yield options.latex and options.markdown, "--latex, --markdown: a table is written in one of them; drop the other"
+    yield (
+        bool(paper and options.pareto) and options.csv is None,
+        f"--pareto: stands in no table of {paper}; leave it out, or add --csv FILE",
+    )
+    yield bool(paper) and options.paired, f"--paired: answers in one sentence, not in a table; leave {paper} out"
+    other = "--json" if options.json else "--csv -"
+    yield (
+        bool(paper) and options.output is None and (options.json or csv_out),
+        f"{paper}: {other} writes to standard output, too; add --output FILE, or leave one out",
+    )
+    for name in ("x", "against", "target", "sort", "csv", "html", "by", "pareto"):
+        unused = options.paired and vars(options)[name] not in (None, [])
+        yield unused, f"--paired: answers in one sentence, which --{name} does not change; leave one of them out"
 
 
 def _compare(

@@ -70,17 +70,12 @@ def tested_to_trained(entries: Sequence[Entry]) -> float:
     return max(found, default=1.0)
 
 
-def corrected_error(sd: float, count: int, ratio: float) -> float:
-    """Return the standard error of a mean over folds whose training rows overlap."""
-    return sd * math.sqrt(1 / count + ratio)
-
-
 def half_width(sd: float, count: int, ratio: float, num_pairs: int = 1) -> float:
     """Return half of the 95 % interval of a mean over folds; for several pairs at once by Bonferroni's bound."""
     from scipy.special import stdtrit
 
     quantile = float(stdtrit(count - 1, 1 - (1 - CONFIDENCE) / 2 / num_pairs))
-    return quantile * corrected_error(sd, count, ratio)
+    return quantile * sd * math.sqrt(1 / count + ratio)  # the training rows of folds overlap
 
 
 def fold_pair(reference: Any, other: Any, num_pairs: int) -> FoldPair | None:

@@ -10,13 +10,12 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from seqtrain.config import check
-from seqtrain.config.check import key_of
-from seqtrain.config.conf_files import ConfFiles, parsed
+from seqtrain.config.conf_files import parsed
 from seqtrain.config.schema import first_lines, show
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps import study as studies
-from seqtrain.sweeps.folder import ENDED, REPEATS, Asked, Trial
+from seqtrain.sweeps.folder import ENDED, REPEATS, Trial
 from seqtrain.sweeps.study import Objective
 from seqtrain.sweeps.sweeper import Sweeper
 from seqtrain.terminal import pasted
@@ -82,8 +81,6 @@ class Search(Sweeper):
         self.space, self.fixed = space(self.params, words)
         if not self.space:
             raise UserError(f"sweep=optuna: there is nothing to search; add a range, such as {EXAMPLE}")
-        for line in other_model(self.params, words, self.folder.asked):
-            self.attempt.say(line)
         corner = self._corner([Path(folder) for folder in self.folder.asked.config_dirs])
         self.objectives = self._objectives(corner)
         if len(self.objectives) > 1 or self.objectives[0].metric is None:
@@ -307,26 +304,6 @@ def space(params: Mapping[str, Any], words: Sequence[str]) -> tuple[dict[str, Ba
         else:
             fixed.append(str(override.input_line))
     return swept, fixed
-
-
-def other_model(params: Mapping[str, Any], words: Sequence[str], asked: Asked) -> Iterator[str]:
-    """Yield a line if the typed model is not the one that the space names: a model of the user may want that."""
-    if "model" not in params:
-        return
-    for word in words:
-        if key_of(word) != "model":
-            continue
-        model = _parsed(word).value()
-        if model in (None, params["model"]):
-            continue
-        named = "hydra.sweeper.params"
-        chosen = [word for word in asked.overrides if key_of(word) == "sweep"]
-        if chosen:
-            named = chosen[0]
-        line = f"{word}: searched in the space of {named}"
-        if model in ConfFiles(list(map(Path, asked.config_dirs))).options("sweep"):
-            line += f"; sweep={model} is its own"
-        yield line
 
 
 def _parsed(text: str) -> Override:

@@ -16,13 +16,6 @@ import yaml
 from seqtrain.compare.entries import read
 from seqtrain.config.groups import option_name
 from seqtrain.errors import UserError
-from seqtrain.runs import measures
-from seqtrain.runs.summary import Summary
-from seqtrain.sweeps.study import Objective
-from seqtrain.tasks.masked_lm import MaskedLM
-from seqtrain.tasks.next_token import NextToken
-from seqtrain.tasks.sentiment import Sentiment
-from seqtrain.tasks.translation import Translation
 from tests.conftest import REPOSITORY, Seqtrain
 from tests.support import fake_runs, tiny
 from tests.test_imports import MODULES, closure
@@ -143,15 +136,6 @@ def test_csv_on_standard_output_stands_there_alone(folder: Path, tmp_path: Path,
     assert file.read_text().splitlines() == answer.out.splitlines()
 
 
-def test_the_page_is_written_where_it_is_asked_for(folder: Path, tmp_path: Path, seqtrain: Seqtrain) -> None:
-    answer = seqtrain("compare", "sweep", "--x", "tokens", "--html", str(tmp_path / "page.html"), cwd=folder)
-    assert answer.rc == 0, answer.err
-    assert "at equal tokens" in answer.out
-    text = (tmp_path / "page.html").read_text("utf-8")
-    assert "lstm beats gpt" in text
-    assert '"equal":"at equal tokens"' in text
-
-
 # -- real runs ---------------------------------------------------------------------------------------------------
 
 
@@ -243,13 +227,3 @@ def test_a_thousand_runs_are_compared_and_four_times_as_many_cost_less_than_eigh
     many, table = compared(tmp_path / "many", 1000)
     assert len(re.findall(r"^\d{4} ", table, re.MULTILINE)) == 1000
     assert many < 8 * few
-
-
-def test_more_of_every_measured_metric_is_better_where_its_loggers_say_so(tmp_path: Path) -> None:
-    entry = read([fake_runs.run(tmp_path / "run", monitor=["loss", "min"])])[0]
-    for task in (NextToken, MaskedLM, Sentiment, Translation):
-        for metric in task.metrics:
-            way = measures.better(Summary.from_plain(task.said()), metric.name)
-            assert entry.mode(metric.name) == way, metric
-    assert entry.mode("next_sentence_accuracy") == "max"
-    assert Objective.read("best/next_sentence_accuracy", MaskedLM.metrics).mode == "max"

@@ -159,14 +159,6 @@ def test_what_a_run_has_not_said_of_itself_is_no_reason(tmp_path: Path) -> None:
     assert apart.reason == ["other validation text: the files themselves have changed"]
 
 
-def test_more_is_better_where_the_task_says_so(tmp_path: Path) -> None:
-    fake_runs.run(tmp_path / "1", 20.0, **BLEU)
-    fake_runs.run(tmp_path / "2", 30.0, model="gru", **BLEU)
-    (group,) = groups(read([tmp_path]))
-    assert (group.metric, group.mode) == ("bleu", "max")
-    assert [variant.name for variant in variants(group)] == ["gru", "lstm"]
-
-
 def test_a_metric_that_no_run_has_is_refused(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "1")
     with pytest.raises(UserError, match="--metric los: no run has it; did you mean loss"):

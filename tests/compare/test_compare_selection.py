@@ -10,40 +10,12 @@ import pytest
 import yaml
 
 from seqtrain.compare import records
-from seqtrain.compare.entries import Entry, read
+from seqtrain.compare.entries import read
 from seqtrain.compare.filters import chosen
 from seqtrain.compare.verdict import conclusions
-from seqtrain.runs.summary import Summary
 from tests.support import fake_runs
 
 VARIANTS = {"lstm": (1.5, 1.51, 1.52), "gpt": (1.63, 1.62, 1.64)}
-
-
-@pytest.mark.parametrize(
-    ("conditions", "kept"),
-    [
-        (["model=lstm"], "123"),
-        (["model=lstm,gpt", "seed=2"], "2"),
-        (["model=g*"], "4"),
-        (["dim=64"], "4"),
-        (["model.dim=16"], "123"),
-        (["optimizer.lr=6e-3"], "1234"),
-        (["status=failed"], "3"),
-        (["name=*/1"], "1"),
-        (["layer_decay=1"], "1234"),
-        (["tied=true"], "123"),
-        (["tied=0,true"], "123"),  # false is no number
-        (["tied=false"], "4"),
-        (["init_from=null"], "1234"),
-        (["betas=[0.9,0.95]"], "1234"),  # a comma inside a value parts no values
-    ],
-)
-def test_where_keeps_the_runs_that_are_so(tmp_path: Path, conditions: list[str], kept: str) -> None:
-    fake_runs.run(tmp_path / "1")
-    fake_runs.run(tmp_path / "2", seed=2)
-    fake_runs.run(tmp_path / "3", seed=3, status="failed")
-    fake_runs.run(tmp_path / "4", model="gpt", config={"model.dim": 64, "task.tied": False})
-    assert "".join(entry.path.name for entry in chosen(read([tmp_path]), conditions)) == kept
 
 
 def test_a_word_means_a_figure_or_a_metric_before_the_last_word_of_a_setting(tmp_path: Path) -> None:
@@ -97,17 +69,3 @@ def test_runs_are_sorted_by_the_best_or_the_final_value_as_asked(checkpoint: str
     for sort, expected in ((checkpoint, order), (f"-{checkpoint}", order[::-1])):
         ((_, _, found),) = records.in_order([fake_runs], sort)
         assert [entries.index(entry) for entry in found] == expected
-
-
-@pytest.mark.parametrize("mode", ["min", "max"])
-def test_whether_more_is_better_of_a_measure_that_nobody_knows_is_for_its_task_to_say(mode: str) -> None:
-    entry = Entry(
-        Path("run"),
-        "run",
-        "",
-        {},
-        Summary(measures={"mine": {"better": mode}, "bleu": {"better": "max"}, "loss": {"better": "min"}}),
-    )
-    assert entry.mode("mine") == mode
-    assert entry.mode("bleu") == "max"
-    assert entry.mode("loss") == "min"

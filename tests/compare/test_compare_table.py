@@ -94,13 +94,6 @@ def test_the_best_stand_first(tmp_path: Path) -> None:
     assert rows == [f"sweep/{number:03d}" for number in (0, 1, 2, 4, 3, 5)]
 
 
-def test_the_best_stand_first_where_more_is_better_too(tmp_path: Path) -> None:
-    for number, value in enumerate((20.0, 22.0, 21.0)):
-        bleu = {"metric": "bleu", "monitor": ["bleu", "max"], "config": fake_runs.TRANSLATION}
-        fake_runs.run(tmp_path / f"{number}", value, seed=number, **bleu)
-    assert [row["final"] for row in records.rows(conclusions(read([tmp_path])))] == [22.0, 21.0, 20.0]
-
-
 def test_the_final_and_the_best_of_a_run_are_told_apart(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "1", 1.75, values=(2.0, 1.5))
     (row,) = records.rows(conclusions(read([tmp_path])))

@@ -133,20 +133,6 @@ def test_devices_1_and_2_are_one_variant_and_its_seconds_carry_a_note(
     ]
 
 
-def test_of_20_variants_of_3_seeds_the_ranking_names_those_that_are_not_told_apart_from_the_best(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for number in range(20):
-        value = 1.5 + 0.05 * number
-        config = {"model.dim": 16 * (number + 1)}
-        seeds(tmp_path, f"{number:02d}", value, value + 0.02, value + 0.04, config=config)
-    (found,) = told(capsys, tmp_path)
-    assert found["verdict"][0] == "best: lstm dim=16, no significant difference from: lstm dim=32"
-    shown = [sentence for sentence in found["verdict"] if " beats " in sentence]
-    assert len(shown) == 18
-    assert all("over all 190 pairs" in sentence for sentence in found["verdict"][1:])
-
-
 def test_a_slow_variant_is_left_out_by_name_and_nothing_is_concluded_of_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -179,9 +179,11 @@ def test_the_page_says_whole_why_a_run_does_not_count_and_by_what_it_concludes(t
 
 def test_the_command_writes_the_page(seqtrain: Any, tmp_path: Path) -> None:
     fake_runs.sweep(tmp_path / "sweep", {"lstm": [1.5, 1.51], "gpt": [1.7, 1.71]})
-    answer = seqtrain("compare", "sweep", "--html", "report.html", cwd=tmp_path)
+    answer = seqtrain("compare", "sweep", "--x", "tokens", "--html", "report.html", cwd=tmp_path)
     assert answer.rc == 0, answer.err
-    assert content((tmp_path / "report.html").read_text())["groups"][0]["verdict"]
+    found = content((tmp_path / "report.html").read_text())
+    assert found["groups"][0]["verdict"][0].startswith("lstm beats gpt")
+    assert found["equal"] == "at equal tokens"
     answer = seqtrain("compare", "sweep", "--html", "nowhere/report.html", cwd=tmp_path)
     assert (answer.rc, answer.err.count("\n")) == (2, 1)
     assert answer.err.startswith("error: --html nowhere/report.html cannot be written")

@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from seqtrain.compare.page import report
 from tests.support import pages
 from tests.support.chromium import MARKS, Reader, browser, tab, written
 
@@ -76,21 +73,6 @@ def test_no_control_of_the_page_leaves_it_or_asks_anything(tab: Any, tmp_path: P
     assert sum("Download plot" in each for each in pressed) >= 6  # of each figure
     assert sum("Remove the chart" in each for each in pressed) >= 4
     assert len(pressed) < MOST_PRESSES
-
-
-def test_an_upload_button_of_plotly_would_be_found(tab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asset = report.asset
-
-    def with_upload(name: str) -> str:
-        text = asset(name)
-        return text.replace('["toImage"]', '["toImage", "sendChartToCloud"]').replace(', plotlyServerURL: ""', "")
-
-    monkeypatch.setattr(report, "asset", with_upload)
-    reader = opened(tab, tmp_path)
-    pressed, left = pressed_all(reader)
-    assert any("Share chart" in each for each in pressed)
-    assert any("cloud.plotly.com" in each for each in left)
-    reader.wrong.clear()  # that the policy forbids what it tried
 
 
 def test_a_newer_plotly_brings_no_button_into_the_page(tab: Any, tmp_path: Path) -> None:

@@ -190,15 +190,11 @@ def test_a_running_run_shows_how_far_it_is_and_a_failed_one_why_and_what_goes_on
     assert reader.page.evaluate(ROWS) == 3
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
-def test_no_table_of_variants_makes_the_page_wider_than_the_window(
-    tab: Any, running: Path, width: int, scheme: str
-) -> None:
+def test_no_table_of_variants_makes_the_page_wider_than_the_window(tab: Any, running: Path, width: int) -> None:
     pages.sweep(running.parent / "sweep", records=20, baselines={"validation": BASELINES})
     unfinished(running.parent / "lost", "failed", seed=4, reason="word" * 60)
-    options = {"viewport": {"width": width, "height": HEIGHT}, "color_scheme": scheme}
-    reader = tab(**options).open(written(running.parent, "report.html"))
+    reader = tab(viewport={"width": width, "height": HEIGHT}).open(written(running.parent, "report.html"))
     reader.page.click("#legend summary")
     assert reader.page.evaluate(SIDEWAYS) == 0
     assert "Pareto front" in reader.page.inner_text("#legend")

@@ -12,7 +12,15 @@ CASES: dict[str, str] = {
     **{"lr>0.003": "123", "lr>=0.006": "123", "lr>0.006": "", "lr<1e-2": "1234", "lr<=.003": "4", "lr=6e-3": "123"},
     **{"dim>=64": "4", "model.dim<64": "123", "dim!=16": "4", "dim=16,64": "1234", "dim=1*": "123"},
     **{"seed!=2": "134", "seed>1": "23", "seed>1.5": "23", "seed=01": "14", "seed=1_0": ""},
-    **{"tied=true": "123", "tied=0,true": "123", "tied!=true": "4", "init_from=null": "1234", "init_from!=null": ""},
+    **{
+        "tied=true": "123",
+        "tied=0,true": "123",
+        "tied!=true": "4",
+        "tied=false": "4",
+        "layer_decay=1": "1234",
+        "init_from=null": "1234",
+        "init_from!=null": "",
+    },
     **{
         "betas=[0.9,0.95]": "1234",
         "status=failed": "3",

@@ -240,6 +240,21 @@ def test_a_faulty_search_is_refused_before_its_first_trial(fault: str, tmp_path:
         search(tmp_path / "s", *words, runner=Runner(kill), **options).sweep([*WORDS, *words])
 
 
+RANDOM: dict[str, Any] = {"n_trials": 4, "sampler": {"_target_": "optuna.samplers.RandomSampler"}}
+ALIKE = (
+    "model.dropout=interval(0.0,1.0)",
+    "optimizer.lr=interval(0.0,1.0)",
+    "optimizer.weight_decay=interval(0.0,1.0)",
+)
+
+
+def test_no_parameter_of_a_trial_follows_another(tmp_path: Path) -> None:
+    trials = asked(run(tmp_path / "sweep", *ALIKE, **RANDOM))
+    for params in trials:
+        values = [params[word.partition("=")[0]] for word in ALIKE]
+        assert len({round(value, 6) for value in values}) == len(ALIKE), params
+
+
 def test_without_optuna_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(UserError, match=r"pip install 'seqtrain\[sweep\]'"):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from seqtrain.runs.directory import Run
-from seqtrain.sweeps.folder import Asked, Trial
-from seqtrain.sweeps.search import Search, other_model
+from seqtrain.sweeps.folder import Trial
+from seqtrain.sweeps.search import Search
 from seqtrain.training.callbacks.pruning import Pruning
 from tests.conftest import Seqtrain
 from tests.support.tiny import OPTIONS, corpus
@@ -146,28 +146,12 @@ def test_a_search_that_runs_all_trials_at_a_time_is_told_that_it_learns_nothing(
     assert len([line for line in runner.said if "trials run at a time" in line]) == lines
 
 
-@pytest.mark.parametrize(
-    ("params", "word", "line"),
-    [
-        ({"model": "lstm"}, "model=gpt", "model=gpt: searched in the space of sweep=lstm; sweep=gpt is its own"),
-        ({"model": "lstm"}, "model=mine", "model=mine: searched in the space of sweep=lstm"),
-        ({"model": "lstm"}, "model='lstm'", None),
-        ({"model": "lstm"}, "model.dim=16", None),
-        ({}, "model=gpt", None),
-    ],
-)
-def test_a_model_in_the_space_of_another_one_is_told(params: dict[str, str], word: str, line: str | None) -> None:
-    found = list(other_model(params, ["seed=1", word], Asked(("sweep=lstm", "seed=1", word), "optuna")))
-    assert found == ([] if line is None else [line])
-
-
 @pytest.mark.long
 def test_a_search_that_has_repeats_ends_well_and_is_compared_without_them(seqtrain: Seqtrain, tmp_path: Path) -> None:
     fixed = ("optimizer.lr=0.01", "~model.dropout", "model.num_layers=1", "trainer.max_steps=5")
     space = ("train", "-m", "sweep=gru", *OPTIONS, "model=rnn", *fixed, "model.dim=choice(8,16)")
     answer = seqtrain(*space, "hydra.sweeper.n_trials=4", "hydra.sweep.dir=s", cwd=corpus(tmp_path))
     assert answer.rc == 0, answer.err
-    assert "model=rnn: searched in the space of sweep=gru; sweep=rnn is its own\n" in answer.err
     assert answer.out.count("refused: the same as trial 00") == 2
     assert "4 trials: 2 finished, 2 refused\n" in answer.out
     runs = sorted(path.parent.name for path in tmp_path.glob("s/00?/config.yaml"))

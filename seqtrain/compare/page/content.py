@@ -102,7 +102,7 @@ def groups_and_runs(
             index = len(runs)  # `entries` lists them group by group, too
             own.append(index)
             recorded.update(drawn[index].metrics)
-            run = _run(entry, conclusion.group.metric, settings, ends[id(entry)])
+            run = _run(entry, conclusion.group.metric, settings)
             run |= {"index": index, "variant": variants[id(entry)], "links": links(entry, folder)}
             runs.append(run)
         places = [place for place, name in enumerate(metrics) if name in recorded]
@@ -146,7 +146,7 @@ def _group(found: Conclusion, ends: Mapping[int, Ending | None]) -> dict[str, An
     }
 
 
-def _run(entry: Entry, metric: str, settings: Sequence[str], ending: Ending | None) -> dict[str, Any]:
+def _run(entry: Entry, metric: str, settings: Sequence[str]) -> dict[str, Any]:
     return {
         "name": printable(entry.name),
         "label": printable(entry.label),
@@ -167,7 +167,6 @@ def _run(entry: Entry, metric: str, settings: Sequence[str], ending: Ending | No
         "progress": course.progress(entry),
         "words": course.progress_words(entry),
         "resume": course.resume_command(entry),
-        "ending": ending and ending.plain(),
     }
 
 

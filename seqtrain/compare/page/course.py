@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from seqtrain.compare.entries import BEST_OF, Entry, Mode, number
@@ -49,10 +49,6 @@ class Ending:
     trained: float | None  # the metric in training, since the validation before the last
     gap: float | None  # by how much the last validation is worse than training; None of a run validated only once
     overfits: bool | None  # None where it cannot be told
-
-    def plain(self) -> dict[str, Any]:
-        """Return the ending as plain values for JSON."""
-        return asdict(self)
 
 
 def courses(records: Iterable[Mapping[str, Any]]) -> dict[str, Course]:

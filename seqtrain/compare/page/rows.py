@@ -81,7 +81,6 @@ def _row(variant: Variant, metric: str, endings: Endings) -> dict[str, Any]:
     return {
         "name": variant.name,
         "mean": variant.mean,
-        "sd": variant.sd,
         "interval": variant.interval,
         "values": list(variant.values),
         "so_far": _so_far(variant, metric),
