@@ -42,7 +42,9 @@ def expanded(words: Sequence[str]) -> list[str]:
     chosen = _value(words, "data")
     options = ConfFiles().content("data", chosen) if chosen else {}
     if options and "folds" not in options:
-        raise UserError(f"{FOLDS}={value}: data={chosen} has no folds; cross-validation is of labelled text, data=labelled")
+        raise UserError(
+            f"{FOLDS}={value}: data={chosen} has no folds; cross-validation is of labelled text, data=labelled"
+        )
     # Last, so that it changes fastest: all folds of a setting are trained before the next setting.
     return [*words, f"{FOLD}={','.join(map(str, range(int(value))))}"]
 
