@@ -69,7 +69,7 @@ ONLY = {
     "plotly": ("compare.page", "compare.compared"),
     "pandas": ("compare.records", "compare.compared", "compare.paper_table"),
     "IPython": ("training.callbacks.progress",),
-    "optuna": ("sweeps.search", "sweeps.space", "sweeps.study", "training.callbacks.pruning", "compare.importance"),
+    "optuna": ("sweeps.search", "sweeps.study", "training.callbacks.pruning", "compare.importance"),
     "sklearn": ("tasks.baselines.texts", "inference.probing", "inference.retrieval"),
     "matplotlib": (
         "analysis",

@@ -82,7 +82,7 @@ def change(run: Trained, groups: Sequence[Sequence[str]]) -> float:
     before, after = reader.edges(run.tokenizer)
     largest = 0.0
     for group in groups:
-        tokens = torch.tensor([[*before, *reader.encode(run.tokenizer, text).tolist(), *after] for text in group])
+        tokens = torch.tensor([[*before, *run.tokenizer.encode(text).tolist(), *after] for text in group])
         vectors = reader.pooled(model, tokens, torch.full((len(tokens),), tokens.shape[1]))
         moved = (vectors[1:] - vectors[:1]).norm(dim=1) / vectors[0].norm()
         largest = max(largest, moved.max().item())

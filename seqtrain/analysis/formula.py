@@ -1,4 +1,4 @@
-"""Theoretical cost of a model, computed from its layers alone, for comparison with torch's counts.
+"""Theoretical cost of a model, computed from its layers alone, and power laws fitted to measured costs.
 
 A matrix applied to a position costs two operations a weight, in a linear map, a recurrence or a convolution. The
 products of attention cost 4 d operations for each pair of query and key (Vaswani et al. 2017). The layers are found by
@@ -8,9 +8,13 @@ running the model: it reads one short input, and each layer records what it was 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
+import numpy as np
 import torch
+from scipy import stats
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, blank_input
@@ -34,6 +38,8 @@ EXPONENTS: dict[str, tuple[float, float]] = {
     FILTERS: (1, 1),
 }
 """The powers of T and of d that each kind's operations grow with, where everything else stays the same."""
+MIN_POINTS = 3  # through two points every power fits
+CLEAR_ERROR = 0.25  # of an exponent: with a larger one, two errors either way hold a whole power more or less
 
 
 @dataclass(frozen=True)
@@ -134,3 +140,44 @@ def _bare(core: list[nn.Module]) -> list[Tensor]:
         if _kind_of(module) is None and not isinstance(module, nn.Embedding):
             weights += module.parameters(recurse=False)
     return weights
+
+
+# -- growth that was measured ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """y = factor n^exponent, fitted by least squares of the logarithms."""
+
+    exponent: float
+    error: float  # the exponent's standard error, from how far the points lie off the line
+    factor: float
+    points: int
+
+    @property
+    def is_clear(self) -> bool:
+        """True if the points lie near enough to one line to determine its slope."""
+        return self.error <= CLEAR_ERROR
+
+    def at(self, n: float) -> float:
+        """Return y at n."""
+        return self.factor * n**self.exponent
+
+    def words(self, axis: str) -> str:
+        """Format the exponent with its error; if the error is too large, say first that there is no clear exponent."""
+        slope = f"{axis}^{self.exponent:.2f} +- {self.error:.2f}"
+        return slope if self.is_clear else f"no clear exponent ({slope})"
+
+    def record(self) -> dict[str, Any]:
+        """Return the law as JSON values."""
+        return {**asdict(self), "clear": self.is_clear}
+
+
+def fit_power_law(sizes: Sequence[float], values: Sequence[float]) -> PowerLaw | None:
+    """Fit a power law to measurements; return None if fewer than MIN_POINTS values are above 0."""
+    pairs = [(size, value) for size, value in zip(sizes, values, strict=True) if value > 0]
+    if len(pairs) < MIN_POINTS:
+        return None
+    logs = np.log(np.array(pairs, dtype=float))
+    line: Any = stats.linregress(logs[:, 0], logs[:, 1])
+    return PowerLaw(float(line.slope), float(line.stderr), float(np.exp(line.intercept)), len(pairs))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -180,8 +180,8 @@ def record_of(measured: Measured, decay: Decay, model: SequenceModel) -> dict[st
         "norm": [_plain(row) for row in every],
         "norm_with_path": [_plain(row) for row in with_path],
         "share_with_path": _plain(share),
-        "decay": decay.record(),
-        "decay_behind": None if behind is None else behind.record(),
+        "decay": asdict(decay),
+        "decay_behind": None if behind is None else asdict(behind),
         "spectral_radius": spectral_radii(model),
     }
 

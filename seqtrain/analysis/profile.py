@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence, Set
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from seqtrain.analysis import power_law, timing
-from seqtrain.analysis.formula import ATTENTION, EXPONENTS, RECURRENCE, formula_of
-from seqtrain.analysis.power_law import PowerLaw
+from seqtrain.analysis import timing
+from seqtrain.analysis.formula import ATTENTION, EXPONENTS, RECURRENCE, PowerLaw, fit_power_law, formula_of
 from seqtrain.analysis.timing import ALONE, REST, TRAINING
 from seqtrain.models.base import SequenceModel, can_encode
 from seqtrain.training.cost import num_sequential_steps
@@ -79,6 +78,10 @@ class Grid:
             return [Size(length, self.at_dim) for length in self.lengths]
         return [Size(self.at_length, dim) for dim in self.dims]
 
+    def across(self, axis: str) -> tuple[int, ...]:
+        """Return the values of T or of d; the other one stays the same."""
+        return self.lengths if axis == "T" else self.dims
+
     def batch_of(self, size: Size) -> int:
         """Return the number of sequences in a batch at this size."""
         return self.batch if size in self.along("T") else self.dims_batch
@@ -90,13 +93,28 @@ class Grid:
 
 @dataclass(frozen=True)
 class Fitted:
-    """The growth of the time of one kind of work, with its theoretical exponent."""
+    """The growth of the time, or of the bytes, of one kind, with its theoretical exponent."""
 
     kind: str
     axis: str  # "T" or "d"
     law: PowerLaw | None  # None: it takes too small a share of the pass at too many sizes
-    theory: float | None
-    share: float  # of the forward pass, at the largest size
+    theory: float | None  # None: unknown, or two terms of theory are in it and neither rules
+    share: float = 1.0  # of the forward pass, at the largest size; of bytes all
+
+    def words(self) -> str:
+        """Return the fitted exponent for a table."""
+        return "not fitted" if self.law is None else self.law.words(self.axis)
+
+    def theory_words(self) -> str:
+        """Return the theoretical exponent for a table."""
+        return "-" if self.theory is None else f"{self.axis}^{self.theory:g}"
+
+    def numbers(self, prefix: str) -> dict[str, float]:
+        """Return the exponent and its error for a page, named by a prefix, the kind and the axis."""
+        if self.law is None:
+            return {}
+        key = f"{prefix}_{self.kind.replace(' ', '_')}_{self.axis}"
+        return {key: self.law.exponent, f"{key}_error": self.law.error}
 
     def record(self) -> dict[str, Any]:
         """Return the fit as JSON values."""
@@ -119,10 +137,7 @@ class Profile:
         """Return the numbers that a page may quote: exponents by kind and axis."""
         found = {f"{self.name}_peak_share": self.peak_share, f"{self.name}_tokens_per_second": self.tokens_per_second}
         for fitted in self.fits:
-            if fitted.law is not None:
-                kind = fitted.kind.replace(" ", "_")
-                found[f"{self.name}_{kind}_{fitted.axis}"] = fitted.law.exponent
-                found[f"{self.name}_{kind}_{fitted.axis}_error"] = fitted.law.error
+            found |= fitted.numbers(self.name)
         return found
 
     def record(self) -> dict[str, Any]:
@@ -255,13 +270,13 @@ def fits_of(seconds: dict[Size, dict[str, float]], grid: Grid, flops: dict[str, 
     for kind in (*kinds, TRAINING):
         for number, axis in enumerate(("T", "d")):
             sizes = grid.along(axis)
-            values = [(getattr(size, "length" if axis == "T" else "dim"), seconds[size]) for size in sizes]
+            values = list(zip(grid.across(axis), (seconds[size] for size in sizes), strict=True))
             shares = [_share(each, kind) for _, each in values]
             # If it takes a very small share of the pass, the time is that of the call and not of the work.
             fitted = values
             if kind not in WHOLE:
                 fitted = [pair for pair, share in zip(values, shares, strict=True) if share >= DOMINANT]
-            law = power_law.fit([size for size, _ in fitted], [each[kind] for _, each in fitted])
+            law = fit_power_law([size for size, _ in fitted], [each[kind] for _, each in fitted])
             known = ATTENTION if kind == ALONE else kind
             if kind == TRAINING:
                 known = _ruling_kind([seconds[size] for size in sizes], kinds)
@@ -293,10 +308,6 @@ class Crossover:
     attending: str
     counted: float  # where their operations are equal: d of an RNN of one layer, 4 d of an LSTM
     measured: float  # where their fitted times are equal
-
-    def record(self) -> dict[str, Any]:
-        """Return the crossover as JSON values."""
-        return asdict(self)
 
 
 def pairs(profiles: Sequence[Profile]) -> list[tuple[Profile, Profile]]:

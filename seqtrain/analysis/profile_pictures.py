@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from seqtrain.analysis.formula import RECURRENCE
 from seqtrain.analysis.pictures import COLORS, new_figure, save
-from seqtrain.analysis.power_law import PowerLaw
-from seqtrain.analysis.profile import Grid, Profile, crossovers, pairs
+from seqtrain.analysis.profile import Fitted, Grid, Profile, Size, crossovers, pairs
 from seqtrain.analysis.profile_memory import KINDS, OPTIMIZER, WEIGHTS, MemoryProfile
 from seqtrain.analysis.timing import ALONE, TRAINING
 
@@ -38,42 +38,57 @@ def draw(profiles: Sequence[Profile], memory: Sequence[MemoryProfile], grid: Gri
     return TIMES, CROSSOVER, MEMORY
 
 
-def _exponent(law: PowerLaw, axis: str) -> str:
-    return f"{axis}^{law.exponent:.2f}" if law.is_clear else "no clear exponent"
-
-
 def _draw_times(profiles: Sequence[Profile], grid: Grid, path: Path) -> None:
     """Draw the time by kind of work, its fit, and theory (dashed): a row for each model, a column for each axis."""
     figure = new_figure(9.6, 2.9 * len(profiles))
-    for row, profile in enumerate(profiles):
-        for column, axis in enumerate(("T", "d")):
-            axes = figure.add_subplot(len(profiles), 2, 2 * row + column + 1)
-            sizes = grid.along(axis)
-            # The value of each size along this axis; the other one stays the same.
-            across = [size.length if axis == "T" else size.dim for size in sizes]
+    rows = figure.subplots(len(profiles), 2, squeeze=False)
+    for profile, of_model in zip(profiles, rows, strict=True):
+        for axis, axes in zip(("T", "d"), of_model, strict=True):
             fits = [fitted for fitted in profile.fits if fitted.axis == axis and fitted.kind != TRAINING]
             for color, fitted in zip(COLORS, fits, strict=False):
-                # Not every kind of work is done at every size.
-                values = [1000 * profile.seconds[size].get(fitted.kind, float("nan")) for size in sizes]
-                label = fitted.kind
-                if fitted.law is not None:
-                    label += f": {_exponent(fitted.law, axis)}"
-                axes.plot(across, values, "o-", color=color, label=label, markersize=4)
-                if fitted.theory is not None and fitted.law is not None:
-                    # Through the last point, where the work weighs most beside what a call costs.
-                    theory = [values[-1] * (size / across[-1]) ** fitted.theory for size in across]
-                    axes.plot(across, theory, "--", color=color, linewidth=1, label=f"theory: {axis}^{fitted.theory:g}")
-            axes.set(xscale="log", xlabel=AXES[axis], ylabel="ms, forward", title=profile.name)
-            axes.set_xticks(across, [str(size) for size in across])
+                _growth(axes, fitted, fitted.kind, profile.seconds, 1000, grid, color)
+            axes.set(ylabel="ms, forward", title=profile.name)
             if axes.lines:
-                axes.set_yscale("log")
                 axes.legend(fontsize=7)
             else:  # of a model that adds vectors up, and does no other work
-                axes.set_yticks([])
                 axes.text(0.5, 0.5, "no work of a kind that is timed", ha="center", transform=axes.transAxes)
-            # Ticks of a logarithmic axis stand at powers of ten, and no size does.
-            axes.minorticks_off()
+            _scale(axes, axis, grid)
     save(figure, path)
+
+
+def _growth(
+    axes: Any,
+    fitted: Fitted,
+    label: str,
+    measured: Mapping[Size, Mapping[str, float]],
+    factor: float,
+    grid: Grid,
+    color: str,
+) -> None:
+    """Draw the measurements of one kind, with the exponent in the label, and theory (dashed) through the last one."""
+    sizes, values = grid.across(fitted.axis), []
+    for size in grid.along(fitted.axis):
+        # Not every kind of work is done at every size.
+        values.append(factor * measured[size].get(fitted.kind, math.nan))
+    if fitted.law is not None:
+        slope = f"{fitted.axis}^{fitted.law.exponent:.2f}" if fitted.law.is_clear else "no clear exponent"
+        label += f": {slope}"
+    axes.plot(sizes, values, "o-", color=color, label=label, markersize=4)
+    if fitted.theory is not None and fitted.law is not None:
+        # Through the last point, where the work weighs most beside what a call costs.
+        theory = [values[-1] * (size / sizes[-1]) ** fitted.theory for size in sizes]
+        axes.plot(sizes, theory, "--", color=color, linewidth=1, label=f"theory: {fitted.theory_words()}")
+
+
+def _scale(axes: Any, axis: str, grid: Grid) -> None:
+    """Set logarithmic axes with a tick at each measured size."""
+    sizes = grid.across(axis)
+    axes.set(xscale="log", yscale="log" if axes.lines else "linear", xlabel=AXES[axis])
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    # Ticks of a logarithmic axis stand at powers of ten, and no size does.
+    axes.minorticks_off()
+    if not axes.lines:
+        axes.set_yticks([])
 
 
 def _draw_costs(profiles: Sequence[Profile], grid: Grid, path: Path) -> None:
@@ -96,12 +111,10 @@ def _draw_costs(profiles: Sequence[Profile], grid: Grid, path: Path) -> None:
         # Outside the lengths that were measured the fits are a guess.
         if grid.lengths[0] <= crossing.measured <= grid.lengths[-1]:
             right.axvline(crossing.measured, color=COLORS[-1], linewidth=1, linestyle="--")
-    left.set(xscale="log", yscale="log", xlabel=AXES["T"], ylabel="operations a token, forward", title="Counted")
-    title = "Measured (dashed: where fits cross)"
-    right.set(xscale="log", yscale="log", xlabel=AXES["T"], ylabel="ms, forward", title=title)
+    left.set(ylabel="operations a token, forward", title="Counted")
+    right.set(ylabel="ms, forward", title="Measured (dashed: where fits cross)")
     for axes in (left, right):
-        axes.set_xticks(grid.lengths, [str(length) for length in grid.lengths])
-        axes.minorticks_off()
+        _scale(axes, "T", grid)
         if axes.lines:
             axes.legend(fontsize=7)
     save(figure, path)
@@ -110,30 +123,19 @@ def _draw_costs(profiles: Sequence[Profile], grid: Grid, path: Path) -> None:
 def _draw_memory(profiles: Sequence[MemoryProfile], grid: Grid, path: Path) -> None:
     """Draw the bytes of each kind, their fit, and theory (dashed): a row for each model, a column for each axis."""
     figure = new_figure(9.6, 2.9 * len(profiles))
-    for row, profile in enumerate(profiles):
-        for column, axis in enumerate(("T", "d")):
-            axes = figure.add_subplot(len(profiles), 2, 2 * row + column + 1)
-            sizes = grid.along(axis)
-            across = [size.length if axis == "T" else size.dim for size in sizes]
+    rows = figure.subplots(len(profiles), 2, squeeze=False)
+    for profile, of_model in zip(profiles, rows, strict=True):
+        for axis, axes in zip(("T", "d"), of_model, strict=True):
             for color, kind in zip(COLORS, KINDS, strict=False):
                 # Weights know no T, and a flat line would only hide the others.
                 if axis == "T" and kind in CONSTANT_IN_T:
                     continue
                 for fitted in profile.fits:
-                    if (fitted.kind, fitted.axis) != (kind, axis):
-                        continue
-                    values = [profile.cells[size][kind] / 2**20 for size in sizes]
-                    label = f"{KINDS[kind]}: {_exponent(fitted.law, axis)}"
-                    axes.plot(across, values, "o-", color=color, label=label, markersize=4)
-                    if fitted.theory is None:
-                        continue
-                    theory = [values[-1] * (size / across[-1]) ** fitted.theory for size in across]
-                    axes.plot(across, theory, "--", color=color, linewidth=1, label=f"theory: {axis}^{fitted.theory:g}")
+                    if (fitted.kind, fitted.axis) == (kind, axis):
+                        _growth(axes, fitted, KINDS[kind], profile.cells, 2**-20, grid, color)
             still = f"d = {grid.at_dim}" if axis == "T" else f"T = {grid.at_length}"
-            title = f"{profile.name}: memory of a training pass ({still})"
-            axes.set(xscale="log", yscale="log", xlabel=AXES[axis], ylabel="MiB", title=title)
-            axes.set_xticks(across, [str(size) for size in across])
-            axes.minorticks_off()
+            axes.set(ylabel="MiB", title=f"{profile.name}: memory of a training pass ({still})")
+            _scale(axes, axis, grid)
             # Beside the lines: up to nine names would lie on them.
             axes.legend(fontsize=6, loc="upper left", bbox_to_anchor=(1, 1))
     save(figure, path)

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from scipy import optimize
+
+from seqtrain.analysis.pictures import COLORS, new_figure, save
 
 MIN_RUNGS = 4  # budgets of different size: three numbers are fitted, and one rung is left to be predicted
 CONFIDENCE = 0.9
@@ -193,3 +196,44 @@ def _fit(
             best = found
     log_a, b, c = best.x
     return Law(float(np.exp(log_a)), float(b), float(c) if free else 0.0, float(unit))
+
+
+# -- the picture ---------------------------------------------------------------------------------------------------
+
+POINTS = 40  # of a curve
+
+
+def draw(laws: dict[str, Fitted], rungs: Sequence[tuple[str, float, float]], largest: float, path: Path) -> None:
+    """Draw the laws of several models.
+
+    Args:
+        laws: Fitted laws by model.
+        rungs: Model, FLOPs and loss of each training.
+        largest: FLOPs of the largest fitted rung; larger rungs were held back.
+        path: Path of the PNG.
+    """
+    figure = new_figure(7.2, 4.4)
+    axes = figure.subplots()
+    for color, (model, fitted) in zip(COLORS, laws.items(), strict=False):
+        own = [(flops, loss) for name, flops, loss in rungs if name == model]
+        # Budgets are met to a percent.
+        fitted_ones = [point for point in own if point[0] <= 1.05 * largest]
+        held_back = [point for point in own if point[0] > 1.05 * largest]
+        # Up to the held-back rung, where the law makes its prediction.
+        span = np.geomspace(min(own)[0], max(own)[0], POINTS)
+        predictions = [fitted.predict(float(flops)) for flops in span]
+        axes.plot(span, [each.loss for each in predictions], "--", color=color, label=f"{model}: fitted law")
+        axes.fill_between(
+            span, [each.low for each in predictions], [each.high for each in predictions], color=color, alpha=0.15
+        )
+        axes.plot(*zip(*fitted_ones, strict=True), "o", color=color, label=f"{model}: fitted rungs")
+        if held_back:
+            axes.plot(*zip(*held_back, strict=True), "*", color=color, markersize=13, label=f"{model}: held back")
+    axes.set(
+        xscale="log",
+        xlabel="compute (FLOPs)",
+        ylabel="loss of validation (nats a token)",
+        title=f"Fitted to small budgets, asked about a larger one (bands: {CONFIDENCE:.0%} for one training)",
+    )
+    axes.legend(fontsize=8)
+    save(figure, path)

@@ -33,10 +33,16 @@ def expanded(words: Sequence[str]) -> list[str]:
     """
     if not asks_for_all(words):
         return list(words)
+    from seqtrain.config.conf_files import ConfFiles  # imports Hydra, which other commands do without
+
     value = str(_value(words, FOLDS))
     # Several numbers of folds in one sweep would have no common fold to be compared on.
     if not value.isdecimal() or int(value) < 2:
         raise UserError(f"{FOLDS}={value}: expected one whole number from 2 on; each fold is a trial")
+    chosen = _value(words, "data")
+    options = ConfFiles().content("data", chosen) if chosen else {}
+    if options and "folds" not in options:
+        raise UserError(f"{FOLDS}={value}: data={chosen} has no folds; cross-validation is of labelled text, data=labelled")
     # Last, so that it changes fastest: all folds of a setting are trained before the next setting.
     return [*words, f"{FOLD}={','.join(map(str, range(int(value))))}"]
 

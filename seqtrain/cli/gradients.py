@@ -83,7 +83,7 @@ def _measure(options: Namespace, is_run: bool) -> Measured:
     else:
         config, data, made = _of_overrides(options.of, options.config_dir, notes.append)
 
-    from seqtrain.analysis import gradient_picture, gradients
+    from seqtrain.analysis import gradient_decay, gradients
     from seqtrain.experiment.written_config import plain_config
 
     model, task = made["untrained"]
@@ -110,7 +110,7 @@ def _measure(options: Namespace, is_run: bool) -> Measured:
         "config": plain_config(config),
     }
     title = f"How far gradients reach: {' '.join(options.of)}"
-    gradient_picture.draw(options.out / "gradients.png", found, subject.cut, title)
+    gradient_decay.draw(options.out / "gradients.png", found, subject.cut, title)
     return written(options.out, "gradients", record, lines, ["gradients.png"], options)
 
 

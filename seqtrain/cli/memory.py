@@ -110,10 +110,10 @@ def _check_task(path: str) -> None:
 
 def _written(memory: Memory, about: dict[str, Any], options: Namespace) -> Measured:
     """Write numbers and pictures; return the result."""
-    from seqtrain.analysis import memory_pictures
+    from seqtrain.analysis.memory import draw
 
     record = {**about, **memory.record()}
-    pictures = memory_pictures.draw(memory, options.out, UNIT)
+    pictures = draw(memory, options.out, UNIT)
     return written(options.out, "memory", record, _lines(memory), list(pictures), options)
 
 

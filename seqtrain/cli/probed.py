@@ -126,7 +126,7 @@ def _leak(trained: Trained, columns: Sequence[Sequence[str]], path: str) -> dict
         say(f"{path}: whether it stands in train of this run is not known: {SKETCH} is missing")
         return None
     # By the sketch that every run keeps, so that the run's own data need not be there any more.
-    asked = [Sketch.of(texts, lines=False) for texts in columns]
+    asked = [Sketch.of(texts) for texts in columns]
     leak = leaks.find_leak(asked, Sketch.load(sketch))
     if leak is None:
         say(f"{path}: whether it stands in train of this run is not known: too few of its texts can be looked for")

@@ -7,6 +7,7 @@ import itertools
 import os
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import Parser, bounded
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from seqtrain.analysis.profile import Crossover, Fitted, Grid, Make, Profile
-    from seqtrain.analysis.profile_memory import MemoryFit, MemoryProfile
+    from seqtrain.analysis.profile_memory import MemoryProfile
     from seqtrain.config.check import Composed
     from seqtrain.tasks.base import Say
     from seqtrain.training.cost import Cost
@@ -260,7 +261,7 @@ def _written(
         "cost": {name: cost.record() for name, cost in costs.items()},
         "models": [profile.record() for profile in profiles],
         "memory": [profile.record() for profile in memory],
-        "crossovers": [crossover.record() for crossover in found],
+        "crossovers": [asdict(crossover) for crossover in found],
         "numbers": numbers,
     }
     pictures = profile_pictures.draw(profiles, memory, grid, options.out)
@@ -309,12 +310,11 @@ def _lines(profile: Profile, cost: Cost, grid: Grid) -> list[str]:
 def _fit_lines(profile: Profile) -> list[str]:
     """Return a table of how times grow."""
     # Work with too small a share of the pass has no exponent.
-    laws = ["not fitted" if fitted.law is None else fitted.law.words(fitted.axis) for fitted in profile.fits]
+    laws = [fitted.words() for fitted in profile.fits]
     width = max(map(len, laws), default=0)
     lines = [f"{'time of':22}  {'grows as':{width}}  theory  share of the forward pass"]
     for fitted, law in zip(profile.fits, laws, strict=True):
-        theory = "-" if fitted.theory is None else f"{fitted.axis}^{fitted.theory:g}"
-        lines.append(f"{fitted.kind:22}  {law:{width}}  {theory:6}  {fitted.share:.0%}")
+        lines.append(f"{fitted.kind:22}  {law:{width}}  {fitted.theory_words():6}  {fitted.share:.0%}")
     return lines
 
 
@@ -330,9 +330,9 @@ def _or_dash(value: Any) -> str:
     return "-" if value is None else f"{value:,}"
 
 
-def _unclear_lines(fits: Iterable[Fitted | MemoryFit]) -> list[str]:
+def _unclear_lines(fits: Iterable[Fitted]) -> list[str]:
     """Return a line that explains "no clear exponent", if it occurs."""
-    from seqtrain.analysis.power_law import CLEAR_ERROR
+    from seqtrain.analysis.formula import CLEAR_ERROR
 
     if all(fitted.law is None or fitted.law.is_clear for fitted in fits):
         return []

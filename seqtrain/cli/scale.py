@@ -109,7 +109,7 @@ def _models(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _scale(models: Sequence[str], others: Sequence[str], options: Namespace) -> Measured:
-    from seqtrain.analysis import scaling_law, scaling_picture
+    from seqtrain.analysis import scaling_law
 
     # All that can be refused is refused before a folder is made.
     planned = plan(models, others, [*options.flops, options.hold_back], options.tokens_per_parameter)
@@ -136,7 +136,7 @@ def _scale(models: Sequence[str], others: Sequence[str], options: Namespace) -> 
     record, lines = _found(found, rungs, options)
     laws = {model: fitted for model, (fitted, _) in found.items()}
     points = [(rung.model, rung.flops, rung.loss) for rung in rungs]
-    scaling_picture.draw(laws, points, options.flops[-1], options.out / "scale.png")
+    scaling_law.draw(laws, points, options.flops[-1], options.out / "scale.png")
     return written(options.out, "scale", record, lines, ["scale.png"], options)
 
 

@@ -283,7 +283,7 @@ def _finish(sweep: Sweep, as_json: bool) -> int:
 
             print(table.report([sweep.path], tested=bool(measured)))
         print(f"sweep {sweep.path}: {len(trials)} trials: {_counted(statuses)}")
-        print(f"go on: {'; '.join(_next_commands(sweep, trials))}")
+        print(f"next: {'; '.join(_next_commands(sweep, trials))}")
     tried = statuses["finished"] + statuses["pruned"]
     if sweep.asked.kind == "optuna" and tried > 1:
         say(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from seqtrain.compare import records, table
 from seqtrain.compare.entries import AXES, Axis, Checkpoint, count_runs, count_statuses, read
 from seqtrain.compare.filters import chosen, hidden_by
-from seqtrain.compare.page import figure
+from seqtrain.compare.page import curves
 from seqtrain.compare.verdict import Conclusion, all_entries, conclusions
 from seqtrain.errors import UserError
 
@@ -115,7 +115,7 @@ class Compared:
         _check_choice("x", axis, AXES)
         if group is not None and not 1 <= group <= len(self.groups):
             raise UserError(f"group={group}: there are {len(self.groups)}, numbered from 1")
-        return figure.figure(self.groups, metric=metric, x=axis, group=group)
+        return curves.figure(self.groups, metric=metric, x=axis, group=group)
 
     def __str__(self) -> str:
         lines = [table.text(self.groups, missing=self.missing, x=self.x), *self.left_out]

@@ -16,11 +16,11 @@ FEWEST_RUNS = 10  # of fewer, a forest learns the noise
 TREES = 64  # Optuna's default
 # Optuna lets trees grow to 64, which takes seconds of hundreds of runs; what lies deeper than 8 moves shares by 0.01.
 DEPTH = 8
-# Random numbers that the forest is given as if they were options: an option is told apart from chance if it explains
+# Random numbers that the forest is given as if they were options: an option counts if it explains
 # more than twice as much as each of these. Of 20 runs that are noise, 4 % of all learning rates did.
 NUM_RANDOM = 5
 ABOVE_CHANCE = 2.0
-LEAST_SHARE = 0.02  # what explains less is not told apart from chance either: where one option explains all, noise is 0
+LEAST_SHARE = 0.02  # what explains less counts as chance, too: where one option explains all, noise is 0
 MOST_LINES = 8  # options in the terminal
 NEEDED = "importance needs optuna and scikit-learn: pip install 'seqtrain[sweep]'"
 
@@ -88,7 +88,7 @@ def text_lines(found: Importances) -> list[str]:
     pruned = f" (not by {found.pruned} that the search pruned)" if found.pruned else ""
     lines = [f"which option mattered, of the values that were tried, by {found.runs} finished runs{pruned}:"]
     for option in found.options[:MOST_LINES]:
-        chance = ", not told apart from chance" if option.by_chance else ""
+        chance = ", no more than chance" if option.by_chance else ""
         values = f"{option.values} value{'s' * (option.values != 1)}"
         lines.append(f"  {option.key}: {option.share:.0%} of the variance (functional ANOVA, {values}){chance}")
     if len(found.options) > MOST_LINES:

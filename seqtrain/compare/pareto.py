@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from seqtrain.compare.comparisons import MIN_SPREAD, compared, moments, repeated
-from seqtrain.compare.entries import Entry, Mode, quantity
+from seqtrain.compare.entries import Mode, quantity
 from seqtrain.compare.folds import are_folds
 from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import NEAR, Conclusion
@@ -22,8 +22,8 @@ Cost = Literal["tokens", "flops", "seconds", "parameters"]
 COSTS: tuple[Cost, ...] = get_args(Cost)
 WORDS: dict[Cost, str] = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds", "parameters": "parameters"}
 
-# front: on it, and told apart from all that cost no more. perhaps: on it by the means alone. near: not on it by the
-# means, but not told apart from what is. behind: another one costs no more and is shown to be better.
+# front: on it, and significantly better than all that cost no more. perhaps: on it by the means alone. near: not on it
+# by the means, with no significant difference. behind: another one costs no more and is significantly better.
 Standing = Literal["front", "perhaps", "near", "behind"]
 
 MOST_RIVALS = 3  # named in one line
@@ -46,7 +46,7 @@ class Point:
             "cost": self.cost,
             "mean": self.variant.mean,
             "standing": self.standing,
-            "not_told_apart_from": list(self.rivals),
+            "no_significant_difference_from": list(self.rivals),
         }
 
 
@@ -155,25 +155,12 @@ def text_lines(found: Conclusion, costs: Sequence[Cost]) -> list[str]:
         if cost in known:
             lines += _front_lines(title, known[cost], len(found.variants))
         else:
-            lines.append(f"{title}: no conclusion: fewer than two variants that may be compared know both")
+            lines.append(f"{title}: no conclusion: fewer than two comparable variants have both")
     return lines
 
 
-def columns(found: Conclusion, costs: Sequence[Cost]) -> dict[Entry, dict[str, str]]:
-    """Return, for each run, its variant's standing against these costs, as columns of the table of runs."""
-    known = fronts(found)
-    cells: dict[Entry, dict[str, str]] = {}
-    for entry in found.group.entries:
-        cells[entry] = dict.fromkeys(map("pareto_{}".format, costs), "")
-    for cost in costs:
-        for point in known.get(cost, []):
-            for entry in point.variant.entries:
-                cells[entry][f"pareto_{cost}"] = point.standing
-    return cells
-
-
 def standings(found: Conclusion) -> dict[str, dict[Cost, Standing]]:
-    """Return each variant's standing against each cost, by its name; for the page."""
+    """Return each variant's standing against each cost, by its name."""
     marks: dict[str, dict[Cost, Standing]] = {}
     for cost, points in fronts(found).items():
         for point in points:
@@ -240,10 +227,10 @@ def _front_lines(title: str, points: Sequence[Point], num_variants: int) -> list
     if len(on_front) > MOST_POINTS:
         lines.append(f"  and {len(on_front) - MOST_POINTS} more: --json has all")
     if near:
-        lines.append(f"  not on it by the means, but not shown to be behind: {first_few(near, MOST_RIVALS)}")
+        lines.append(f"  not on it by the means, no significant difference from it: {first_few(near, MOST_RIVALS)}")
     left_out = num_variants - len(points)
     if left_out:
-        lines.append(f"  without a value or a known cost, and so not looked at: {left_out} of {num_variants} variants")
+        lines.append(f"  left out, without a value or a known cost: {left_out} of {num_variants} variants")
     if has_single:
-        lines.append("  of variants with one seed nothing is told apart; 3 seeds would be a start")
+        lines.append("  one seed shows no significant difference; 3 seeds would be a start")
     return lines

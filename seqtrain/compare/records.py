@@ -41,11 +41,12 @@ def rows(
         beside: keys of further columns beside the metric.
     """
     settings = differing(all_entries(found))
+    variants = _variants(found)
     is_tested = any(entry.kept.looks() for entry in all_entries(found))
     table = []
     for place, conclusion, entries in in_order(found, sort):
         metric = conclusion.group.metric
-        standings = pareto.columns(conclusion, costs) if costs else {}
+        standings = pareto.standings(conclusion) if costs else {}
         for entry in entries:
             row: dict[str, Any] = {"group": place}
             for name in IDENTITY:
@@ -60,7 +61,8 @@ def rows(
                 row |= test_figures.columns(entry, metric)
             for name in ("steps", *COSTING):
                 row[name] = value(entry, name)
-            row |= standings.get(entry, {})
+            own = standings.get(variants[entry].name, {})
+            row |= {f"pareto_{cost}": own.get(cost, "") for cost in costs}
             table.append(row)
     return table
 

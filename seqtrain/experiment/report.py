@@ -106,7 +106,7 @@ def lines(run: Run) -> list[str]:
     ]
     known = summary.baselines["validation"]
     if known:
-        out.append("beside it, on the same text:")
+        out.append("baselines on the same text:")
     out += [*baseline_lines(summary, known), *verdict(summary, best["validation"], known)]
     gap = best["validation"].get("coverage80_gap", 0.0)
     if gap > MAX_COVERAGE_GAP:
@@ -118,7 +118,7 @@ def lines(run: Run) -> list[str]:
     if "test" in summary.splits:
         commands.append(f"{pasted('seqtrain', 'evaluate', run.path, *trusted)} --split test")
     commands.append(f"{pasted('seqtrain', 'predict', run.path, *trusted)} {summary.example_text}")
-    return [*out, f"go on: {'; '.join(commands)}"]
+    return [*out, f"next: {'; '.join(commands)}"]
 
 
 def _stopping_words(run: Run) -> str:

@@ -46,6 +46,7 @@ def write(run: Run, preprocessor: Preprocessor, weights: dict[str, Tensor], step
     from safetensors import SafetensorError
 
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         with appearing(target) as folder:
             aliases = _write_weights(folder / WEIGHTS, weights)
             preprocessor.save(folder)

@@ -6,13 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+
 from seqtrain.config import check
-from seqtrain.config.schema import show
+from seqtrain.config.check import key_of
+from seqtrain.config.conf_files import ConfFiles, parsed
+from seqtrain.config.schema import first_lines, show
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps import study as studies
-from seqtrain.sweeps.folder import ENDED, REPEATS, Trial
-from seqtrain.sweeps.space import EXAMPLE, ends, other_model, short, space
+from seqtrain.sweeps.folder import ENDED, REPEATS, Asked, Trial
 from seqtrain.sweeps.study import Objective
 from seqtrain.sweeps.sweeper import Sweeper
 from seqtrain.terminal import pasted
@@ -20,9 +24,11 @@ from seqtrain.terminal import pasted
 if TYPE_CHECKING:
     import optuna
     from omegaconf import DictConfig
+    from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
 SAME = "same_as"  # of a trial in the study: the number of the one whose values it was told
+EXAMPLE = "optimizer.lr='tag(log,interval(1e-4,1e-1))'"
 
 
 class Search(Sweeper):
@@ -272,3 +278,88 @@ class Search(Sweeper):
         for step, value in known.intermediate_values.items():
             self.study._storage.set_trial_intermediate_value(trial._trial_id, step, value)
         self.study.tell(to, known.values)
+
+
+# -- the space, from the words of a command line and the files of conf/sweep -------------------------------------------
+
+
+def space(params: Mapping[str, Any], words: Sequence[str]) -> tuple[dict[str, BaseDistribution], list[str]]:
+    """Return the searched distributions by key, and the words that all trials share.
+
+    A word replaces the entry of its key in `params`; `~key` removes a key of `params` from the space.
+
+    Raises:
+        UserError: a word cannot be read.
+    """
+    given = {str(key): _parsed(f"{key}={value}") for key, value in params.items()}
+    # Words come after the file's keys: the last word about a key counts, and a new key is searched last.
+    for text in words:
+        override = _parsed(text)
+        if override.is_delete() and override.key_or_group in given:
+            del given[override.key_or_group]
+        else:
+            given[override.key_or_group] = override
+    swept: dict[str, BaseDistribution] = {}
+    fixed = []
+    for override in given.values():
+        if override.is_sweep_override():
+            swept[override.get_key_element()] = _distribution(override)
+        else:
+            fixed.append(str(override.input_line))
+    return swept, fixed
+
+
+def other_model(params: Mapping[str, Any], words: Sequence[str], asked: Asked) -> Iterator[str]:
+    """Yield a line if the typed model is not the one that the space names: a model of the user may want that."""
+    if "model" not in params:
+        return
+    for word in words:
+        if key_of(word) != "model":
+            continue
+        model = _parsed(word).value()
+        if model in (None, params["model"]):
+            continue
+        named = "hydra.sweeper.params"
+        chosen = [word for word in asked.overrides if key_of(word) == "sweep"]
+        if chosen:
+            named = chosen[0]
+        line = f"{word}: searched in the space of {named}"
+        if model in ConfFiles(list(map(Path, asked.config_dirs))).options("sweep"):
+            line += f"; sweep={model} is its own"
+        yield line
+
+
+def _parsed(text: str) -> Override:
+    try:
+        return parsed(text)
+    except HydraException as error:
+        raise UserError(f"{text}: not of the form key=value: {first_lines(error)}") from None
+
+
+def _distribution(override: Override) -> BaseDistribution:
+    """Return the distribution that Hydra's own sweeper for Optuna makes of a choice, a range or an interval."""
+    studies.import_optuna()
+    try:
+        from hydra_plugins.hydra_optuna_sweeper._impl import create_optuna_distribution_from_override as distribution
+    except ImportError:
+        raise UserError("sweep=optuna: needs hydra-optuna-sweeper: pip install 'seqtrain[sweep]'") from None
+    try:
+        return distribution(override)
+    except (AssertionError, NotImplementedError, ValueError) as error:
+        raise UserError(f"{override.input_line}: no space to search: {first_lines(error)}; see {EXAMPLE}") from None
+
+
+def ends(kind: Any) -> tuple[Any, Any]:
+    """Return the first and the last value of a distribution."""
+    from optuna.distributions import CategoricalDistribution
+
+    if isinstance(kind, CategoricalDistribution):
+        return kind.choices[0], kind.choices[-1]
+    return kind.low, kind.high
+
+
+def short(value: Any) -> str:
+    """Return a value as it is written in a label."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return show(value)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from seqtrain.analysis import memory_pictures
+from seqtrain.analysis import memory as memory_of_run
 from seqtrain.analysis.context import (
     Contexts,
     effective_context,
@@ -175,9 +175,9 @@ def test_the_picture_draws_a_lower_bound_open_to_the_right_and_a_settled_context
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures: list[Any] = []
-    monkeypatch.setattr(memory_pictures, "save", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(memory_of_run, "save", lambda figure, path: figures.append(figure))
     for context in (8, 32):
-        memory_pictures.draw(measured(periodic(), k2=64, model=Forgetful(), context=context), tmp_path, "nats")
+        memory_of_run.draw(measured(periodic(), k2=64, model=Forgetful(), context=context), tmp_path, "nats")
     (bound,), (settled,) = figures[0].axes, figures[1].axes
     assert "effective context: at least 8 tokens" in legend(bound)
     assert "effective context: 8 tokens" in legend(settled)
@@ -219,7 +219,7 @@ def test_of_a_model_without_state_the_context_is_measured_and_the_state_is_said_
     assert memory.verdict()[:2] == stateful.verdict()[:2]
     assert memory.verdict()[2].startswith("carried state: not measured, for model=Forgetful has no state")
     assert "gain_of_state" not in memory.record()["numbers"]
-    assert memory_pictures.draw(memory, tmp_path, "nats") == ("context.png",)
+    assert memory_of_run.draw(memory, tmp_path, "nats") == ("context.png",)
 
 
 def test_a_table_of_positions_shorter_than_two_chunks_leaves_the_context_to_be_measured() -> None:

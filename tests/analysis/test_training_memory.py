@@ -17,11 +17,14 @@ from seqtrain.analysis.profile_memory import (
     OPTIMIZER,
     PEAK,
     WEIGHTS,
+    Allocations,
     MemoryProfile,
+    TrainingMemory,
+    attention_kept,
     measure_memory,
     memory_fits,
+    training_memory,
 )
-from seqtrain.analysis.training_memory import Allocations, TrainingMemory, attention_kept, training_memory
 from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
 from seqtrain.training.model_and_task import make_model

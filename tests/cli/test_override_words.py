@@ -13,8 +13,8 @@ from seqtrain.config.conf_files import ConfFiles, parsed
 from seqtrain.errors import UserError
 from seqtrain.experiment.resume import _value
 from seqtrain.sweeps.grid import combinations
+from seqtrain.sweeps.search import space
 from seqtrain.sweeps.settings import Words
-from seqtrain.sweeps.space import space
 from tests.support import tiny
 
 DIGITS = "9" * 5000

@@ -143,7 +143,7 @@ def test_the_policy_lets_run_what_we_wrote_and_nothing_else(tmp_path: Path) -> N
     assert re.search(r"connect-src 'self'\"", written(tmp_path, mark='"a"'))
 
 
-def test_the_page_holds_runs_variants_verdict_samples_and_configs_of_each_group(tmp_path: Path) -> None:
+def test_the_page_holds_runs_variants_verdict_samples_and_curves_of_each_group(tmp_path: Path) -> None:
     pages.sweep(tmp_path / "sweep", records=30)
     pages.run(tmp_path / "unlike", hashes={**fake_runs.HASHES, "validation": "e" * 32})
     text = written(tmp_path)
@@ -155,13 +155,12 @@ def test_the_page_holds_runs_variants_verdict_samples_and_configs_of_each_group(
     assert found["groups"][1]["reason"] == expected[1].group.reason != []
     assert [run["index"] for run in found["runs"]] == [*range(13)]
     by_name = {entry.name: entry for entry in entries}
-    samples, configs = block(text, "samples"), block(text, "configs")
+    samples = block(text, "samples")
     drawn = block(text, f"metric-{found['metrics'].index('validation/bits_per_byte')}")
     for run in found["runs"]:
         entry = by_name[run["name"]]
         assert run["final"] == entry.metric("bits_per_byte")
         assert samples[run["index"]]["kept"] == [{"step": entry.cost("steps"), "text": pages.SAMPLE, "cut": False}]
-        assert configs[run["index"]] == (entry.path / "config.yaml").read_text()
         last = entry.curve("validation/bits_per_byte", "steps")[1][-1]
         assert drawn[run["index"]][1][-1] == curves.short(last)
 

@@ -17,7 +17,7 @@ from seqtrain.compare.comparisons import compared
 from seqtrain.compare.entries import Entry, read
 from seqtrain.compare.page import content, course
 from seqtrain.compare.page.content import links
-from seqtrain.compare.page.progress import progress, progress_words, resume_command
+from seqtrain.compare.page.course import progress, progress_words, resume_command
 from seqtrain.compare.verdict import Conclusion, conclusions
 from seqtrain.compare.verdict import Conclusion as Found
 from tests.support import fake_runs

@@ -16,9 +16,9 @@ pytestmark = MARKS
 CELLS = "[...document.querySelectorAll('#samples-table tbody tr')].map(row => [...row.children].map(cell => {0}))"
 TEXTS = CELLS.format("cell.textContent")
 MARKED = CELLS.format("cell.querySelector('.said')?.innerHTML ?? ''")
-LINES = (
-    "[...document.querySelectorAll('#diff-table tr')].map(row =>"
-    " [...row.children].map(cell => cell.textContent.trim()))"
+SETTINGS = (
+    "Object.fromEntries([...document.querySelectorAll('#diff-table tbody tr')].map(row =>"
+    " [...row.children].map(cell => cell.textContent)).map(([key, ...values]) => [key, values]))"
 )
 
 
@@ -108,43 +108,6 @@ def test_a_confusion_matrix_is_a_table_of_shares_and_counts_and_a_label_without_
     assert "with callbacks=default" in reader.page.inner_text("#pictures-note")  # of attention nothing was kept
 
 
-def test_the_configurations_are_one_view_of_lines_that_differ_and_of_all_on_a_press(tab: Any, tmp_path: Path) -> None:
-    shown_runs.translations(tmp_path)
-    reader = tab().open(written(tmp_path, "report.html")).drawn("table")
-    tick(reader, "/gru", "/lstm")
-    # Not the number of ticked runs: as many are ticked before anybody ticks one.
-    reader.drawn("diff").settled("document.querySelector('#diff-note').textContent.includes('/gru)')", True)
-    gru, lstm = f"{tmp_path.name}/gru", f"{tmp_path.name}/lstm"
-    signed = [line for line in reader.page.evaluate(LINES) if line[0] or line[1] == "not in"]
-    assert signed == [
-        ["-", "_target_: seqtrain.models.recurrent.GRU", gru],
-        ["+", "_target_: seqtrain.models.recurrent.LSTM", lstm],
-        ["-", "dim: 64", gru],
-        ["+", "dim: 128", lstm],
-        ["+", "- 2", lstm],
-        ["", "not in", gru],
-    ]
-    words = [line[1] for line in reader.page.evaluate(LINES)]
-    assert "model:" in words  # the key that they stand below
-    assert "max_steps: 100" not in words
-    reader.page.check("#whole")
-    reader.settled(f"{LINES}.some(line => line[1] === 'max_steps: 100')", True)
-    both = [line[1] for line in reader.page.evaluate(LINES) if line[2] != lstm and line[1] != "not in"]
-    text = (tmp_path / "gru" / "config.yaml").read_text()
-    assert both == [line.strip() for line in text.splitlines()]
-
-
-def test_equal_configurations_are_said_to_be_equal(tab: Any, tmp_path: Path) -> None:
-    for name in ("x", "y"):
-        fake_runs.run(tmp_path / name)
-    reader = tab().open(written(tmp_path, "report.html")).drawn("table")
-    tick(reader, "/x", "/y")
-    reader.drawn("diff").settled("document.querySelectorAll('#diff-table tr').length", 0)
-    assert "are equal in all of" in reader.page.inner_text("#diff-note")
-    tick(reader)
-    reader.settled("document.querySelector('#diff-note').textContent.startsWith('Tick runs')", True)
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_marks_can_be_told_without_colours(tab: Any, tmp_path: Path, scheme: Any) -> None:
     shown_runs.translations(tmp_path)
@@ -153,33 +116,6 @@ def test_marks_can_be_told_without_colours(tab: Any, tmp_path: Path, scheme: Any
     reader.drawn("samples")
     marks = "[...document.querySelectorAll('#samples-table ins, #samples-table del')]"
     reader.settled(f"new Set({marks}.map(each => getComputedStyle(each).textDecorationLine)).size", 2)
-
-
-def test_many_groups_are_listed_first_and_a_press_opens_one(tab: Any, tmp_path: Path) -> None:
-    for place in range(5):
-        hashes = {**fake_runs.HASHES, "validation": f"{place}" * 32}
-        fake_runs.sweep(tmp_path / f"alpha{place}", {"lstm": (1.5, 1.6), "gru": (1.4 + place, 1.5)}, hashes=hashes)
-    reader = tab().open(written(tmp_path, "report.html"))
-    rows = "document.querySelectorAll('#group-table tbody tr').length"
-    assert reader.page.evaluate(rows) == 5
-    assert reader.page.locator("#groups article:visible").count() == 1
-    reader.page.fill("#group-filter", "alpha3")
-    reader.settled(rows, 1)
-    cells = reader.page.locator("#group-table tbody tr").locator("th, td").all_inner_texts()
-    assert cells[0].endswith(": alpha3")
-    assert cells[2:7] == ["4", "4 finished", "next_token", "lstm", "1.55"]
-    reader.page.click("#group-table button")
-    reader.settled("data.runs[data.groups[chosen.group].runs[0]].asked.sweep", "alpha3")
-    assert f"{tmp_path.name}/alpha3/000" in reader.drawn("table").page.inner_text("#runs")
-    assert cells[0].split(":")[0] in reader.page.inner_text("#groups article:visible")
-
-
-def test_few_groups_are_not_listed(tab: Any, tmp_path: Path) -> None:
-    for place in range(2):
-        fake_runs.run(tmp_path / str(place), hashes={**fake_runs.HASHES, "validation": f"{place}" * 32})
-    reader = tab().open(written(tmp_path, "report.html"))
-    assert not reader.page.is_visible("#group-list")
-    assert reader.page.locator("#groups article:visible").count() == 2
 
 
 def test_forecasts_of_a_row_are_drawn_on_one_scale_with_gaps_where_values_are_missing(tab: Any, tmp_path: Path) -> None:
@@ -201,3 +137,39 @@ def test_forecasts_of_a_row_are_drawn_on_one_scale_with_gaps_where_values_are_mi
     assert bands == [2, 0]
     assert "blue, the forecast with its intervals" in reader.page.inner_text("#samples-note")
     assert reader.wrong == []
+
+
+def test_settings_that_differ_stand_side_by_side_and_all_on_a_press(tab: Any, tmp_path: Path) -> None:
+    shown_runs.translations(tmp_path)
+    reader = tab().open(written(tmp_path, "report.html")).drawn("table")
+    tick(reader, "/gru", "/lstm")
+    reader.drawn("diff").settled(f"{SETTINGS}['model']", ["gru", "lstm"])
+    shown = reader.page.evaluate(SETTINGS)
+    assert shown["model.dim"] == ["64", "128"]
+    assert all(one != other for one, other in shown.values())
+    assert reader.page.inner_text("#diff-note").startswith(f"{len(shown)} of ")
+    reader.page.check("#whole")
+    reader.settled(f"{SETTINGS}['trainer.max_steps']", ["100", "100"])
+    tick(reader)
+    reader.settled("document.querySelector('#diff-note').textContent.startsWith('Tick runs')", True)
+
+
+def test_equal_settings_are_said_to_be_equal(tab: Any, tmp_path: Path) -> None:
+    for name in ("x", "y"):
+        fake_runs.run(tmp_path / name)
+    reader = tab().open(written(tmp_path, "report.html")).drawn("table")
+    tick(reader, "/x", "/y")
+    reader.drawn("diff").settled("document.querySelectorAll('#diff-table tbody tr').length", 0)
+    assert "are equal in all of" in reader.page.inner_text("#diff-note")
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_of_many_groups_the_page_shows_the_conclusion_of_the_chosen_one(tab: Any, tmp_path: Path, count: int) -> None:
+    for place in range(count):
+        hashes = {**fake_runs.HASHES, "validation": f"{place}" * 32}
+        fake_runs.sweep(tmp_path / f"alpha{place}", {"lstm": (1.5, 1.6), "gru": (1.4 + place, 1.5)}, hashes=hashes)
+    reader = tab().open(written(tmp_path, "report.html"))
+    assert reader.page.locator("#groups article:visible").count() == (2 if count == 2 else 1)
+    reader.choose("group", "1")
+    reader.settled("document.querySelector('#groups article.current h3').textContent.startsWith('Group 2:')", True)
+    assert reader.page.locator("#groups article.current").is_visible()

@@ -21,7 +21,6 @@ pytestmark = MARKS
 
 LARGEST = "Math.max(...document.querySelector('#curves-plot').data.flatMap(trace => trace.x))"
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-NAMES = "data.runs.map(run => run.name.split('/').at(-1)).join(' ')"
 
 
 @contextlib.contextmanager
@@ -104,28 +103,6 @@ def test_news_leave_what_a_reader_zoomed_to_and_bring_the_new_run_into_every_cha
         # Another picture is not seen through the old window.
         reader.page.check("#logx")
         reader.settled(f"JSON.stringify({axes}) === {json.dumps(json.dumps(zoomed))}", False)
-
-
-def test_a_new_run_before_the_others_and_a_renamed_variant_leave_what_was_hidden_hidden(
-    tab: Any, tmp_path: Path
-) -> None:
-    pages.run(tmp_path / "b", records=30)
-    pages.run(tmp_path / "c", records=30, model="gru")
-    with served(Report(tmp_path, rest=0.0)) as server:
-        reader = tab().open(server.address)
-        reader.page.locator("#variants button", has_text="gru").click()
-        reader.settled("chosen.hidden.join()", "gru")
-        colour = "style(data.runs.find(run => run.name.endsWith('/b')).variant).color"
-        before = reader.page.evaluate(colour)
-        pages.run(tmp_path / "a", records=30, dim=64, model="gru")
-        reader.settled(NAMES, "a b c")
-        hidden = "data.runs.filter(run => chosen.hidden.includes(run.variant)).map(run => run.name.at(-1)).join('')"
-        reader.settled(hidden, "c")
-        assert reader.page.evaluate("chosen.hidden.length") == 1
-        assert reader.page.evaluate(colour) == before
-        # Each run's own curve and configuration, though its place is another one.
-        sizes = "block('configs').then(all => all.map(text => /dim: (\\d+)/.exec(text)[1]).join())"
-        assert reader.page.evaluate(sizes) == "64,256,256"
 
 
 def test_a_page_of_another_version_is_loaded_again(tab: Any, tmp_path: Path) -> None:

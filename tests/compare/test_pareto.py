@@ -57,7 +57,7 @@ def test_a_dearer_variant_that_is_better_by_less_than_the_seeds_spread_is_on_the
 def test_a_variant_that_is_not_shown_to_be_worse_than_a_cheaper_one_is_near_and_not_behind(tmp_path: Path) -> None:
     found = concluded(tmp_path, {8: [1.5, 1.6, 1.7], 64: [1.48, 1.62, 1.75]})
     assert standing(found) == {"dim=8": "front", "dim=64": "near"}
-    assert "  not on it by the means, but not shown to be behind: lstm dim=64" in pareto.text_lines(
+    assert "  not on it by the means, no significant difference from it: lstm dim=64" in pareto.text_lines(
         found, ["parameters"]
     )
 
@@ -67,7 +67,7 @@ def test_of_one_seed_each_no_variant_is_surely_on_the_front_but_the_cheapest_nor
     assert standing(found) == {"dim=8": "front", "dim=16": "perhaps", "dim=32": "near"}
     lines = pareto.text_lines(found, ["parameters"])
     assert lines[1:3] == ["  lstm dim=8: 2.0000 at 8k", "  lstm dim=16: 1.5000 at 16k, perhaps by chance"]
-    assert lines[-1].startswith("  of variants with one seed nothing is told apart")
+    assert lines[-1].startswith("  one seed shows no significant difference")
     assert pareto.text_lines(found, ["tokens"]) == [
         "Pareto front, bits per byte against tokens: no conclusion: all cost about the same (1k), the best is all of it"
     ]
@@ -116,12 +116,9 @@ def test_a_front_tells_apart_what_the_verdict_tells_apart(tmp_path: Path) -> Non
 def test_a_variant_of_unknown_cost_is_named_and_a_cost_that_nobody_knows_has_no_front(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "none", 1.0, config={"model.dim": 99}, parameters={}, flops=None, flops_per_token=None)
     found = concluded(tmp_path, {8: [2.0], 16: [1.5]}, flops=None, flops_per_token=None)
-    assert "  without a value or a known cost, and so not looked at: 1 of 3 variants" in pareto.text_lines(
-        found, ["parameters"]
-    )
+    assert "  left out, without a value or a known cost: 1 of 3 variants" in pareto.text_lines(found, ["parameters"])
     assert pareto.text_lines(found, ["flops"]) == [
-        "Pareto front, bits per byte against FLOPs: no conclusion: fewer than two variants that may be compared know "
-        "both"
+        "Pareto front, bits per byte against FLOPs: no conclusion: fewer than two comparable variants have both"
     ]
 
 

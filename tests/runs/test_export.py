@@ -161,6 +161,10 @@ def test_an_export_never_overwrites_and_is_written_whole_or_not_at_all(
     with pytest.raises(UserError, match="exists already; name a new folder"):
         command.main([*arguments, str(path)])
     assert {each: each.read_bytes() for each in path.iterdir()} == before
+    below = folder / "new" / "export"
+    assert command.main([*arguments, str(below)]) == 0
+    assert {each.name: each.read_bytes() for each in below.iterdir()} == {each.name: before[each] for each in before}
+    shutil.rmtree(folder / "new")
     shutil.rmtree(path)
 
     def full(descriptor: int) -> None:

@@ -32,3 +32,9 @@ def test_folds_that_a_killed_sweep_left_unmeasured_are_measured_by_a_resume(tmp_
 
     answer = seqtrain("resume", "sweep", cwd=tmp_path)
     assert (answer.rc, "nothing to do, every trial has ended" in answer.err) == (2, True), answer.err
+
+
+def test_data_without_folds_is_refused_in_one_line(tmp_path: Path, seqtrain: Seqtrain) -> None:
+    answer = seqtrain("train", "task=translation", "data=parallel", "data.path=a.tsv", "data.folds=3", cwd=tmp_path)
+    assert (answer.rc, answer.err.count("\n")) == (2, 1)
+    assert answer.err.startswith("error: data.folds=3: data=parallel has no folds; ")

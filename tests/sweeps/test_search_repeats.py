@@ -10,8 +10,7 @@ import pytest
 
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps.folder import Asked, Trial
-from seqtrain.sweeps.search import Search
-from seqtrain.sweeps.space import other_model
+from seqtrain.sweeps.search import Search, other_model
 from seqtrain.training.callbacks.pruning import Pruning
 from tests.conftest import Seqtrain
 from tests.support.tiny import OPTIONS, corpus

@@ -154,7 +154,7 @@ def test_what_is_left_to_do_is_said_as_commands(
     said = capsys.readouterr().out
     assert "validation" in said, "the table of the runs"
     assert f"sweep {path}: 2 trials: 1 finished, 1 {status}" in said
-    commands = said.splitlines()[-1].removeprefix("go on: ").replace(f" '{path}'", "").split("; ")
+    commands = said.splitlines()[-1].removeprefix("next: ").replace(f" '{path}'", "").split("; ")
     assert commands == ["seqtrain compare --html report.html", *again]
 
 

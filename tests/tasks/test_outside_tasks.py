@@ -128,4 +128,4 @@ def test_it_resumes_to_the_bit(task: str, folder: Path, seqtrain: Seqtrain, tmp_
 def test_what_is_told_to_go_on_with_trusts_what_the_run_trusts(folder: Path, seqtrain: Seqtrain) -> None:
     words = (*outside_tasks.options("tag"), "trainer.max_steps=2", "run_dir=short")
     answer = seqtrain("train", *words, cwd=folder, env={"PYTHONPATH": str(folder)})
-    assert "go on: seqtrain predict short --trust my_tasks TEXT" in answer.out + answer.err
+    assert "next: seqtrain predict short --trust my_tasks TEXT" in answer.out + answer.err

@@ -11,7 +11,7 @@ from seqtrain.compare.comparisons import MOST_SEEDS, Comparison, repeated
 from seqtrain.compare.entries import Entry, Mode, count_statuses, differing, number, quantity, short_names
 from seqtrain.compare.filters import written
 from seqtrain.compare.names import brief
-from seqtrain.compare.page.course import Ending, mean_of
+from seqtrain.compare.page.course import Ending, duration, mean_of
 from seqtrain.compare.page.rows import Endings, mean_cost
 from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import Conclusion
@@ -19,7 +19,6 @@ from seqtrain.errors import first_few
 
 MOST_NAMED = 4  # variants, settings or values in one line
 BETTER: dict[Mode, str] = {"min": "less", "max": "more"}
-MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
 
 Answers = list[tuple[str, str]]
 _overfits, _gap_of = attrgetter("overfits"), attrgetter("gap")
@@ -51,21 +50,6 @@ def read_first(found: Conclusion) -> list[str]:
         return []
     lines = [found.group.across, *map(attrgetter("left_out"), found.variants)]
     return list(filter(None, lines))
-
-
-def duration(seconds: float) -> str:
-    """Format a time in few words, such as `34 s` or `2.5 h`."""
-    for size, unit in ((DAY, "days"), (HOUR, "h"), (MINUTE, "min")):
-        if seconds >= 2 * size:
-            return f"{_rounded(seconds / size)} {unit}"
-    return f"{_rounded(seconds)} s"
-
-
-def _rounded(value: float) -> str:
-    """Return a time to two digits."""
-    if value >= 10:
-        return f"{value:.0f}"
-    return f"{value:.2g}"
 
 
 def cost_words(entries: Sequence[Entry]) -> str:

@@ -1,4 +1,4 @@
-"""Contents of the page: groups, runs, their curves, samples, configurations and environments, as plain values."""
+"""Contents of the page: groups, runs, their curves, samples and environments, as plain values."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ from seqtrain.compare import baselines, importance, pareto, test_figures
 from seqtrain.compare.entries import Entry, differing, short_names
 from seqtrain.compare.filters import FIGURES, GRAMMAR, words
 from seqtrain.compare.names import COMMIT, LABEL, TAG, by_value
-from seqtrain.compare.page import answers, course, curves, progress, rows, samples
+from seqtrain.compare.page import answers, course, curves, rows, samples
 from seqtrain.compare.page.course import Course, Ending
 from seqtrain.compare.verdict import Conclusion, all_entries
-from seqtrain.files.checked import open_checked
 from seqtrain.runs import measures
-from seqtrain.runs.directory import CONFIG, METRICS, Run
+from seqtrain.runs.directory import METRICS, Run
 from seqtrain.terminal import printable
 
-LONGEST_CONFIG = 20_000  # characters
 # Entries of summary.json that say where and how a run was made, beside the versions of packages.
 ENVIRONMENT = ("command", "trust", "platform", "cpu", "cores", "world_size", "commit")
 
@@ -58,12 +56,11 @@ def endings(found: Conclusion) -> dict[int, Ending | None]:
 
 def blocks(entries: Sequence[Entry], drawn: Sequence[curves.Curves], metrics: Sequence[str]) -> dict[str, str]:
     """Return, by the id of their element, the blocks that the page unpacks when looked at: a value for each run."""
-    clocks, configs, environments = [], [], []
+    clocks, environments = [], []
     for entry, each in zip(entries, drawn, strict=True):
         clocks.append({"steps": each.steps, "tokens": each.tokens, "seconds": each.seconds, "tick": each.tick})
-        configs.append(_text(entry.path / CONFIG, LONGEST_CONFIG))
         environments.append(_environment(entry))
-    found: dict[str, list[Any]] = {"clock": clocks, "configs": configs, "environment": environments}
+    found: dict[str, list[Any]] = {"clock": clocks, "environment": environments}
     found |= {"samples": samples.samples(entries), "confusion": samples.confusions(entries)}
     found["attention"] = samples.attention(entries)
     for place, name in enumerate(metrics):  # by its place, since a name may be any text
@@ -167,9 +164,9 @@ def _run(entry: Entry, metric: str, settings: Sequence[str], ending: Ending | No
         "tokens_per_second": entry.speed,
         "parameters": entry.parameters,
         "flops_per_token": entry.flops_per_token,
-        "progress": progress.progress(entry),
-        "words": progress.progress_words(entry),
-        "resume": progress.resume_command(entry),
+        "progress": course.progress(entry),
+        "words": course.progress_words(entry),
+        "resume": course.resume_command(entry),
         "ending": ending and ending.plain(),
     }
 
@@ -194,12 +191,6 @@ def _environment(entry: Entry) -> dict[str, str]:
     for name, version in entry.summary.versions.items():
         found[str(name)] = str(version)
     return found
-
-
-def _text(path: Path, most: int) -> str:
-    """Read the beginning of a text file, at most `most` characters."""
-    with open_checked(path) as file:
-        return file.read(4 * most).decode("utf-8", "replace")[:most]  # a whole character may take four bytes
 
 
 @functools.lru_cache(maxsize=10_000)

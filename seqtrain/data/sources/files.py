@@ -265,7 +265,10 @@ def _rows(file: TextFile, rows: Any) -> Iterator[Row]:
     of = "in the header" if file.header else "in the first"
     for row in rows_left:
         if len(row) != len(header):
-            raise UserError(f"{file.path}:{rows.line_num}: {len(row)} fields in this row, {len(header)} {of}")
+            raise UserError(
+                f"{file.path}:{rows.line_num}: {len(row)} fields in this row, {len(header)} {of}; mend the row, or put "
+                "fields that hold the delimiter between quotes"
+            )
         if len(row) > 1 and row == header:  # of files that were joined: it would be trained on
             raise UserError(f"{file.path}:{rows.line_num}: the header stands here once more; remove this line")
         empty = False

@@ -40,3 +40,100 @@ function joined(lines) {
   }
   return { x, y, text, mode: "lines", connectgaps: false };
 }
+
+// Smoothing: what is drawn is a mean of what is near, and says so.
+
+/* The stretch of x over which a point's weight halves; 0 where nothing is smoothed. It is a share of the longest run
+   that is shown and so the same in all charts, for runs that record often and for those that record seldom. */
+async function halfLife(runs) {
+  if (!chosen.smooth) return 0;
+  const clock = await block("clock");
+  const lengths = runs.map(run => clockOf(clock, run, chosen.axis).at(-1) || 0);
+  return chosen.smooth / 100 * Math.max(0, ...lengths);
+}
+
+/* Sums of weights and of weighted values from one end of a line, both fading with the distance in x. */
+function fadingSums(line, half, order) {
+  const sums = [], weights = [];
+  let sum = 0, weight = 0, before = line.x[order[0]];
+  for (const k of order) {
+    const fade = 2 ** (-Math.abs(line.x[k] - before) / half);
+    sum = sum * fade + line.weights[k] * line.y[k];
+    weight = weight * fade + line.weights[k];
+    before = line.x[k];
+    sums[k] = sum;
+    weights[k] = weight;
+  }
+  return { sums, weights };
+}
+
+/* Each point as the mean of those around it, with weights that fade exponentially to either side: looking back alone,
+   a line that falls would lie above itself, and one of many points (training) above one of few (validation). The
+   weights of the points that there are make up the whole, so the ends are drawn neither to zero nor to the first
+   point; a thinned point weighs as many records as it stands for. What is left outside the picture counts nowhere. */
+function smoothed(line, half, clipped) {
+  if (!half) return line;
+  const inside = line.y.map((_, k) => k).filter(k => !clipped || !clipped.outside(line.y[k]));
+  const kept = {
+    ...line, x: inside.map(k => line.x[k]), y: inside.map(k => line.y[k]), weights: inside.map(k => line.weights[k]),
+  };
+  const order = inside.map((_, k) => k);
+  const back = fadingSums(kept, half, order), on = fadingSums(kept, half, order.toReversed());
+  const value = k => {
+    const own = kept.weights[k];
+    return (back.sums[k] + on.sums[k] - own * kept.y[k]) / (back.weights[k] + on.weights[k] - own);
+  };
+  return { ...kept, y: order.map(value) };
+}
+
+const smoothedAll = (lines, half, clipped) => lines.map(line => smoothed(line, half, clipped)).filter(line => line.x.length);
+
+function smoothingNote(half) {
+  if (!half) return "";
+  return ` Smoothed: a point is the mean of those around it, whose weights halve every ${told(half, 2)} of x (${AXES[chosen.axis]}) to either side; peaks are flatter than they were and begin earlier. The raw lines are faint, and grey lines are raw. The conclusion and all tables are of raw values.`;
+}
+
+function sayHalfLife(half) {
+  at("smooth-value").textContent = half ? `halves every ${told(half, 2)}` : "off";
+  at("smooth").setAttribute("aria-valuetext", at("smooth-value").textContent);
+}
+
+// Values so far from the rest that nothing else would be seen: left outside the picture, and counted.
+
+const QUANTILES = 50; // of each line, so that a line of many points weighs no more than one of few
+const HIDING = 10; // times the range of the bulk: from there on the bulk is a tenth of the picture or less
+const AROUND = 2; // bulks that are shown above it and below it
+const MOST_NAMED = 3;
+
+/* The range of y that shows the bulk, and what lies outside; null where all is shown. */
+function clippedRange(lines, log) {
+  if (chosen.outliers === "shown" || !lines.length) return null;
+  const scale = log ? Math.log10 : value => value, pooled = [];
+  for (const line of lines) {
+    const own = line.y.map(scale).sort((a, b) => a - b);
+    for (let k = 0; k < QUANTILES; k++) pooled.push(own[Math.round(k / (QUANTILES - 1) * (own.length - 1))]);
+  }
+  pooled.sort((a, b) => a - b);
+  const most = pooled.at(-1), least = pooled[0];
+  const low = pooled[Math.floor(pooled.length / 10)], high = pooled[Math.ceil(pooled.length * 9 / 10) - 1], bulk = high - low;
+  // A flat line with a spike is seen as that.
+  if (!bulk || (chosen.outliers === "auto" && most - least <= HIDING * bulk)) return null;
+  const range = [Math.max(least, low - AROUND * bulk) - bulk / 10, Math.min(most, high + AROUND * bulk) + bulk / 10];
+  const outside = y => scale(y) < range[0] || scale(y) > range[1];
+  const counts = lines.map(line => line.y.filter(outside).length);
+  if (!counts.some(Boolean)) return null;
+  const whole = lines.filter((line, k) => counts[k] === line.y.length).map(line => line.run.name);
+  const ends = lines.flatMap(line => line.y.filter(outside));
+  return {
+    range, outside, whole: [...new Set(whole)], points: counts.reduce((sum, count) => sum + count, 0), runs: new Set(lines.filter((_, k) => counts[k]).map(line => line.run)).size,
+    all: lines.reduce((sum, line) => sum + line.y.length, 0), low: ends.reduce((a, b) => Math.min(a, b)), high: ends.reduce((a, b) => Math.max(a, b)),
+  };
+}
+
+function outlierNote(clipped, half) {
+  if (!clipped) return "";
+  const named = clipped.whole.slice(0, MOST_NAMED).join(", ") + (clipped.whole.length > MOST_NAMED ? ` and ${clipped.whole.length - MOST_NAMED} more` : "");
+  const ends = [...new Set([told(clipped.low), told(clipped.high)])].join(" to ");
+  const whole = clipped.whole.length ? ` Not seen at all: ${named}.` : "";
+  return `Clipped: ${told(clipped.points)} of ${told(clipped.all)} drawn points, of ${counted(clipped.runs, "run")}, lie outside the picture (${ends})${half ? ", and count in no smoothed line" : ""}.${whole}`;
+}

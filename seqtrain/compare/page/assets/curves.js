@@ -1,3 +1,61 @@
+// What runs are coloured and grouped by: their variant, or any setting, label, tag, commit or status.
+
+const MARKS = ["label", "tag", "commit", "status"]; // what a run says of itself beside its settings
+const NONE = "none";
+
+/* What a run has of a key; undefined where it has nothing. */
+function keyed(run, key) {
+  if (key in run.values) return run.values[key];
+  return key === "status" ? run.status : (run.marks || {})[key];
+}
+
+/* The keys in which runs of the group differ, each with its words. */
+function groupingKeys() {
+  const group = data.groups[chosen.group], runs = group.runs.map(index => data.runs[index]);
+  const marks = MARKS.filter(key => new Set(runs.map(run => keyed(run, key))).size > 1);
+  return [["variant", "variant"], ...group.keys.map(key => [key, data.short[key]]), ...marks.map(key => [key, key])];
+}
+
+const isKnown = value => value !== undefined && value !== null;
+
+function inOrder(a, b) {
+  return typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+}
+
+/* How runs are put together. `of` names the group of a run, `names` are those of the runs given, in the order of the
+   legend, and `look` says how one is drawn: undefined for what is left grey. */
+function grouping(runs) {
+  if (chosen.by === "variant") {
+    return { key: "", of: run => run.variant, names: variantsOf(runs).map(variant => variant.name), look: style };
+  }
+  // Colours come from all runs of the group: they stay when the filter changes.
+  const all = data.groups[chosen.group].runs.map(index => keyed(data.runs[index], chosen.by));
+  const known = all.filter(isKnown).toSorted(inOrder).map(value => told(value));
+  const sorted = [...new Set([...known.filter(name => name !== NONE), NONE])];
+  const of = run => isKnown(keyed(run, chosen.by)) ? told(keyed(run, chosen.by)) : NONE, present = new Set(runs.map(of));
+  const key = data.short[chosen.by] || chosen.by;
+  return { key, of, names: sorted.filter(name => present.has(name)), look: name => styleOfSlot(sorted.indexOf(name)) };
+}
+
+/* What a band over these groups is not. */
+function groupingNote(runs, groups) {
+  if (!groups.key) return "";
+  const mixed = [...Map.groupBy(runs, groups.of).values()].some(own => new Set(own.map(run => run.variant)).size > 1);
+  const unlike = mixed ? " A mean and a band here are over runs that differ in other settings too: the band is what was tried, not the spread of seeds, and no interval." : "";
+  return ` Coloured and grouped by ${groups.key}.${unlike}`;
+}
+
+/* The legend of groups that are not variants, which have theirs above. */
+function showLegend(runs, groups) {
+  const counts = Map.groupBy(runs, groups.of);
+  const entries = groups.key ? groups.names.map(name => {
+    const made = make("span"), count = counts.get(name).length;
+    made.append(swatchOf(groups.look(name)), ` ${groups.key}=${name} (${counted(count, "run")})`);
+    return made;
+  }) : [];
+  at("curves-legend").replaceChildren(...entries);
+}
+
 // Learning curves.
 
 /* The clock of a run against an axis: the place of each record that any of its curves needs. */
@@ -168,4 +226,78 @@ function curvesNote({ runs, groups, half, shown, beside }) {
 function groupsInGrey(shown, groups) {
   const grey = shown.filter(name => !groups.look(name)).length;
   return grey ? ` ${grey} of ${shown.length} groups are grey, for want of colours.` : "";
+}
+
+// More charts: a grid that the reader fills, each chart against the same x as the large one.
+
+/* What the grid holds before the reader has chosen: is it learning, is it stable, is it fast, what does it take. */
+function startingCharts(recorded) {
+  const group = data.groups[chosen.group];
+  const losses = ["validation/loss", "train/loss"].filter(metric => metric !== "validation/" + group.metric);
+  const loss = losses.find(metric => recorded.includes(metric));
+  const others = ["gradient_norm", "lr", "tokens_per_second"].filter(metric => recorded.includes(metric));
+  return [...(loss ? [loss] : []), ...others, ...recorded.filter(metric => metric.startsWith("system/"))];
+}
+
+function chartsShown() {
+  const recorded = recordedMetrics();
+  return (chosen.charts || startingCharts(recorded)).filter(metric => recorded.includes(metric));
+}
+
+function showCharts(metrics) {
+  chosen.charts = metrics;
+  return refresh("charts");
+}
+
+async function drawCharts() {
+  const metrics = chartsShown(), grid = at("charts-grid");
+  for (const old of [...grid.children]) {
+    if (metrics.includes(old.dataset.metric)) continue;
+    readings.delete(old.querySelector(".plot").id);
+    Plotly.purge(old.querySelector(".plot"));
+    old.remove();
+  }
+  const figures = metrics.map(metric => [...grid.children].find(each => each.dataset.metric === metric) || newChart(metric));
+  // A chart that is put in anew loses the keyboard's place.
+  if (figures.some((figure, k) => grid.children[k] !== figure)) grid.append(...figures);
+  fillAdding(metrics);
+  at("charts-empty").hidden = metrics.length > 0;
+  for (const [k, metric] of metrics.entries()) {
+    const place = figures[k].querySelector(".plot").id, log = chosen.logs.includes(metric);
+    figures[k].querySelector("button").setAttribute("aria-pressed", log);
+    const drawn = await drawMetric(place, metric, { log, title: "", names: false });
+    figures[k].querySelector(".note").textContent = drawn.words;
+  }
+}
+
+/* The large chart is not offered again, nor what the grid has. */
+function fillAdding(metrics) {
+  const left = recordedMetrics().filter(metric => !metrics.includes(metric));
+  fill("adding", [["", left.length ? "choose a metric" : "all are shown"], ...left.map(metric => [metric, spoken(metric)])], "");
+  at("adding").disabled = !left.length;
+}
+
+function newChart(metric) {
+  const figure = make("figure"), head = make("div", null, { className: "head" }), words = spoken(metric);
+  figure.dataset.metric = metric;
+  const log = make("button", "log y", { type: "button" }), away = make("button", "×", { type: "button", title: "Remove this chart" });
+  log.setAttribute("aria-label", `log y of ${words}`);
+  away.setAttribute("aria-label", `Remove the chart of ${words}`);
+  log.onclick = () => {
+    chosen.logs = chosen.logs.includes(metric) ? chosen.logs.filter(each => each !== metric) : [...chosen.logs, metric];
+    refresh("charts");
+  };
+  away.onclick = () => {
+    at("adding").focus();
+    showCharts(chartsShown().filter(each => each !== metric));
+  };
+  head.append(make("h3", words), log, away);
+  const place = make("div", null, { className: "plot small", id: "chart-" + data.metrics.indexOf(metric), role: "group" });
+  figure.append(head, place, make("p", "", { className: "note" }));
+  return figure;
+}
+
+function startCharts() {
+  at("adding").onchange = () => at("adding").value && showCharts([...chartsShown(), at("adding").value]);
+  at("usual").onclick = () => { chosen.charts = null; chosen.logs = []; refresh("charts"); };
 }

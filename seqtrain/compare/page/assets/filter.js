@@ -37,27 +37,9 @@ function isOneOf(value, wanted) {
   return wanted.split(",").some(pattern => (number !== null && number === asNumber(pattern)) || glob(pattern).test(text));
 }
 
-/* How many letters have to be changed, or changed over with the next one, to make one word of another. */
-function edits(one, other) {
-  const rows = [Array.from({ length: other.length + 1 }, (_, k) => k)];
-  for (let i = 1; i <= one.length; i++) {
-    const next = [i], row = rows[i - 1];
-    for (let k = 1; k <= other.length; k++) {
-      let least = Math.min(row[k] + 1, next[k - 1] + 1, row[k - 1] + (one[i - 1] === other[k - 1] ? 0 : 1));
-      const over = i > 1 && k > 1 && one[i - 1] === other[k - 2] && one[i - 2] === other[k - 1];
-      if (over) least = Math.min(least, rows[i - 2][k - 2] + 1);
-      next.push(least);
-    }
-    rows.push(next);
-  }
-  return rows[one.length][other.length];
-}
-
-function didYouMean(key, known) {
+function sayWhich(key) {
   const ends = [...new Set(Object.values(data.known.words))].filter(whole => whole.endsWith("." + key));
-  if (ends.length) return "; say which: " + ends.join(", ");
-  const ranked = known.map(word => [edits(key, word) / Math.max(key.length, word.length), word]).sort((a, b) => a[0] - b[0]);
-  return ranked.length && ranked[0][0] <= 0.5 ? `; did you mean ${ranked[0][1]}?` : "";
+  return ends.length ? "; say which: " + ends.join(", ") : "";
 }
 
 /* What a word asks for: `fits` of a run, or `fault`, why it asks for nothing. */
@@ -72,7 +54,7 @@ function term(word) {
   if (order && asNumber(wanted) === null) {
     return { word, fault: `${word}: a number is expected after ${sign}, such as ${key}${sign}0.003` };
   }
-  if (whole === null) return { word, fault: `${word}: no run has ${key}${didYouMean(key, Object.keys(data.known.words))}` };
+  if (whole === null) return { word, fault: `${word}: no run has ${key}${sayWhich(key)}` };
   if (!order) return { word, fits: run => isOneOf(valueOf(run, whole), wanted) === (sign === "=") };
   const values = data.runs.map(run => valueOf(run, whole)), bound = asNumber(wanted);
   if (values.every(value => asNumber(value) === null)) {

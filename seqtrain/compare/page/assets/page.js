@@ -1,3 +1,50 @@
+// A page that `seqtrain serve` gives asks for newer data, and shows them where it stands.
+
+const NEWS_EVERY = 2000; // milliseconds
+
+async function listen() {
+  // A tab that nobody looks at need not ask.
+  const answer = document.hidden ? undefined : await fetch("data", { headers: { "If-None-Match": data.mark } }).catch(() => null);
+  const lost = answer === null || (answer && !answer.ok && answer.status !== 304);
+  try {
+    if (answer?.status === 200) await (last = last.then(async () => take(parsed(await answer.text()))).catch(error => console.error(error)));
+    if (answer !== undefined) {
+      at("about").textContent = data.about + (lost ? " · seqtrain serve has stopped: what you see is the last that it showed" : ` · live, as of ${data.made}`);
+    }
+  } finally {
+    setTimeout(listen, NEWS_EVERY);
+  }
+}
+
+/* Takes newer data; choices, focus and what was unfolded stay as they are. */
+async function take({ known, blocks }) {
+  if (known?.script !== data.script) {
+    remember();
+    location.reload(); // another version of seqtrain, or an index: its page knows other things
+    return;
+  }
+  const ownRun = data.runs[data.groups[chosen.group].runs[0]].name;
+  Object.assign(data, known);
+  unpacked.clear();
+  for (const [id, text] of Object.entries(blocks)) (at(id) ?? document.body.appendChild(make("script", null, { id, type: "text/plain" }))).textContent = text;
+  chosen.group = Math.max(data.groups.findIndex(group => group.runs.some(index => data.runs[index].name === ownRun)), 0);
+  await keepingPlaces(async () => {
+    fillGroups();
+    enterGroup();
+    showGroups();
+    allViews();
+    await catchUp();
+  });
+}
+
+/* Draws anew, and gives back the focus and what was unfolded in the conclusion. */
+async function keepingPlaces(draw) {
+  const label = document.activeElement?.getAttribute("aria-label"), open = [...at("groups").querySelectorAll("details")].map(each => each.open);
+  await draw();
+  for (const [k, details] of [...at("groups").querySelectorAll("details")].entries()) details.open = open[k] ?? false;
+  if (label) document.querySelector(`[aria-label="${CSS.escape(label)}"]`)?.focus({ preventScroll: true });
+}
+
 // What happens when: the first picture, what the reader does, and news from the server.
 
 const VIEWS = {
@@ -31,7 +78,6 @@ const watcher = new IntersectionObserver(seen => {
 /* What is at hand at once is shown anew; what is drawn becomes stale. */
 function allViews() {
   allot();
-  showGroupList();
   showVariants();
   tellFilter();
   const shown = filtered().length, all = data.groups[chosen.group].runs.length;
@@ -101,13 +147,11 @@ function start() {
   bind("logy", "change", "checked", () => refresh("curves"));
   bind("smooth", "input", "value", () => refresh("curves", "charts"));
   bind("by", "change", "value", () => refresh("curves", "charts", "costs"));
-  bind("cost", "change", "value", () => { suggestLog(); refresh("costs"); });
-  bind("which", "change", "value", () => refresh("costs"));
+  for (const id of ["cost", "which"]) bind(id, "change", "value", () => refresh("costs"));
   startCharts();
   bind("logcost", "change", "checked", () => refresh("costs"));
   bind("whole", "change", "checked", () => refresh("diff"));
   at("step").addEventListener("change", () => { chosen.step = at("step").value; refresh("samples"); });
-  at("group-filter").addEventListener("input", showGroupList);
   let waiting;
   bind("filter", "input", "value", () => { clearTimeout(waiting); waiting = setTimeout(everything, 150); });
   at("choices").onsubmit = event => event.preventDefault();

@@ -66,3 +66,64 @@ function heading(column, sorted) {
   made.append(button);
   return made;
 }
+
+// What stands side by side of the runs that are ticked: samples, configurations, environments.
+
+const MOST_PICKS = 4; // runs that are shown side by side before the reader chooses
+
+/* The runs that are ticked; before the reader ticks any, the best finished run of each of the best variants. */
+function picks() {
+  const group = data.groups[chosen.group];
+  if (chosen.picked) return group.runs.map(index => data.runs[index]).filter(run => chosen.picked.includes(run.name));
+  const sign = group.mode === "max" ? -1 : 1;
+  return variantsOf(shownRuns()).slice(0, MOST_PICKS).map(variant => {
+    const own = shownRuns().filter(run => run.variant === variant.name);
+    return own.sort((a, b) => (b.status === "finished") - (a.status === "finished") || compared(a.final, b.final, sign))[0];
+  });
+}
+
+/* What stands below a run's name: its label in its sweep, or its variant where the label is a part of the name. */
+const aboutRun = run => run.name.endsWith(run.label) ? run.variant : run.label;
+
+function pick(run, wanted) {
+  const names = picks().map(each => each.name).filter(name => name !== run.name);
+  chosen.picked = wanted ? [...names, run.name] : names;
+  refresh("samples", "pictures", "diff", "environment");
+}
+
+/* A table of the ticked runs, a column each; rows whose values differ are tinted. */
+function beside(table, runs, rows) {
+  const head = make("tr"), top = make("thead"), body = make("tbody");
+  head.append(make("td", ""), ...runs.map(run => make("th", run.name, { scope: "col" })));
+  top.append(head);
+  for (const [title, values] of rows) {
+    const row = make("tr", null, { className: new Set(values).size > 1 ? "differs" : "" });
+    row.append(make("th", title, { scope: "row" }), ...values.map(value => make("td", value === undefined ? "–" : told(value))));
+    body.append(row);
+  }
+  table.replaceChildren(top, body);
+}
+
+async function showEnvironment() {
+  const all = await block("environment"), runs = picks();
+  const keys = [...new Set(runs.flatMap(run => Object.keys(all[run.index])))];
+  beside(at("environment-table"), runs, keys.map(key => [key, runs.map(run => all[run.index][key])]));
+}
+
+/* The settings of the ticked runs: those that differ, or all. */
+function showDiff() {
+  const runs = picks(), keys = [...new Set(runs.flatMap(run => Object.keys(run.asked.settings)))].sort();
+  const rows = keys.map(key => [key, runs.map(run => run.asked.settings[key])]);
+  const differing = rows.filter(([, values]) => new Set(values).size > 1).length, whole = chosen.whole || runs.length < 2;
+  if (whole) rows.push(...Object.entries(data.common).map(([key, value]) => [key, runs.map(() => value)]));
+  const seen = whole ? rows : rows.filter(([, values]) => new Set(values).size > 1);
+  beside(at("diff-table"), seen.length ? runs : [], seen);
+  at("diff-note").textContent = diffNote(runs, differing, keys.length + Object.keys(data.common).length);
+}
+
+function diffNote(runs, differing, count) {
+  if (!runs.length) return "Tick runs in the table above to see how they were configured.";
+  if (runs.length === 1) return `All settings of ${runs[0].name}; tick another run to see what differs.`;
+  if (!differing) return `The ${runs.length} ticked runs are equal in all of ${count} settings.`;
+  return `${differing} of ${count} settings differ among ${runs.length} ticked runs.`;
+}

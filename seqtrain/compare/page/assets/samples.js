@@ -128,3 +128,161 @@ function samplesNote(runs, samples, found, rows, keys) {
   words.push(`At most ${data.sample.toLocaleString("en")} characters of a step. A few samples show what a model's answers are like, not which model is better.`);
   return words.join(" ");
 }
+
+// Forecasts over what came, as small pictures beside samples: drawn as SVG, those of one row on one scale.
+
+const FAN = { width: 300, height: 116, left: 40, right: 4, top: 6, bottom: 14 };
+const FAN_INK = { truth: "#d55e00", forecast: "#0072b2" };
+
+/* The lowest and the highest value of all pictures of a row: side by side they are compared by eye. */
+function fanRange(fans) {
+  const values = [];
+  for (const fan of fans) {
+    const lines = [fan.history, fan.median, fan.truth ?? [], ...fan.bands.flatMap(([, low, high]) => [low, high])];
+    for (const value of lines.flat()) if (value !== null) values.push(value);
+  }
+  if (!values.length) return null;
+  const low = values.reduce((a, b) => Math.min(a, b)), high = values.reduce((a, b) => Math.max(a, b));
+  const room = (high - low || Math.abs(high) || 1) / 20;
+  return { low: low - room, high: high + room };
+}
+
+/* A line with a gap where a value is missing; a value between two gaps is a dot. */
+function fanPath(values, first, place) {
+  let path = "", down = false;
+  for (const [k, value] of values.entries()) {
+    if (value !== null) path += `${down ? "L" : "M"}${place(first + k, value)}${!down && (values[k + 1] ?? null) === null ? "h.5" : ""}`;
+    down = value !== null;
+  }
+  return path;
+}
+
+/* The area between two ends, in parts where one of them is missing. */
+function fanArea(low, high, first, place) {
+  let path = "", upper = [], lower = [];
+  for (let k = 0; k <= low.length; k++) {
+    if (k < low.length && low[k] !== null && high[k] !== null) {
+      upper.push(place(first + k, high[k]));
+      lower.unshift(place(first + k, low[k]));
+    } else if (upper.length) {
+      path += `M${[...upper, ...lower].join("L")}Z`;
+      upper = [];
+      lower = [];
+    }
+  }
+  return path;
+}
+
+function fanPicture(fan, range) {
+  const before = fan.history.length, steps = before + fan.median.length;
+  const x = k => FAN.left + (FAN.width - FAN.left - FAN.right) * k / Math.max(steps - 1, 1);
+  const y = value => FAN.top + (FAN.height - FAN.top - FAN.bottom) * (range.high - value) / (range.high - range.low);
+  const place = (k, value) => `${x(k).toFixed(1)} ${y(value).toFixed(1)}`;
+  const intervals = fan.bands.map(([share]) => `${Math.round(100 * share)} %`).join(", ");
+  const words = `${fan.title}: ${before} values read, ${fan.median.length} forecast${fan.truth ? ", and what came" : ""}${intervals ? `; intervals of ${intervals}` : ""}`;
+  const made = svg("svg", { class: "fan", viewBox: `0 0 ${FAN.width} ${FAN.height}`, role: "img", "aria-label": words });
+  made.append(svg("title", {}, words));
+  for (const value of [range.low, range.high]) {
+    made.append(svg("text", { x: FAN.left - 4, y: y(value) + 4, "text-anchor": "end" }, told(value, 3)));
+  }
+  for (const [share, low, high] of fan.bands) {
+    made.append(svg("path", { d: fanArea(low, high, before, place), fill: FAN_INK.forecast, "fill-opacity": 0.2, "data-share": share }));
+  }
+  made.append(svg("path", { class: "edge", d: `M${x(before - 0.5)} ${FAN.top}V${FAN.height - FAN.bottom}` }));
+  made.append(svg("text", { x: x(before - 0.5), y: FAN.height - 2, "text-anchor": "middle" }, `${fan.median.length} ahead`));
+  made.append(svg("path", { class: "line history", d: fanPath(fan.history, 0, place) }));
+  made.append(svg("path", { class: "line", d: fanPath(fan.median, before, place), stroke: FAN_INK.forecast }));
+  if (fan.truth) made.append(svg("path", { class: "line truth", d: fanPath(fan.truth, before, place), stroke: FAN_INK.truth }));
+  return made;
+}
+
+/* What is said of the pictures below a table of samples; nothing where there are none. */
+function fanNote(found) {
+  const shown = found.filter(Boolean), words = [];
+  if (shown.some(each => each.fans?.some(Boolean))) {
+    words.push("Pictures: grey, the values before; blue, the forecast with its intervals, darker the narrower; orange and dashed, what came; those of one row have one scale.");
+  }
+  if (shown.some(each => each.without_fans)) words.push("Some pictures are left out, as a page holds no more; they are in the runs' folders.");
+  if (shown.some(each => each.fans?.some(fan => fan === null))) words.push("Forecasts of very many steps have no picture here.");
+  return words;
+}
+
+// Which label is taken for which, and where a model looks, of the ticked runs side by side.
+
+async function showPictures() {
+  const confusion = await block("confusion"), attention = await block("attention"), runs = picks();
+  const counts = runs.filter(run => confusion[run.index]), maps = runs.filter(run => attention[run.index]);
+  at("confusion-cards").replaceChildren(...counts.map(run => confusionCard(run, confusion[run.index])));
+  at("attention-cards").replaceChildren(...maps.map(run => attentionCard(run, attention[run.index])));
+  at("pictures-note").textContent = picturesNote(runs, counts, maps);
+}
+
+function picturesNote(runs, counts, maps) {
+  if (!runs.length) return "Tick runs in the table above to see theirs.";
+  const words = [];
+  if (counts.length) words.push("Rows are true labels, columns what they were taken for, at the newest validation (which need not be the best): of each row the share, and the number of examples.");
+  else words.push("No ticked run keeps confusion counts; tasks that name the label of a text (task=sentiment) keep them at each validation with callbacks=default.");
+  if (counts.length && counts.length < runs.length) words.push(`${runs.length - counts.length} of ${counted(runs.length, "ticked run")} kept no confusion counts.`);
+  if (maps.length) words.push("Attention: the first example of validation, with the weights of the end of training.");
+  else words.push("No ticked run drew its attention (models that attend do at the end of training, with callbacks=default).");
+  words.push("seqtrain predict RUN 'a text' --attention look.png draws that of any text.");
+  return words.join(" ");
+}
+
+function pictureCard(run, words) {
+  const made = make("article"), title = make("h3", " " + run.name);
+  title.prepend(swatch(run.variant));
+  made.append(title, make("p", words, { className: "note" }));
+  return made;
+}
+
+function confusionCard(run, found) {
+  if (found.fault) return pictureCard(run, found.fault);
+  const made = pictureCard(run, `${aboutRun(run)}, step ${told(found.step)}, ${counted(found.examples, "example")}`);
+  if (found.many) {
+    made.append(make("p", `${found.many} labels: those that are taken for others most often`, { className: "note" }));
+    made.append(confusedTable(found.confused));
+  } else made.append(confusionTable(found));
+  return made;
+}
+
+const percent = (count, all) => all ? `${(100 * count / all).toFixed(1)} %` : "none";
+
+function confusionTable(found) {
+  const table = make("table", null, { className: "confusion" }), top = make("thead"), body = make("tbody"), head = make("tr");
+  head.append(make("th", "true \\ taken for"), ...found.labels.map(label => make("th", label, { scope: "col" })));
+  top.append(head);
+  for (const [true_, row] of found.counts.entries()) {
+    const line = make("tr"), all = row.reduce((sum, count) => sum + count, 0);
+    line.append(make("th", found.labels[true_], { scope: "row" }));
+    for (const [taken, count] of row.entries()) {
+      const cell = make("td", percent(count, all), { className: taken === true_ ? "right" : "" });
+      cell.style.setProperty("--share", all ? count / all : 0);
+      cell.append(make("small", told(count)));
+      line.append(cell);
+    }
+    body.append(line);
+  }
+  table.append(top, body);
+  return table;
+}
+
+function confusedTable(pairs) {
+  const table = make("table"), top = make("thead"), body = make("tbody"), head = make("tr");
+  head.append(...["true", "taken for", "examples", "of its label"].map(words => make("th", words, { scope: "col" })));
+  top.append(head);
+  for (const [count, label, taken, all] of pairs) {
+    const line = make("tr");
+    line.append(...[label, taken, told(count), percent(count, all)].map(words => make("td", words)));
+    body.append(line);
+  }
+  table.append(top, body);
+  return table;
+}
+
+function attentionCard(run, found) {
+  if (found.fault) return pictureCard(run, found.fault);
+  const made = pictureCard(run, aboutRun(run));
+  made.append(make("img", null, { src: "data:image/png;base64," + found.png, alt: `attention of ${run.name}: rows look at columns` }));
+  return made;
+}
