@@ -18,6 +18,7 @@ from seqtrain.training.model_and_task import make_model
 from tests.support.model_cases import TABLE, VOCABULARY, Case, cases, some_tokens, starting
 
 NUMBERS = {"dim": 16, "num_layers": 3, "num_heads": 4, "attention_window": 2, "kernel_size": 5, "dim_feedforward": 24}
+PLAIN = [case for case in cases() if not case.options]
 LEARNED = {"positions": "learned", "max_length": TABLE}
 
 
@@ -32,20 +33,16 @@ def others(name: str, kind: Any, value: Any) -> list[Any]:
     return [0.5] if kind is float else [NUMBERS.get(name, 2 * (value or 4))]
 
 
-def changes(*, idle: bool) -> Iterator[Any]:
-    """Each shipped model with what its file says, or what an option needs, and one option changed.
-
-    `idle`: an option of which the model says that it changes nothing there; else one of the others.
-    """
-    for case in (case for case in cases() if not case.options):
-        node: Any = OmegaConf.to_container(case.config(), resolve=True)["model"]  # type: ignore[index,call-overload]
-        target = resolve(node["_target_"])
-        hints = get_type_hints(target.__init__)
-        for key in (key for key in node if key[0] != "_" and (key in idle_of(target, node)) == idle):
-            base = LEARNED if key == "max_length" else {}
-            for value in others(key, hints[key], {**node, **base}[key]):
-                more = LEARNED if value == "learned" else {key: value}
-                yield pytest.param(case.name, base, {**base, **more}, id=f"{case.name}-{key}={value}")
+def changes(case: Case) -> Iterator[tuple[bool, dict[str, Any], dict[str, Any]]]:
+    """Yield for each other value of an option whether it is called idle, what it needs, and that with the value."""
+    node: Any = OmegaConf.to_container(case.config(), resolve=True)["model"]  # type: ignore[index,call-overload]
+    target = resolve(node["_target_"])
+    hints = get_type_hints(target.__init__)
+    for key in (key for key in node if key[0] != "_"):
+        base = LEARNED if key == "max_length" else {}
+        for value in others(key, hints[key], {**node, **base}[key]):
+            more = LEARNED if value == "learned" else {key: value}
+            yield key in idle_of(target, node), base, {**base, **more}
 
 
 def read(case: Case, options: dict[str, Any]) -> tuple[Any, Tensor]:
@@ -60,33 +57,24 @@ def read(case: Case, options: dict[str, Any]) -> tuple[Any, Tensor]:
     return weights, model(some_tokens(3, 12, specials=3), starting(model, 3))[0]
 
 
-@pytest.mark.parametrize(("name", "before", "after"), changes(idle=False))
-def test_an_option_of_a_model_changes_what_it_computes(
-    name: str, before: dict[str, Any], after: dict[str, Any]
-) -> None:
-    (weights, one), (others, two) = (read(Case(name, ()), options) for options in (before, after))
-    assert weights != others or not torch.allclose(one, two, atol=1e-6)
-
-
-@pytest.mark.parametrize(("name", "before", "after"), changes(idle=True))
-def test_an_option_that_a_model_calls_idle_changes_nothing(
-    name: str, before: dict[str, Any], after: dict[str, Any]
-) -> None:
-    (shapes, one), (others, two) = (read(Case(name, ()), options) for options in (before, after))
-    assert shapes == others
-    assert torch.equal(one, two)
+@pytest.mark.parametrize("case", PLAIN, ids=str)
+def test_each_option_of_a_model_changes_what_it_computes_unless_the_model_calls_it_idle(case: Case) -> None:
+    wrong = []
+    for idle, before, after in changes(case):
+        (weights, one), (others, two) = read(case, before), read(case, after)
+        same = weights == others and (torch.equal(one, two) if idle else torch.allclose(one, two, atol=1e-6))
+        if same != idle:
+            wrong.append(f"{before} -> {after}: called idle: {idle}, changes nothing: {same}")
+    assert wrong == []
 
 
 @pytest.mark.parametrize("name", ["gpt", "bert", "encoder_decoder"])
-@pytest.mark.parametrize(("asked", "width"), [(None, 32), (24, 24)])
-def test_the_feed_forward_part_is_as_wide_as_asked_or_four_times_the_model(
-    name: str, asked: int | None, width: int
-) -> None:
-    model = Case(name, ()).make(dim_feedforward=asked)
-    found = {part.out_features for key, part in model.named_modules() if key.endswith(".wide")}  # type: ignore[union-attr]
-    assert found == {width}
+def test_the_feed_forward_part_is_as_wide_as_asked_or_four_times_the_model(name: str) -> None:
+    for asked, width in ((None, 32), (24, 24)):
+        model = Case(name, ()).make(dim_feedforward=asked)
+        found = {part.out_features for key, part in model.named_modules() if key.endswith(".wide")}  # type: ignore[union-attr]
+        assert found == {width}
 
 
-@pytest.mark.parametrize("case", [case for case in cases() if not case.options], ids=str)
-def test_a_shipped_model_is_called_as_it_is_typed(case: Case) -> None:
-    assert name_of(case.make()) == case.name
+def test_a_shipped_model_is_called_as_it_is_typed() -> None:
+    assert [name_of(case.make()) for case in PLAIN] == [case.name for case in PLAIN]
