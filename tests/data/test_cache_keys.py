@@ -19,7 +19,7 @@ from seqtrain.data.sources.base import Split
 from seqtrain.data.sources.text import Text
 from seqtrain.data.tokenizers.recipes import BPE, Byte, Char, Recipe, Word
 from seqtrain.tasks.base import Task
-from seqtrain.tasks.baselines import linear
+from seqtrain.tasks.baselines import texts as of_texts
 from seqtrain.tasks.baselines.counts import baselines, xz_baselines
 from seqtrain.tasks.regress import Regress
 from seqtrain.tasks.sentiment import Sentiment
@@ -97,7 +97,7 @@ def test_baselines_are_kept_by_both_texts_their_edges_and_the_vocabulary(tmp_pat
 
 @pytest.mark.parametrize(
     ("task", "module", "fit"),
-    [(Sentiment, sklearn.linear_model, "LogisticRegression"), (Regress, linear, "lsqr")],
+    [(Sentiment, sklearn.linear_model, "LogisticRegression"), (Regress, of_texts, "lsqr")],
     ids=["labels", "numbers"],
 )
 def test_a_linear_baseline_is_fitted_once_for_each_text_and_its_answers(
