@@ -20,7 +20,7 @@ from seqtrain.training.data import make_data
 from seqtrain.training.splits import Data
 
 
-def read_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Path | None) -> Data:
+def read_run_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Path | None) -> Data:
     """Read the data with the run's own vocabularies, if it has them.
 
     Args:

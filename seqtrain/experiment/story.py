@@ -18,7 +18,7 @@ from seqtrain.config.trust import trusted
 from seqtrain.distributed import ranks
 from seqtrain.distributed.ranks import say
 from seqtrain.experiment import endings, report
-from seqtrain.experiment.data import read_data
+from seqtrain.experiment.data import read_run_data
 from seqtrain.experiment.written_config import config_text, plain_config
 from seqtrain.runs import provenance
 from seqtrain.runs.checkpoint import probe, step_of
@@ -116,7 +116,7 @@ class Experiment:
         if begins and config.init_from is not None:
             take_tokenizer(config)
         followed = open_keys(config)  # without the tokenizer if another run provides it
-        data = read_data(self.run, config, self.summary, self.attempt.checkpoint)
+        data = read_run_data(self.run, config, self.summary, self.attempt.checkpoint)
         if begins and config.budget is not None:
             budget.solve(config, data, say)
         for line in resolve_length(config, data):

@@ -23,7 +23,7 @@ def test_why_an_earlier_sitting_ended_is_not_said_of_the_next(tmp_path: Path, mo
     def leave(*_: object) -> None:
         raise Interrupted(SIGTERM)
 
-    monkeypatch.setattr("seqtrain.experiment.story.read_data", leave)
+    monkeypatch.setattr("seqtrain.experiment.story.read_run_data", leave)
     with pytest.raises(Interrupted):
         Experiment(run, config, Attempt(command=("seqtrain",))).train()
     summary = Run(run.path).summary
@@ -41,7 +41,7 @@ def test_who_is_interrupted_when_all_is_written_has_ended_as_was_written(
         run.update_summary(status=status)
         raise Interrupted(SIGTERM)
 
-    monkeypatch.setattr("seqtrain.experiment.story.read_data", leave)
+    monkeypatch.setattr("seqtrain.experiment.story.read_run_data", leave)
     with pytest.raises(Interrupted):
         Experiment(run, config, Attempt(command=("seqtrain",))).train()
     assert Run(run.path).summary.status == status

@@ -15,7 +15,7 @@ from benchmarks.kills.hook import killed_before
 from seqtrain.config import check
 from seqtrain.data.preprocess import LABELS, TARGET_TOKENIZER, TOKENIZER, Preprocessor
 from seqtrain.errors import UserError
-from seqtrain.experiment.data import read_data
+from seqtrain.experiment.data import read_run_data
 from seqtrain.runs.directory import Run
 from seqtrain.runs.summary import Summary
 from seqtrain.training.splits import Data
@@ -42,13 +42,13 @@ def composed(*overrides: str) -> DictConfig:
 
 def begun(config: DictConfig, name: str = "run") -> Run:
     run = Run.create(name, config={"seed": 1})
-    read_data(run, config, Summary(), None)
+    read_run_data(run, config, Summary(), None)
     return run
 
 
 def again(run: Run, config: DictConfig, checkpoint: Path | None = None) -> Data:
     """What a resume reads, with what stands in the run's directory."""
-    return read_data(run, config, run.summary, checkpoint)
+    return read_run_data(run, config, run.summary, checkpoint)
 
 
 @pytest.mark.long
@@ -62,7 +62,7 @@ def test_a_run_killed_between_its_vocabularies_goes_on_with_the_same_ones(
     assert len({TOKENIZER, TARGET_TOKENIZER, LABELS} & {path.name for path in whole.path.iterdir()}) == names
     for number in count():
         run = Run.create(str(number), config={"seed": 1})
-        if not killed_before(number, lambda run=run: read_data(run, config, Summary(), None), below=run.path):
+        if not killed_before(number, lambda run=run: read_run_data(run, config, Summary(), None), below=run.path):
             break
         preprocessor = again(run, config).preprocessor
         assert preprocessor.hashes.items() <= expected.items()
