@@ -112,7 +112,7 @@ def lines(run: Run) -> list[str]:
     if gap > MAX_COVERAGE_GAP:
         out.append(f"the interval of 80 % holds {gap:.0%} of the values more or fewer: it is not to be relied on")
     out += [*leaks.notes(summary), *_unknown_line(summary), *_clipped_line(summary), *_sample_lines(run)]
-    out += [f"{name} is {signature}" for name, signature in (summary.signatures or {}).items()]
+    out += [f"{name} is {signature}" for name, signature in (summary.signatures or {}).items() if name in metrics]
     trusted = [word for package in summary.trust for word in ("--trust", package)]
     commands = []
     if "test" in summary.splits:

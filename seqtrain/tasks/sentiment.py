@@ -19,6 +19,7 @@ from seqtrain.data.batching.examples import ExampleBatch, TextExamples
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.cache import cached_json
 from seqtrain.data.preprocess import Preprocessor, Rows
+from seqtrain.errors import NonFinite
 from seqtrain.models.base import Capability, Segment, SequenceModel, State, name_of, read_in_segments
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
 from seqtrain.tasks.baselines.texts import OPTIONS, left_out, naive_bayes, tfidf_linear
@@ -56,7 +57,7 @@ class Classify(Predictor["Sentiment"]):
         answers: dict[int, dict[str, Any]] = {}
         for lanes, tokens, lengths in self.batches(texts):
             pooled = self.task.pooled(self.loaded.model, tokens, lengths)
-            probs = self.task.logits(self.loaded.model, pooled).double().softmax(-1).tolist()
+            probs = _probabilities(self.task.logits(self.loaded.model, pooled)).tolist()
             for lane, values in zip(lanes, probs, strict=True):
                 by_label = dict(zip(self.task.labels, values, strict=True))
                 likeliest = sorted(by_label, key=by_label.__getitem__, reverse=True)
@@ -219,7 +220,7 @@ class Sentiment(ExampleTask):
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[Sample]:
         """Return each text with its predicted label, and the true label beside a wrong one."""
-        probs = self.logits(model, self.pooled(model, batch.tokens, batch.lengths)).double().softmax(-1)  # (B, V)
+        probs = _probabilities(self.logits(model, self.pooled(model, batch.tokens, batch.lengths)))
         samples = []
         for tokens, length, target, each in zip(batch.tokens, batch.lengths, batch.targets, probs, strict=True):
             text = " ".join(preprocessor.tokenizer.decode(tokens[1 : length - 1].tolist()).split())
@@ -237,6 +238,13 @@ class Sentiment(ExampleTask):
             }
             samples.append(Sample(f"{self.labels[best]} {each[best]:.0%} ({verdict}): {text}", columns))
         return samples
+
+
+def _probabilities(logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+    """Return the probability of each label; raise NonFinite for nan or inf, from which some label would still win."""
+    if not bool(logits.isfinite().all()):
+        raise NonFinite("the scores of the labels are no numbers: a weight of the model is, or overflows")
+    return logits.double().softmax(-1)
 
 
 def pool_segments(segments: Iterable[Segment], lengths: Int[Tensor, " B"], how: Pool) -> Float[Tensor, "B D"]:

@@ -15,6 +15,7 @@ from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.corpus import Corpus
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.recipes import Char
+from seqtrain.errors import NonFinite
 from seqtrain.models.base import Capability, SequenceModel, name_of
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Facts
@@ -250,6 +251,18 @@ def test_what_is_shown_names_the_label_its_chance_and_the_truth() -> None:
         best = int(prob.argmax())
         verdict = "right" if best == target else f"wrong: it is {LABELS[target]}"
         assert sample.text == f"{LABELS[best]} {prob[best].item():.0%} ({verdict}): {text}"
+
+
+def test_a_weight_that_is_no_number_gives_no_label_and_no_share() -> None:
+    given, made = rows()
+    model = Case("gru", ()).make()
+    model.embed = torch.nn.Embedding(made.tokenizer.vocab_size + 3, 8).double()
+    task = make().eval()
+    with torch.no_grad():
+        task.head.weight[0, 0] = math.nan
+    found = LabelledExamples(given, made, max_length=40).collate(np.arange(4), 0, {"loss": 4})
+    with pytest.raises(NonFinite, match="the scores of the labels are no numbers"):
+        task.samples(model, found, made, SAMPLES)
 
 
 # -- the picture -------------------------------------------------------------------------------------------------

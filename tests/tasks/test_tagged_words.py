@@ -139,6 +139,7 @@ def test_evaluate_says_chance_and_accuracy_by_position_beyond_the_lengths_of_tra
     trained = seqtrain("train", *words, cwd=tmp_path)
     assert trained.rc == 0, trained.err
     assert "  chance            0.500 word accuracy" in trained.out
+    assert "span_f1" not in trained.out, "labels that are not BIO have no spans, so no rule of their F1 is named"
     said = seqtrain("evaluate", "run", "--split", "test", cwd=tmp_path).out
     assert "chance: 0.6931 nats a word, 0.5000 word accuracy" in said
     assert "\nword accuracy by position: 1 " in said
@@ -153,6 +154,7 @@ def test_predict_gives_one_label_a_word_where_tokens_are_parts_of_words(tmp_path
     words = (*SHORT, "data=person_or_place", "data.size=200", "tokenizer=bpe", "tokenizer.size=270", "run_dir=run")
     trained = seqtrain("train", *words, cwd=tmp_path)
     assert trained.rc == 0, trained.err
+    assert "span_f1 is seqeval" in trained.out
     text = "boston hill  and zanzibar flooded"
     answer = json.loads(seqtrain("predict", "run", text, "--json", cwd=tmp_path).out)
     assert [token["token"] for token in answer["tokens"]] == text.split()

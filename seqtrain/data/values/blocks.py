@@ -79,7 +79,9 @@ def _in_words(table: Layout, fault: str, num_rows: int) -> str:
             return "has no row below its header"
         if "invalid UTF8" in fault:
             return "is not UTF-8; convert it, for example with `iconv -f latin1 -t utf-8`"
-        return fault.partition("\n")[0].rstrip(".")
+        words = fault.partition("\n")[0].rstrip(".")
+        ragged = re.search(r"Expected \d+ columns, got \d+", words)
+        return f"{words}; mend the row, or put values that hold the delimiter between quotes" if ragged else words
     column, line, value = table.columns[int(found[1])], found[2], found[3]
     # Only of the first block pyarrow knows the line.
     where = f"line {int(line):,}" if line else f"below row {num_rows:,}"
