@@ -196,10 +196,12 @@ TINY = ("task=tag", "data=copy", "data.size=200", "model=rnn", "model.dim=8", "t
 
 @pytest.mark.long
 def test_a_killed_demonstration_goes_on_with_the_run_that_it_was_at(tmp_path: Path) -> None:
-    child = subprocess.Popen([sys.executable, SCRIPTS["order"], "--out", tmp_path], stderr=subprocess.DEVNULL)
+    said = tmp_path / "said.txt"
+    with open(said, "w") as file:
+        child = subprocess.Popen([sys.executable, SCRIPTS["order"], "--out", tmp_path], stderr=file)
     run = tmp_path / "order" / "runs" / "cbow-1"
     while not ((run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size):
-        assert child.poll() is None
+        assert child.poll() is None, said.read_text()
         time.sleep(0.01)
     child.kill()
     child.wait()
