@@ -58,7 +58,7 @@ def add_answer_options(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an option of a task of others; it is of the kind of its default",
+        help="an option of a third-party task; its value has the type of its default",
     )
 
 

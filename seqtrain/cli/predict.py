@@ -77,7 +77,7 @@ def _parser() -> Parser:
         "  sentiment, regress, tag  say their labels, their numbers, a label for each word\n"
         "  translation   translates them\n"
         "  forecast      continues the series of --input, a table of csv, tsv, parquet or jsonl\n"
-        "A task of others does what it says; --option sets what it takes.",
+        "A third-party task answers in its own way; --option sets its options.",
         "seqtrain predict outputs/2026-11-21_02-04-00_next_token_lstm 'def main(' --length 100 --temperature 0.7",
     )
     parser.add_argument("run", metavar="RUN")

@@ -44,8 +44,8 @@ def check(saved: Any, path: Path, learner: Learner, trainer: Trainer, *, max_ste
     try:
         if (step := saved["global_step"]) > max_steps:
             raise UserError(
-                "trainer.max_steps, trainer.max_epochs, trainer.max_seconds: "
-                f"they allow {max_steps} steps, and checkpoint {path} is of {step}"
+                f"trainer.max_steps, trainer.max_epochs, trainer.max_seconds: allow {max_steps} steps, and checkpoint "
+                f"{path} is already at step {step}; raise the limit"
             )
         _check(saved, learner, trainer, max_read)
     except (ValueError, KeyError, TypeError, AttributeError) as error:  # values of unexpected types raise these

@@ -196,7 +196,7 @@ def test_a_step_beyond_what_the_run_may_have_is_refused(killed: Path) -> None:
     with pytest.raises(UserError, match=r"trainer\.max_steps=4: run .* is at step 99999999 already"):
         resume(str(killed), [], ())
     edit(killed, trainer__max_steps=None, trainer__max_epochs=1)
-    with pytest.raises(UserError, match=r"they allow \d+ steps, and checkpoint .* is of 99999999"):
+    with pytest.raises(UserError, match=r"allow \d+ steps, and checkpoint .* is already at step 99999999"):
         resume(str(killed), [], ())
 
 

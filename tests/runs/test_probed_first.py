@@ -42,7 +42,7 @@ def contents(run: Path) -> dict[str, bytes]:
             lambda s: s.update(global_step=LATER),
             LATER,
             ["trainer.max_steps=null", "trainer.max_seconds=60"],
-            f"they allow 6000000 steps, and checkpoint .* is of {LATER}",
+            f"allow 6000000 steps, and checkpoint .* is already at step {LATER}",
         ),
     ],
     ids=["a moment of another shape", "a step beyond what the clock allows"],

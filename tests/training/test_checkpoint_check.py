@@ -195,7 +195,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "steps of another": (lambda s: steps(s).update(completed=2), "total steps is 2"),
     "loop that is missing": (lambda s: s["loops"].pop("fit_loop"), "fit_loop is missing"),
     "loops that are a list": (lambda s: s.update(loops=[]), "loops is list, and this run has dict"),
-    "step from the future": (lambda s: s.update(global_step=5), "they allow 4 steps"),
+    "step from the future": (lambda s: s.update(global_step=5), "allow 4 steps"),
     "step that is text": (lambda s: s.update(global_step="4"), "not supported between instances of 'str'"),
     "ranked that is text": (lambda s: callback(s, "Checkpoints").update(ranked="x"), "'str' object has no attribute"),
     "ranked from the future": (lambda s: callback(s, "Checkpoints")["ranked"][0].update(step=9), "ranked: step is 9"),
