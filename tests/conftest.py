@@ -56,6 +56,13 @@ def own_modules() -> list[str]:
     return [module.name for module in pkgutil.walk_packages(package.__path__, "seqtrain.")]
 
 
+@pytest.fixture(autouse=True)
+def _trusted_working_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put PYTHONSAFEPATH back after a command in this process: children of later tests import beside their scripts."""
+    monkeypatch.setenv("PYTHONSAFEPATH", "")  # so that it is put back, also where it was not set before
+    monkeypatch.delenv("PYTHONSAFEPATH")
+
+
 @pytest.fixture(scope="session")
 def seqtrain_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a command: a cache of its own, one thread, no network, no colours."""

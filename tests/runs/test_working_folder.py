@@ -31,8 +31,6 @@ def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(code)
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("PYTHONSAFEPATH", "")  # so that it is put back, also where it was not set before
-    monkeypatch.delenv("PYTHONSAFEPATH")
     return trace
 
 
