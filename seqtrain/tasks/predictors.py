@@ -90,6 +90,8 @@ class TextReader(Generic[T]):
         positions = self.loaded.model.max_length
         if self.longest is not None or (positions is None and self.task.streams):
             return None
+        if positions is not None and isinstance(self.task, WritesText):
+            positions //= 2  # the other half is for the target, and `translate` reads no more
         before, after = self.task.edges(self.loaded.tokenizer)
         return (positions or max(MAX_TOKENS, self.loaded.max_length)) - len(before) - len(after)
 

@@ -128,6 +128,14 @@ def test_a_translation_shows_its_own_greedy_target(trained: dict[str, Trained]) 
         torch.testing.assert_close(own[0].weights, given[0].weights)
 
 
+def test_a_source_is_drawn_only_if_all_of_it_is_translated(tmp_path: Path) -> None:
+    run = double(make_run(tmp_path / "learned", *PREFIX, "model.positions=learned", "model.max_length=16"))
+    (first, *_) = run.attention("it was", "a film")
+    assert first.keys == [*"it was", "[sep]", "[start]", *"a film"]
+    with pytest.raises(UserError, match="has 8 tokens, and the model has positions for 7"):
+        run.attention("the film")
+
+
 @pytest.mark.parametrize("name", MAPPED)
 def test_what_is_recorded_is_what_the_model_computes_without_it(name: str, trained: dict[str, Trained]) -> None:
     run = trained[name]
