@@ -23,12 +23,17 @@ if TYPE_CHECKING:
 
 
 @runtime_checkable
-class Tabulates(Protocol):
-    """A task that has more to say of a split than metrics and baselines."""
+class KnowsChance(Protocol):
+    """A task that knows the metrics of a random guess."""
 
     def chance(self, split: Rows, preprocessor: Preprocessor) -> dict[str, float]:
         """Return the expected metrics of a random guess among the possible answers; empty if they are unknown."""
         ...
+
+
+@runtime_checkable
+class Tabulates(Protocol):
+    """A task whose metrics can be shown in parts."""
 
     def breakdown(self, totals: Reduced) -> dict[str, dict[str, float]]:
         """Return tables, such as a metric by length: the title of each, and a number for each row."""
@@ -223,12 +228,10 @@ def evaluate(
         **data.size(split),
         "hash": data.rows[split].hash,
     }
-    if isinstance(opened.task, Tabulates):
-        beside = {
-            "chance": opened.task.chance(data.rows[split], opened.preprocessor),
-            "breakdown": opened.task.breakdown(learner.totals),
-        }
-        result |= {name: figures for name, figures in beside.items() if figures}
+    if isinstance(opened.task, KnowsChance) and (chance := opened.task.chance(data.rows[split], opened.preprocessor)):
+        result["chance"] = chance
+    if isinstance(opened.task, Tabulates) and (tables := opened.task.breakdown(learner.totals)):
+        result["breakdown"] = tables
     if with_baselines:
         result["baselines"] = data.baselines_or_none(split)
     return result if leak is None else result | {"leak": leak}

@@ -46,10 +46,6 @@ class Loaded:
 class WritesText(Protocol):
     """A task whose model reads one text and writes another: attention is drawn over both."""
 
-    def look_at(self, model: SequenceModel, batch: Any, limit: int) -> tuple[list[int], list[int] | None]:
-        """Return up to `limit` tokens of the first target and its source, or both in one list and None."""
-        ...
-
     def attended(self, loaded: Loaded, text: str, target: str | None) -> tuple[list[int], list[int] | None]:
         """Return the tokens of a target, by default the model's own, and those of the text that it is written from."""
         ...
