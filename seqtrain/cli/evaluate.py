@@ -167,10 +167,9 @@ def open_with_data(
     if test_set is not None:
         # The code below knows only one test split.
         config.data.test_path, config.data.test_paths = config.data.test_paths[test_set], None
-    source = make_source(config)
     recorded = opened.run.summary.data
     # Read as it was for training, even where a newer version would guess another column.
-    source.recall(recorded)
+    source = make_source(config, recorded)
     if not source.has(split):
         raise UserError(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
     source.check()
@@ -211,11 +210,11 @@ def evaluate(
         test_set: Name in `data.test_paths`, if there are several test sets.
         with_baselines: Read train as well, and add the metrics of baselines.
     """
-    from seqtrain.experiment.leak_check import leak_of
+    from seqtrain.experiment.leak_check import leak_of, may_leak
 
     opened, data = open_with_data(path, split, checkpoint, test_set=test_set, with_train=with_baselines)
     leak = None
-    if split == "test" and not data.source.is_disjoint:
+    if split == "test" and may_leak(data.source):
         leak = leak_of(opened.run, split, data.rows[split])
     learner = _measured(opened, data, split, batch_size, callbacks)
     result = {

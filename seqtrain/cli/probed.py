@@ -11,9 +11,10 @@ from seqtrain.api import Trained, load
 from seqtrain.cli import probe_words
 from seqtrain.data import leaks
 from seqtrain.data.leaks import Sketch
-from seqtrain.data.sources.base import Row, Source
+from seqtrain.data.sources.base import Row
 from seqtrain.data.sources.labelled import Labelled
 from seqtrain.data.sources.parallel import Parallel
+from seqtrain.data.sources.split_files import FileSource
 from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import exists, plain_json
@@ -63,7 +64,7 @@ def measure(options: argparse.Namespace) -> int:
     return 0
 
 
-def _source(options: argparse.Namespace, way: str, path: str) -> Source:
+def _source(options: argparse.Namespace, way: str, path: str) -> FileSource:
     with _as_flags(way):
         if way == "pairs":
             return Parallel(
@@ -88,7 +89,7 @@ def _place(column: str) -> str | int:
     return int(column) if column.isdecimal() else column
 
 
-def _rows(source: Source, way: str, path: str) -> list[Row]:
+def _rows(source: FileSource, way: str, path: str) -> list[Row]:
     with _as_flags(way):
         source.check()
         rows = list(source.rows("train"))

@@ -12,7 +12,7 @@ from seqtrain.data.sources.tokens import TokenSource
 from seqtrain.distributed import ranks
 from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
-from seqtrain.experiment.leak_check import check_leaks, say_leaks_unknown
+from seqtrain.experiment.leak_check import check_leaks, may_leak, say_leaks_unknown
 from seqtrain.runs.directory import SUMMARY, Run
 from seqtrain.runs.identity import LIMITS, decisive, shown
 from seqtrain.runs.summary import Summary
@@ -54,7 +54,7 @@ def read_run_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Pa
     summary.update(hashes=hashes, data=data.source.describe(), sizes=sizes)
     if isinstance(data.source, TokenSource):
         say_leaks_unknown(config.init_from, summary)
-    elif not data.source.is_disjoint:
+    elif may_leak(data.source):
         check_leaks(run, config.init_from, data.rows, summary)
     if missing:
         if recorded:

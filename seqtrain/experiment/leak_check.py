@@ -10,11 +10,20 @@ from seqtrain.config.options import origins
 from seqtrain.data import leaks
 from seqtrain.data.leaks import MAX_KEPT, Leak, Sketch
 from seqtrain.data.preprocess import Rows
+from seqtrain.data.sources.base import Source
 from seqtrain.distributed.ranks import say
 from seqtrain.files.atomic import exists
 from seqtrain.runs.directory import Run
 from seqtrain.runs.leaks import MIN_SAID, SKETCH, in_words, is_grave, notes, place_of_kept, worst
 from seqtrain.runs.summary import Summary
+
+
+def may_leak(source: Source) -> bool:
+    """Return False if the source itself keeps examples out of all splits but one, and says so: `is_disjoint = True`.
+
+    Made-up sequences share long stretches, such as blanks, and are different questions all the same.
+    """
+    return not getattr(source, "is_disjoint", False)
 
 
 def check_leaks(run: Run, init_from: str | Sequence[str] | None, rows: dict[Any, Rows], summary: Summary) -> None:
