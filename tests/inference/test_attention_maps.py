@@ -217,34 +217,6 @@ def test_the_command_writes_the_file_that_its_name_asks_for(
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(
-    ("name", "args", "message"),
-    [
-        ("gpt", ("a", "--attention", "x.html"), "--attention x.html: expected a name that ends in .png"),
-        ("gpt", ("a", "b", "--attention", "x.png"), "--attention: takes one TEXT, and no --input"),
-        ("gpt", ("a", "--attention", "none/x.png"), "--attention none/x.png: No such file or directory"),
-        ("gru", ("a", "--attention", "x.png"), "model=gru does not attend"),
-        ("bert", ("", "--attention", "x.png"), "TEXT 1: holds no text"),
-        ("bert", ("street " * 600, "--attention", "x.png"), "TEXT 1: has 1,"),
-    ],
-)
-def test_what_cannot_be_drawn_is_said_in_one_line(
-    name: str,
-    args: tuple[str, ...],
-    message: str,
-    runs: dict[str, Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main.main(["predict", str(runs[name]), *args]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith(f"error: {message}")
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["gpt", "gru"])
 def test_a_training_ends_with_a_picture_where_its_model_attends(

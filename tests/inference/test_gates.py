@@ -220,30 +220,3 @@ def test_the_command_draws_gates_beside_attention(
     assert opened["layers"][-1] == "decoder layer 2"
     assert gates.read_bytes().startswith(b"\x89PNG")
     assert attention.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    ("name", "args", "message"),
-    [
-        ("lstm", ("a", "--gates", "x.svg"), "--gates x.svg: expected a name that ends in .png"),
-        ("lstm", ("a", "b", "--gates", "x.png"), "--gates: takes one TEXT, and no --input; it shows what the gates do"),
-        ("lstm", ("a", "--gates", "x.png", "--top-k", "3"), "--top-k: --gates draws what the gates do"),
-        ("lstm", ("a", "--gates", "none/x.png"), "--gates none/x.png: No such file or directory"),
-        ("gpt", ("a", "--gates", "x.png"), "model=gpt has no gates of an LSTM or a GRU"),
-    ],
-)
-def test_what_cannot_be_drawn_is_said_in_one_line(
-    name: str,
-    args: tuple[str, ...],
-    message: str,
-    runs: dict[str, Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main.main(["predict", str(runs[name]), *args]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith(f"error: {message}")
-    assert not list(tmp_path.iterdir())
