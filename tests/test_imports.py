@@ -42,11 +42,11 @@ MAY_IMPORT = {
     "runs": "files data distributed config",
     "training": "files data distributed config conf runs models tasks inference sweeps",
     "inference": "files data config runs models tasks training",
-    "analysis": "files data distributed config runs models tasks training inference",
+    "analysis": "experiment files data distributed config runs models tasks training inference",
     "sweeps": "files distributed config runs tasks training",
     "compare": "files config runs sweeps tasks",
-    "api": "experiment config training inference analysis cli compare",
-    "measures": "api config",
+    "api": "experiment config training inference sweeps compare",
+    "measures": "api config analysis",
     "experiment": "files data distributed config runs models tasks training inference",
     "cli": "experiment files data distributed config conf runs models tasks training inference analysis sweeps compare "
     "api",
@@ -196,6 +196,14 @@ def test_a_module_imports_only_what_its_room_may() -> None:
         allowed = {room(module), "errors", "terminal", *MAY_IMPORT[room(module)].split()}
         rooms = {room(name) for name in imported(module) if name.split(".")[0] == "seqtrain"}
         assert rooms <= allowed, module
+
+
+def test_only_what_starts_the_program_names_the_command_line() -> None:
+    naming = {module for module, path in MODULES.items() if "seqtrain.cli" in path.read_text("utf-8")}
+    assert {module for module in naming if room(module) != "cli"} == {
+        "seqtrain.__main__",
+        "seqtrain.distributed.fork_server",
+    }
 
 
 def test_no_import_is_part_of_a_cycle() -> None:

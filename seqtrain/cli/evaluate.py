@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from seqtrain.cli.arguments import Parser, bounded
 from seqtrain.config.ranges import RANGES
 from seqtrain.distributed.ranks import say
-from seqtrain.errors import UserError
 from seqtrain.files.atomic import plain_json
 
 if TYPE_CHECKING:
     from seqtrain.data.preprocess import Preprocessor, Rows
     from seqtrain.inference.opened import Opened
     from seqtrain.runs.summary import Summary
-    from seqtrain.tasks.base import Reduced, Say
+    from seqtrain.tasks.base import Reduced
     from seqtrain.training.learner import Learner
     from seqtrain.training.splits import Data
 
@@ -128,63 +127,6 @@ def _beside(result: dict[str, Any], summary: Summary) -> Iterator[str]:
         yield f"{table}: {', '.join(f'{part} {value:.4f}' for part, value in parts.items())}"
 
 
-def open_with_data(
-    path: str,
-    split: Any,
-    checkpoint: str,
-    *,
-    test_set: str | None = None,
-    with_train: bool = False,
-    note: Say = say,
-) -> tuple[Opened, Data]:
-    """Open a run for use, and read a split of its data as it was read for training.
-
-    Args:
-        path: The run's directory. An export does not know its data.
-        split: "train", "validation" or "test".
-        checkpoint: "best" or "last".
-        test_set: Name in `data.test_paths`, if there are several test sets.
-        with_train: Read train as well.
-        note: Called with each line about the data.
-
-    Raises:
-        UserError: If there is no such run or split, or its text has changed.
-    """
-    from seqtrain.data.sources.base import SPLITS
-    from seqtrain.data.sources.series import SeriesSource
-    from seqtrain.inference.opened import open_run
-    from seqtrain.runs.directory import Run
-    from seqtrain.training.data import make_data, make_source
-
-    Run.open(path)
-    opened = open_run(path, checkpoint)
-    config = opened.config
-    if test_set is not None:
-        # The code below knows only one test split.
-        config.data.test_path, config.data.test_paths = config.data.test_paths[test_set], None
-    source = make_source(config)
-    recorded = opened.run.summary.data
-    # Read as it was for training, even where a newer version would guess another column.
-    source.recall(recorded)
-    if not source.has(split):
-        raise UserError(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
-    source.check()
-    splits = [split]
-    if with_train and split != "train":
-        splits.append("train")
-    data = make_data(config, splits, note, opened.preprocessor, recorded)
-    # A test split has no hash yet: training never reads it.
-    known = opened.run.summary.hashes.get(split)
-    if known is not None and known != data.rows[split].hash:
-        raise UserError(f"--split {split}: the text has changed since run {path} was trained on it")
-    for before in SPLITS[: SPLITS.index(split)]:
-        known = opened.run.summary.hashes.get(before)
-        # A window reads the rows before its split.
-        if isinstance(source, SeriesSource) and known is not None and known != source.split(before).hash:
-            raise UserError(f"--split {split}: the rows before it have changed since run {path} was trained on them")
-    return opened, data
-
-
 def evaluate(
     path: str,
     split: Any,
@@ -206,6 +148,7 @@ def evaluate(
         test_set: Name in `data.test_paths`, if there are several test sets.
         with_baselines: Read train as well, and add the metrics of baselines.
     """
+    from seqtrain.experiment.data import open_with_data
     from seqtrain.experiment.leak_check import leak_of
 
     opened, data = open_with_data(path, split, checkpoint, test_set=test_set, with_train=with_baselines)

@@ -68,7 +68,7 @@ class Experiment:
         """Train to the end. On success and on errors, summary.json records how it ended."""
         alone = ranks.rank_info().world == 1 and "SLURM_JOB_ID" not in os.environ  # SLURM sends each signal twice
         self._open_summary()
-        with Signals(alone=alone) as signals, endings.record_ending(self):
+        with Signals(alone=alone) as signals, endings.record_ending(self, self.attempt.checkpoint):
             self._open_directory()
             data = self._read_data()
             session = self.session = self._make_session(data, signals)

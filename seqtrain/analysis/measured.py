@@ -1,9 +1,8 @@
-"""Results of analysis commands: a record, lines to print, and files."""
+"""Results of measurements: a record, lines to print, and files."""
 
 from __future__ import annotations
 
 import json
-from argparse import Namespace
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,16 +15,15 @@ OF_RUNS = ("run_dir", "dry_run", "run", "logger", "callbacks")  # what a trainin
 
 
 class Measured(NamedTuple):
-    """Result of an analysis command. Its files are already written."""
+    """Result of a measurement. Its files are already written."""
 
     record: dict[str, Any]
     lines: list[str]
     files: list[Path]
-    as_json: bool
 
-    def tell(self) -> int:
+    def tell(self, *, as_json: bool) -> int:
         """Print the result and the paths of its files; return the exit code."""
-        print(plain_json(self.record) if self.as_json else "\n".join(self.lines))
+        print(plain_json(self.record) if as_json else "\n".join(self.lines))
         for path in self.files:
             say(f"written: {path}")
         return 0
@@ -40,9 +38,7 @@ def refuse_idle(overrides: Sequence[str], reason: str, idle: Collection[str] = O
             raise UserError(f"{word}: changes nothing here: {reason}; leave it out")
 
 
-def written(
-    folder: Path, name: str, record: dict[str, Any], lines: list[str], pictures: list[str], options: Namespace
-) -> Measured:
+def written(folder: Path, name: str, record: dict[str, Any], lines: list[str], pictures: list[str]) -> Measured:
     """Write the record as NAME.json and return the result.
 
     Args:
@@ -51,10 +47,9 @@ def written(
         record: Numbers to write.
         lines: Lines to print.
         pictures: File names of pictures that are already in the folder.
-        options: Options of the command; `json` decides how the result is printed.
     """
     text = plain_json(record, indent=1)
     write_text(folder / f"{name}.json", f"{text}\n")
     files = [folder / file for file in (f"{name}.json", *pictures)]
     # The record as written, with lists for tuples: Python callers and readers of the file get the same.
-    return Measured(json.loads(text), lines, files, options.json)
+    return Measured(json.loads(text), lines, files)
