@@ -70,14 +70,14 @@ ONLY = {
     "pandas": ("data.values.blocks", "compare.records", "compare.compared", "compare.paper_table"),
     "IPython": ("training.callbacks.progress",),
     "optuna": ("sweeps.search", "sweeps.study", "training.callbacks.pruning", "compare.importance"),
-    "sklearn": ("tasks.baselines.texts", "inference.probing", "inference.retrieval"),
+    "sklearn": ("tasks.baselines.texts", "inference.probing", "inference.probes"),
     "matplotlib": (
         "analysis",
         "training.callbacks",
         "training.loggers",
         "inference.attention_maps",
         "inference.forecast_plot",
-        "inference.gate_pictures",
+        "inference.gates",
     ),
     "lightning": (),
 }
@@ -94,7 +94,6 @@ TASKS_KNOW = (
     "data.preprocess",
     "data.sources.base",  # LabelKind
     "data.tokenizers.encoding",
-    "data.tokenizers.word_ends",
     "data.corpus",
     "data.cache",
 )
@@ -113,7 +112,6 @@ SHARED = {
             "least_squares",
             "masked_text",
             "output",
-            "pooling",
             "predictors",
             "rollout",
             "tagged",
@@ -223,6 +221,19 @@ def test_a_package_is_known_only_to_whom_it_concerns() -> None:
             homes = ONLY.get(name.split(".")[0])
             known = homes is None or any(f"{inside}.".startswith(f"{home}.") for home in homes)
             assert known, f"{module} imports {name}"
+
+
+PRIVATE = re.compile(r"^from ((?!seqtrain)\S*\._\w\S*) import", re.MULTILINE)
+
+
+def test_private_modules_of_other_packages_are_four() -> None:
+    found = [name for path in MODULES.values() for name in PRIVATE.findall(path.read_text("utf-8"))]
+    assert sorted(found) == [
+        "hydra._internal.config_loader_impl",
+        "hydra._internal.core_plugins.file_config_source",
+        "hydra._internal.utils",
+        "torch.utils._python_dispatch",
+    ]
 
 
 def test_beside_its_rooms_the_package_has_five_modules() -> None:

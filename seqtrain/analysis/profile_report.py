@@ -206,7 +206,7 @@ def _maker(config: DictConfig, name: str) -> Make:
 
 def _try_sizes(name: str, make: Make, grid: Grid) -> None:
     """Raise UserError if the model cannot be made, or read, at one of the sizes; called before anything is timed."""
-    from seqtrain.training.meta import on_meta
+    from seqtrain.training.model_and_task import on_meta
 
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for size in grid.sizes():

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from seqtrain.cli.arguments import Parser, bounded
 from seqtrain.config.ranges import RANGES
 from seqtrain.distributed.ranks import say
+from seqtrain.errors import UserError
 from seqtrain.files.atomic import plain_json
+from seqtrain.runs.directory import Run
+from seqtrain.runs.evaluations import EVALUATIONS, Evaluation, Kept, keep, kept
+from seqtrain.runs.git_commit import commit
 
 if TYPE_CHECKING:
     from seqtrain.data.preprocess import Preprocessor, Rows
@@ -79,8 +84,6 @@ def _keep_and_tell(result: dict[str, Any], options: Namespace, name: str) -> Non
     """Print the metrics. Keep those of a test split in the run."""
     words = []
     if options.split == "test":  # the one split that may not be looked at as often as one likes
-        from seqtrain.cli.looks import kept_in_run
-
         result, words = kept_in_run(result, options.batch_size)
     _tell(result, options, name)
     for line in words:
@@ -89,8 +92,6 @@ def _keep_and_tell(result: dict[str, Any], options: Namespace, name: str) -> Non
 
 def _test_sets(path: str) -> list[str]:
     """Return the names of a run's test sets; empty if it has only one."""
-    from seqtrain.runs.directory import Run
-
     named = Run.open(path).config.get("data", {}).get("test_paths")
     return list(named) if isinstance(named, dict) else []
 
@@ -101,7 +102,6 @@ def _tell(result: dict[str, Any], options: Namespace, name: str) -> None:
         print(plain_json(result))
     else:
         from seqtrain.experiment import report
-        from seqtrain.runs.directory import Run
 
         # The number of lanes changes the context of each token, so the metrics are printed with it.
         lanes, examples = result["eval_lanes"], result["examples"]
@@ -148,8 +148,7 @@ def evaluate(
         test_set: Name in `data.test_paths`, if there are several test sets.
         with_baselines: Read train as well, and add the metrics of baselines.
     """
-    from seqtrain.experiment.data import open_with_data
-    from seqtrain.experiment.leak_check import leak_of
+    from seqtrain.experiment.data import leak_of, open_with_data
 
     opened, data = open_with_data(path, split, checkpoint, test_set=test_set, with_train=with_baselines)
     leak = None
@@ -196,3 +195,63 @@ def _measured(opened: Opened, data: Data, split: Any, batch_size: int | None, ca
     trainer = make_trainer(trainer_options(opened.config), 1, [*callbacks], [], opened.run.path)
     trainer.validate(learner, data.eval_loader(split, batch_size), verbose=False)
     return learner
+
+
+SPENT = "a choice made after the first time is no longer measured by it"
+
+
+def kept_in_run(result: dict[str, Any], batch_size: int | None) -> tuple[dict[str, Any], list[str]]:
+    """Keep the result of `evaluate` on the test split in the run's directory.
+
+    Args:
+        result: Result of `seqtrain.cli.evaluate.evaluate`; its optional `test_set` is the name of the set.
+        batch_size: Option of the command.
+
+    Returns:
+        The result with `look`, the number of this evaluation, and `kept`, True if the run recorded it; and lines to
+        print. If the run cannot be written, only the count is lost.
+    """
+    run = Path(result["run"])
+    evaluation = Evaluation(
+        split=result["split"],
+        checkpoint=result["checkpoint"],
+        step=result["step"],
+        metrics=result["metrics"],
+        hash=result["hash"],
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        commit=commit(Path.cwd()),
+        options={
+            "batch_size": batch_size,
+            "eval_lanes": result["eval_lanes"],
+            "examples": result["examples"],
+            "tokens": result["tokens"],
+        },
+        leak=result.get("leak"),
+        baselines=result.get("baselines", {}),
+        test_set=result.get("test_set"),
+    )
+    # The result is printed even if the file cannot be written: the test split has been evaluated.
+    before, reason = Kept(), ""
+    try:
+        before = kept(run)
+        keep(run, evaluation)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except UserError as error:
+        reason = str(error)
+    # Counted from the file and not from memory: looks of other days and people are looks, too.
+    test_set = evaluation.test_set
+    look = before.looks(test_set=test_set) + 1
+    name = "test split" if test_set is None else f"test set {test_set}"
+    lines = [f"{name} evaluated {look} time{'s' * (look > 1)}"]
+    if look > 1:
+        lines[0] += f" (first on {before.of('test', test_set)[0].date[:10]}): {SPENT}"
+    if before.unreadable:
+        lines.append(
+            f"{run / EVALUATIONS}: {before.unreadable} lines are torn or not what evaluate writes: they do not count"
+        )
+    if reason:
+        lines.append(
+            f"nothing was kept in {run} ({reason}): the look will not be counted, and compare will not know its figures"
+        )
+    return {**result, "look": look, "kept": not reason}, lines

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqtrain.cli.evaluate import evaluate
-from seqtrain.cli.looks import kept_in_run
+from seqtrain.cli.evaluate import evaluate, kept_in_run
 from seqtrain.compare.folds import fold_of
 from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError

@@ -22,8 +22,8 @@ from seqtrain.experiment.data import read_run_data
 from seqtrain.experiment.written_config import config_text, plain_config
 from seqtrain.runs import provenance
 from seqtrain.runs.checkpoint import probe, step_of
-from seqtrain.runs.code_diff import CodeDiff, code_diff, code_entries
 from seqtrain.runs.directory import Run
+from seqtrain.runs.git_commit import CodeDiff, code_diff, code_entries
 from seqtrain.runs.identity import digest, identity
 from seqtrain.runs.summary import Summary
 from seqtrain.training import budget
