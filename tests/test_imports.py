@@ -125,6 +125,12 @@ LATE = {
     ("seqtrain.training.speedups", "importlib.metadata"),
     ("seqtrain.cli.compare", "seqtrain.compare.page.report"),
     ("seqtrain.cli.sweep", "seqtrain.compare.table"),
+    ("seqtrain.cli.train", "seqtrain.cli.sweep"),
+    ("seqtrain.cli.train", "seqtrain.sweeps.attempts"),
+    ("seqtrain.experiment.story", "seqtrain.training.rehearsal"),
+    ("seqtrain.tasks.least_squares", "seqtrain.tasks.baselines.autoregression"),
+    ("seqtrain.tasks.least_squares", "seqtrain.tasks.baselines.forecasts"),
+    ("seqtrain.training.callbacks.samples", "seqtrain.inference.forecast_plot"),
     ("seqtrain.distributed.strategies", "torch.distributed.fsdp"),
     ("seqtrain.distributed.strategies", "torch.distributed.checkpoint"),
     ("seqtrain.data.sources.opening", "bz2"),  # not every Python was built with these two

@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pytorch_lightning import Callback, Trainer
@@ -18,10 +18,12 @@ from seqtrain.runs import checkpoint as checkpoint_files
 from seqtrain.runs.checkpoint import BEST, best_name, keep_newest, remove_older, step_name
 from seqtrain.runs.directory import Run
 from seqtrain.training.accumulators import LOSS
-from seqtrain.training.callbacks.pruning import Pruning
 from seqtrain.training.callbacks.record import step_done
 from seqtrain.training.callbacks.signals import Signals
 from seqtrain.training.learner import Learner
+
+if TYPE_CHECKING:
+    from seqtrain.training.callbacks.pruning import Pruning
 
 
 class Checkpoints(Callback):
