@@ -15,8 +15,7 @@ from seqtrain.data.sources.base import LabelKind, Source, Split
 from seqtrain.errors import UserError
 from seqtrain.tasks.base import Say, Task
 from seqtrain.training import from_data
-from seqtrain.training.meta import on_meta
-from seqtrain.training.model_and_task import make_pair, task_class
+from seqtrain.training.model_and_task import make_pair, on_meta, task_class
 from seqtrain.training.origins import shared_preprocessor
 from seqtrain.training.splits import Data, ExampleData, SeriesData, StreamData
 

@@ -17,7 +17,7 @@ from seqtrain.data.sources.text import Text
 from seqtrain.data.token_store.prepare import Order, prepare
 from seqtrain.data.tokenizers.recipes import Byte
 from seqtrain.errors import UserError
-from seqtrain.experiment.leak_check import may_leak
+from seqtrain.experiment.data import may_leak
 from seqtrain.training import effects
 from seqtrain.training.data import make_data, make_source
 
