@@ -33,8 +33,6 @@ def main(argv: list[str]) -> int:
     if options.retry_failed:
         parser.error("--retry-failed is for sweeps")
 
-    from seqtrain.cli import addresses
-
     # Here and not in `resume`, which trials call, too: the command that runs their sweep has checked them.
-    addresses.check_run(Run.open(options.run), options.overrides)
+    sweep.check_run(Run.open(options.run), options.overrides)
     return finish(resume(options.run, options.overrides, ("seqtrain", "resume", *argv)), options.json)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+import itertools
+import os
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,12 +54,10 @@ def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: boo
         retry_failed: Run failed and refused trials again.
         as_json: Print results as JSON.
     """
-    from seqtrain.cli import addresses
-
     attempts.refuse_several_processes()
     sweep = Sweep.open(path)
     sweep.check_entries()
-    addresses.check_sweep(sweep)
+    check_sweep(sweep)
     sweep, ended = attempts.resume(sweep, words, retry_failed=retry_failed)
     # An attempt may have been killed between its last training and the measuring of its folds.
     if not ended and not _unmeasured(sweep):
@@ -163,3 +163,50 @@ def _row(trial: Trial) -> dict[str, Any]:
     if (trial.path / CONFIG).exists():
         row |= {"run": str(trial.path), "metrics": Run(trial.path).summary.metrics}
     return row
+
+
+# Server addresses of loggers must be typed or set in the environment, not come from the config of a run.
+KEY, VARIABLE = "tracking_uri", "MLFLOW_TRACKING_URI"
+
+
+def check_run(run: Run, typed: Collection[str] = ()) -> None:
+    """Raise UserError for a server address that only the run's config names.
+
+    Args:
+        run: The run whose loggers are checked.
+        typed: Overrides of this command. An address that is typed here is accepted.
+    """
+    from seqtrain.config.check import key_of
+
+    loggers = run.config.get("logger")
+    if not isinstance(loggers, dict):
+        return
+    for name, logger in loggers.items():
+        key = f"logger.{name}.{KEY}"
+        if isinstance(logger, dict) and key not in map(key_of, typed):
+            _check_address(key, logger.get(KEY), run.path, f"give {key}=... again, or ")
+
+
+def check_sweep(sweep: Sweep) -> None:
+    """Check a sweep in the same way, and also its trials that have begun and not ended."""
+    from seqtrain.config.check import key_of
+
+    trials = sweep.trials()
+    overrides = itertools.chain(sweep.asked.overrides, *(trial.overrides for trial in trials))
+    for word in overrides:
+        key = key_of(word)
+        if key.startswith("logger.") and key.endswith(f".{KEY}"):
+            _check_address(key, word.partition("=")[2].strip("'\""), sweep.path)
+    # The config of a trial that has begun may be another than its overrides say: it is a file as well.
+    for trial in trials:
+        if (trial.path / CONFIG).exists() and trial.status not in ENDED:
+            check_run(Run.open(trial.path))
+
+
+def _check_address(key: str, address: Any, where: Path, remedy: str = "") -> None:
+    # The environment is set by the user, so the same address in a config is safe.
+    if address not in (None, "null", os.environ.get(VARIABLE)):
+        raise UserError(
+            f"{where}: {key}={address}: its records would go there, and nobody but its config says so; "
+            f"if you know that server, {remedy}set {VARIABLE} to it"
+        )

@@ -16,9 +16,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from seqtrain.config.conf_files import UNUSABLE, ConfFiles, parsed
 from seqtrain.config.groups import ENTRIES, GLOBAL, GROUPS, RESERVED, own_options
 from seqtrain.config.nodes import Unresolved, at
-from seqtrain.config.schema import Schema
+from seqtrain.config.schema import Schema, first_lines, show
 from seqtrain.config.targets import resolve, targets
-from seqtrain.config.wording import first_lines, show
 from seqtrain.errors import UserError, did_you_mean, refuse_tilde
 
 # Groups whose option chooses those of other groups: without it nothing else can be judged.

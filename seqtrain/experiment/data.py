@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -19,7 +19,6 @@ from seqtrain.distributed import ranks
 from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import exists
-from seqtrain.inference.opened import Opened, open_run
 from seqtrain.runs.directory import SUMMARY, Run
 from seqtrain.runs.identity import LIMITS, decisive, shown
 from seqtrain.runs.leaks import MIN_SAID, SKETCH, in_words, is_grave, notes, place_of_kept, worst
@@ -27,6 +26,9 @@ from seqtrain.runs.summary import Summary
 from seqtrain.tasks.base import Say
 from seqtrain.training.data import make_data, make_source
 from seqtrain.training.splits import Data
+
+if TYPE_CHECKING:
+    from seqtrain.inference.opened import Opened
 
 
 def read_run_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Path | None) -> Data:
@@ -113,6 +115,8 @@ def open_with_data(
     Raises:
         UserError: If there is no such run or split, or its text has changed.
     """
+    from seqtrain.inference.opened import open_run
+
     Run.open(path)
     opened = open_run(path, checkpoint)
     config = opened.config

@@ -289,3 +289,8 @@ def _record(path: Path) -> dict[str, Any]:
     if record["status"] not in get_args(Status) or not all(map(is_word, record["overrides"])):
         raise UserError(f"{path}: not what a sweep writes there")
     return record
+
+
+def is_searched(run: Path) -> bool:
+    """Return True if the run is a trial of a search."""
+    return member_of(run) is not None and Sweep.open(run.absolute().parent).asked.kind == "optuna"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from omegaconf import DictConfig
 from torch import Tensor
@@ -13,11 +13,13 @@ from torch import Tensor
 from seqtrain.config.options import origin_words, origins
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.errors import UserError
-from seqtrain.inference.opened import Opened, open_run
 from seqtrain.models.base import Capability, SequenceModel, Weights, name_of
 from seqtrain.models.layers.side_by_side import DIRECTIONS
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Task
+
+if TYPE_CHECKING:
+    from seqtrain.inference.opened import Opened
 
 
 @runtime_checkable
@@ -61,6 +63,8 @@ class Origin:
         Raises:
             UserError: A path is not a run, or two runs do not read in the two directions.
         """
+        from seqtrain.inference.opened import open_run
+
         # Opened and checked once: weights, tokenizers and hashes all come from these.
         runs = [open_run(path) for path in origins(config.init_from)]
         if len(runs) == 2:

@@ -21,6 +21,7 @@ from seqtrain.models.base import name_of
 from seqtrain.runs.checkpoint import load, step_of
 from seqtrain.runs.directory import Run
 from seqtrain.runs.identity import shown
+from seqtrain.sweeps.folder import is_searched
 from seqtrain.tasks.base import Say
 from seqtrain.tasks.least_squares import BeginsFitted, linear_order_of
 from seqtrain.training.checkpoint_check import check
@@ -149,7 +150,6 @@ def make_session(
     """
     from seqtrain.training.callbacks.checkpoints import Checkpoints, Plateau
     from seqtrain.training.callbacks.progress import ProgressBar
-    from seqtrain.training.callbacks.pruning import Pruning, is_searched
     from seqtrain.training.callbacks.record import Deadline, Recorder
 
     options, plan = trainer_options(config), data.plan("train")
@@ -159,6 +159,8 @@ def make_session(
     deadline = None if options.max_seconds is None else Deadline(recorder=recorder, seconds=options.max_seconds)
     pruning = None
     if is_searched(run.path):
+        from seqtrain.training.callbacks.pruning import Pruning
+
         warmup = warmup_steps(make(config.schedule), steps or ENDLESS)
         pruning = Pruning(run=run, warmup=warmup, after_pruning=after_pruning)
     checkpoints = Checkpoints(

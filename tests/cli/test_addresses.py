@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from seqtrain.cli import addresses, resume
+from seqtrain.cli import resume, sweep
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps.folder import Asked, Sweep
@@ -45,13 +45,13 @@ def test_a_resumed_run_sends_nothing_to_a_server_that_only_it_names(tmp_path: Pa
 
 def test_an_address_that_is_typed_or_in_the_environment_is_the_user_s(tmp_path: Path, monkeypatch) -> None:
     run = Run(_run(tmp_path / "run"))
-    addresses.check_run(run, [f"logger.mlflow.tracking_uri={THEIRS}"])
+    sweep.check_run(run, [f"logger.mlflow.tracking_uri={THEIRS}"])
     monkeypatch.setenv("MLFLOW_TRACKING_URI", THEIRS)
-    addresses.check_run(run)
-    addresses.check_run(Run(_run(tmp_path / "none", None)))
+    sweep.check_run(run)
+    sweep.check_run(Run(_run(tmp_path / "none", None)))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mine")
     with pytest.raises(UserError, match=SAYS):
-        addresses.check_run(run)
+        sweep.check_run(run)
 
 
 @pytest.mark.parametrize("where", ["sweep", "trial", "run"])

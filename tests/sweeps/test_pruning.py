@@ -12,8 +12,8 @@ import pytest
 
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps import study as studies
-from seqtrain.sweeps.folder import Asked, Sweep, Trial
-from seqtrain.training.callbacks.pruning import Pruning, is_searched
+from seqtrain.sweeps.folder import Asked, Sweep, Trial, is_searched
+from seqtrain.training.callbacks.pruning import Pruning
 from tests.sweeps.test_search import Killed, Runner, end, run
 
 optuna = pytest.importorskip("optuna")

@@ -63,7 +63,7 @@ def test_auto_takes_bf16_units_unless_the_optimizer_wants_float32_on_a_cpu(
 
 
 def test_every_option_of_training_reaches_what_acts_on_it(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqtrain.training.callbacks.pruning.is_searched", lambda run: True)
+    monkeypatch.setattr("seqtrain.training.session.is_searched", lambda run: True)
     session = make(
         *("seed=7", "layer_decay=0.5", "freeze=[blocks.0]", "schedule.warmup=3", "schedule.final=0.25"),
         *("trainer.max_steps=4000", "trainer.max_epochs=1", "trainer.accumulate=2", "trainer.grad_clip=0.125"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytorch_lightning import Callback, Trainer
@@ -10,17 +9,11 @@ from pytorch_lightning import Callback, Trainer
 from seqtrain.distributed import ranks
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps import study
-from seqtrain.sweeps.folder import Sweep, member_of
 from seqtrain.training.learner import Learner
 from seqtrain.training.loggers.base import say
 
 if TYPE_CHECKING:
     import optuna
-
-
-def is_searched(run: Path) -> bool:
-    """Return True if the run is a trial of a search."""
-    return member_of(run) is not None and Sweep.open(run.absolute().parent).asked.kind == "optuna"
 
 
 class Pruning(Callback):
