@@ -154,6 +154,10 @@ RANGES: dict[str, Range] = {
     "model.dropout": PART,
     "model.forget_bias": Range(0, 100),  # beyond, a gate is open for good
     "model.dim_feedforward": _count(2**20),
+    "model.num_kv_heads": _count(MAX_WIDTH),
+    "model.head_dim": _count(MAX_WIDTH),
+    "model.norm_eps": Range(1e-30, 1),
+    "model.rotary_base": Range(1, 1e9, above=True),
     "model.max_length": TOKENS,
     "model.num_segments": _count(2**16),
     "model.attention_window": _count(MAX_TOKENS, 0),
