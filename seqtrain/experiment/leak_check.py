@@ -12,6 +12,7 @@ from seqtrain.data.leaks import MAX_KEPT, Leak, Sketch
 from seqtrain.data.preprocess import Rows
 from seqtrain.distributed.ranks import say
 from seqtrain.files.atomic import exists
+from seqtrain.inference.opened import open_origin
 from seqtrain.runs.directory import Run
 from seqtrain.runs.leaks import MIN_SAID, SKETCH, in_words, is_grave, notes, place_of_kept, worst
 from seqtrain.runs.summary import Summary
@@ -86,7 +87,7 @@ def _parent_sketch(init_from: str | Sequence[str]) -> Sketch | None:
     """Return a sketch of the text that all parents were trained on, or None if one has no sketch."""
     whole: Sketch | None = None
     for path in origins(init_from):
-        sketch = _load(Run.open(path, export="take").path)
+        sketch = _load(open_origin(path).path)
         if sketch is None:
             return None
         whole = sketch if whole is None else whole.joined(sketch)

@@ -59,9 +59,15 @@ def check_all(config: DictConfig, request: Request) -> None:
 
 def prepare(config: DictConfig, request: Request) -> None:
     """Prepare a config for its first training; raise UserError for all faults known before that."""
+    from seqtrain.config import preflight
     from seqtrain.training import budget
 
     budget.check_free(config, request.overrides)
+    if config.init_from is not None:
+        preflight.check_origins(config)
+        from seqtrain.training.transfer import take_model
+
+        take_model(config, request.overrides)
     budget.prepare(config)
     check_all(config, request)
 

@@ -13,10 +13,9 @@ from torch import Tensor
 from seqtrain.config.options import origin_words, origins
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.errors import UserError
-from seqtrain.inference.opened import Opened, open_run
+from seqtrain.inference.opened import Opened, open_origin, open_run
 from seqtrain.models.base import Capability, SequenceModel, Weights, name_of
 from seqtrain.models.layers.side_by_side import DIRECTIONS
-from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Task
 
 
@@ -121,7 +120,7 @@ def shared_preprocessor(init_from: str | Sequence[str]) -> Preprocessor:
     """
     found: dict[str, Preprocessor] = {}
     for path in origins(init_from):
-        run = Run.open(path, export="take")
+        run = open_origin(path)
         found[path] = Preprocessor.load(run.path, run.summary.hashes)
     first, *others = found.values()
     for other in others:

@@ -168,7 +168,8 @@ def _counted(order: Order, tokenizer: Tokenizer, split: Split) -> tuple[list[int
     new: list[int] = []
 
     def encode(first: int) -> Iterator[Encoded]:
-        segments = itertools.islice(segments_of(order.source.segments(split)), first, None)
+        whole = segments_of(order.source.segments(split), at_spaces=tokenizer.at_spaces)
+        segments = itertools.islice(whole, first, None)
         for job in encoded(tokenizer, segments, order.processes):
             new.append(len(job.tokens))
             yield job
