@@ -164,6 +164,7 @@ RANGES: dict[str, Range] = {
     "model.window": _count(2**20, 2),  # a lane's state holds them all
     "model.kernel_size": _count(2**12, 2),  # a single tap sees no other token
     # -- task
+    "task.norm_eps": Range(1e-30, 1),
     "task.mask_prob": Range(1e-3, 1, below=True),
     "task.mask_share": SHARE,
     "task.random_share": SHARE,

@@ -62,16 +62,29 @@ class Imported:
     @property
     def shapes(self) -> dict[str, Tensor]:
         """Weights on the meta device by name, without the family's prefix."""
-        return _without_prefix(self.folder.shapes, self.family.prefix)
+        return self.bare(self.folder.shapes)
 
-    def left_behind(self, used: set[str]) -> list[str]:
-        """Return the names of weights that have no place in our model."""
-        heads = {f"{self.family.head}.weight"}
-        return [
-            name
-            for name in self.shapes
-            if name not in used | heads and not name.endswith(tuple(self.family.ignored) or ("\0",))
-        ]
+    def bare(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return weights by the names of the model without its head."""
+        return _without_prefix(weights, self.family.prefix)
+
+    @property
+    def fills(self) -> bool:
+        """True if the folder has the head by which an encoder fills masks, and ours is the same function."""
+        filler = self.family.filler
+        return filler is not None and filler[2] in self.shapes and self.options["activation"] == "gelu"
+
+    @property
+    def left_behind(self) -> list[str]:
+        """Names of weights that have no place in our model."""
+        taken = {f"{name}.{kind}" for rule in self.rules for name in rule.theirs for kind in ("weight", "bias")}
+        if self.family.head is not None:
+            taken.add(f"{self.family.head}.weight")
+        if self.fills and self.family.filler is not None:
+            dense, norm, bias = self.family.filler
+            taken |= {f"{name}.{kind}" for name in (dense, norm) for kind in ("weight", "bias")} | {bias}
+        ignored = tuple(self.family.ignored)
+        return [name for name in self.shapes if name not in taken and not name.endswith(ignored)]
 
 
 def opened(path: Path) -> Imported:
@@ -112,12 +125,14 @@ def write(imported: Imported, target: Path) -> None:
     config.data.max_length = imported.options.get("max_length") or imported.folder.config["max_position_embeddings"]
     config.tokenizer = {"_target_": "seqtrain.data.tokenizers.recipes.OfStore"}
     config.task.tied = imported.tied
+    if task == "masked_lm":
+        config.task.transform, config.task.norm_eps = imported.fills, imported.options["norm_eps"]
     preprocessor = Preprocessor(imported.tokenizer, imported.tokenizer)
     with on_meta():
         model, head = make_pair(config, preprocessor)
     path = imported.folder.path
     try:
-        theirs = _without_prefix(imported.folder.weights(), imported.family.prefix)
+        theirs = imported.bare(imported.folder.weights())
         like = {name: torch.zeros(value.shape) for name, value in model.state_dict().items()}
         ours, _ = read(imported.rules, theirs, like)
     except KeyError as missing:
@@ -126,10 +141,17 @@ def write(imported: Imported, target: Path) -> None:
         raise UserError(f"{path}: {reason}") from None
     weights = {f"model.{name}": value for name, value in ours.items()}
     weights |= {f"task.{name}": torch.zeros(value.shape) for name, value in head.state_dict().items()}
+    rows = imported.tokenizer.theirs[: imported.tokenizer.vocab_size]
+    reason = None
     if not imported.tied:
-        rows = imported.tokenizer.theirs[: imported.tokenizer.vocab_size]
         weights["task.head.weight"] = theirs[f"{imported.family.head}.weight"][rows]
-    summary = Summary.from_plain({"task": task, "hashes": preprocessor.hashes})
+    if imported.fills and imported.family.filler is not None:
+        dense, norm, bias = imported.family.filler
+        filler, _ = read([Rule("transform.0", (dense,)), Rule("transform.2", (norm,))], theirs, head.state_dict())
+        weights |= {f"task.{name}": value for name, value in filler.items()} | {"task.bias": theirs[bias][rows]}
+    elif task == "masked_lm":
+        reason = "it has no head that could fill masks"
+    summary = Summary.from_plain({"task": task, "hashes": preprocessor.hashes, "reason": reason})
     plain = OmegaConf.to_container(config, resolve=True)
     export.fill(target, plain, summary, preprocessor, weights, step=0)  # type: ignore[arg-type]
 

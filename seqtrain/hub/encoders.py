@@ -41,7 +41,8 @@ def _rules(config: Config) -> list[Rule]:
     ]
 
 
-BERT = Family("bert", "bert.", _options, _rules)
+_PREDICTIONS = ("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias")
+BERT = Family("bert", "bert.", _options, _rules, filler=_PREDICTIONS)
 
 PADDING = 2  # RoBERTa's first positions, which no token has: it counts from behind the id of its padding
 
@@ -57,7 +58,8 @@ def _roberta_rules(config: Config) -> list[Rule]:
     return rules
 
 
-ROBERTA = Family("bert", "roberta.", _roberta_options, _roberta_rules)
+_LM_HEAD = ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
+ROBERTA = Family("bert", "roberta.", _roberta_options, _roberta_rules, filler=_LM_HEAD)
 
 
 def _distilbert_options(config: Config) -> dict[str, Any]:
@@ -91,4 +93,5 @@ def _distilbert_rules(config: Config) -> list[Rule]:
     ]
 
 
-DISTILBERT = Family("bert", "distilbert.", _distilbert_options, _distilbert_rules)
+_VOCABULARY = ("vocab_transform", "vocab_layer_norm", "vocab_projector.bias")
+DISTILBERT = Family("bert", "distilbert.", _distilbert_options, _distilbert_rules, filler=_VOCABULARY)

@@ -32,6 +32,7 @@ class Family:
         options: Returns the options of our model.
         rules: Returns the rules of the weights of the model; the embedding of tokens is the first one.
         head: Name of the map that scores all tokens, if the family has one.
+        filler: Names of the dense map, the norm and the bias by which an encoder fills masks, if the folder has them.
         ignored: Ends of names that hold no weight of the model, such as masks.
     """
 
@@ -40,6 +41,7 @@ class Family:
     options: Callable[[Config], dict[str, Any]]
     rules: Callable[[Config], list[Rule]]
     head: str | None = None
+    filler: tuple[str, str, str] | None = None
     ignored: Sequence[str] = ()
 
 

@@ -60,6 +60,9 @@ class Opened:
     def predictor(self, name: str | None = None) -> Predictor[Any]:
         """Return the task's predictor of this name, by default its first. Raise UserError if there is none."""
         predictors = self.task.predictors
+        reason = self.run.summary.reason
+        if self.run.exported and not self.step and reason:  # a folder of the hub without a head of this task
+            raise UserError(f"{self.run.path}: {reason}; begin a training with it, or use embed")
         if not predictors:
             raise UserError(f"run {self.run.path} is of task={self.task.name()}, which predicts nothing of texts")
         name = name or next(iter(predictors))

@@ -29,7 +29,7 @@ MOST_NAMES = 1 << 16  # weights that one may have
 # Entries of a run's summary in an export: what the numbers are, not who computed them where.
 KEPT = (
     *("task", "metrics", "best", "baselines", "context", "monitor", "signatures", "parameters", "tokens", "steps"),
-    *("unknown", "splits", "hashes", "versions", "measures", "compared_by", "parent", "lineage"),
+    *("unknown", "reason", "splits", "hashes", "versions", "measures", "compared_by", "parent", "lineage"),
 )
 
 

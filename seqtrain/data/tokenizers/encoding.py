@@ -18,15 +18,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from seqtrain.data.tokenizers.tokenizer_file import LINE_END, UNKNOWN, byte_ids, check_vocabulary, merges
-from seqtrain.errors import Unavailable, UserError, kind_of
+from seqtrain.data.tokenizers.tokenizer_file import LINE_END, UNKNOWN, byte_ids, merges
+from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
-from seqtrain.files.checked import load_json
 
 Kind = Literal["byte", "char", "word", "bpe", "ids", "foreign", "none"]
 HIDDEN = "[MASK]"  # stands for a hidden token in the texts of `encode_masked`
 SEGMENT = 1 << 18  # characters encoded as one piece; bounds the memory that a long document takes
-MAX_BYTES = 1 << 27  # of tokenizer.json
 BATCH = 1 << 22  # characters handed to the threads of `tokenizers` at a time
 # The longest stretch that ends in a word and stands before a space or a line end. No token of any tokenizer made here
 # spans that place from the left, so cutting there changes no token.
@@ -220,23 +218,6 @@ class Tokenizer(ABC):
         """Write one JSON file, which `tokenizers.Tokenizer.from_file` can read too."""
         write_text(Path(path), json.dumps(self.content, ensure_ascii=False))
 
-    @classmethod
-    def load(cls, path: Path | str) -> Tokenizer:
-        """Read what `save` wrote; raise UserError for any other file."""
-        try:
-            content = load_json(Path(path), MAX_BYTES)
-            if "tokenizer" in content:
-                from seqtrain.data.tokenizers.foreign import ForeignTokenizer
-
-                return ForeignTokenizer(content)
-            tokenizer_class = _class_of(content)
-            check_vocabulary(content, tokenizer_class.kind)  # before any of it is used
-            return tokenizer_class(content)
-        except FileNotFoundError:
-            raise Unavailable(f"{path}: no such tokenizer file") from None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise kind_of(error)(f"{path}: not a tokenizer that seqtrain saved ({error!r})") from None
-
 
 class ByteTokenizer(Tokenizer):
     """A token is a UTF-8 byte, and its id is the byte's value."""
@@ -402,16 +383,6 @@ NO_TOKENS = NoTokens({"model": {"vocab": {}}})
 def words(text: str) -> list[str]:
     """Return the words between white space, and the line ends."""
     return text.replace("\n", f" {LINE_END} ").split()
-
-
-def _class_of(content: dict[str, Any]) -> type[Tokenizer]:
-    """Return the class of tokenizer that a file holds, by the entries that training writes."""
-    before = content["pre_tokenizer"]
-    if before["type"] == "WhitespaceSplit":
-        return IdTokenizer
-    if content["model"]["type"] != "BPE":
-        return WordTokenizer if content["normalizer"] else CharTokenizer
-    return BPETokenizer if before["use_regex"] else ByteTokenizer
 
 
 def _letters(token: bytes) -> tuple[bool, bool]:
