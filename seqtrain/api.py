@@ -45,8 +45,7 @@ def load(run: str | Path, *, trust: Sequence[str] = (), checkpoint: Literal["bes
 
     check_words("run", run)
     check_list("trust", trust)
-    if checkpoint not in CHECKPOINTS:  # any other word would be read as one of them
-        raise UserError(f"checkpoint={checkpoint!r}: expected {' or '.join(map(repr, CHECKPOINTS))}")
+    check_choice("checkpoint", checkpoint, CHECKPOINTS)
     with trusting(trust):
         return Trained(open_run(run, checkpoint))
 
@@ -182,6 +181,12 @@ def check_words(name: str, *values: object) -> None:
             )
 
 
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raise UserError for an argument that is not one of the choices, instead of reading it as one of them."""
+    if value not in choices:
+        raise UserError(f"{name}={value!r}: expected {' or '.join(map(repr, choices))}")
+
+
 def _train(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Trained:
     from seqtrain.config import check
     from seqtrain.experiment.start import Request, start
@@ -201,14 +206,12 @@ def _train(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Train
 
 def _sweep(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Path:
     """Train the sweep to its end; return its folder."""
-    from seqtrain.cli import sweep as command
-    from seqtrain.experiment.start import Request
+    from seqtrain.sweeps import attempts
 
     if "dry_run=true" in overrides:
         raise UserError("dry_run=true: leaves no runs to compare; use `seqtrain train -m --dry-run`")
-    request = Request(list(overrides), tuple(map(Path, config_dirs)), ("seqtrain.sweep", *overrides))
     # A stop reaches each trial, which saves; Python's own exception could come in the middle of that.
     with interruptible("the sweep was interrupted; `seqtrain resume` goes on with it"), Signals():
-        sweep = command.run_new(request)
+        sweep = attempts.start(overrides, tuple(map(Path, config_dirs)))
     sweep.close()  # this process may go on for hours, and another one may want to resume it
     return sweep.path

@@ -6,15 +6,17 @@ converts directly to a pandas DataFrame. Options are the command's flags; their 
 
 from __future__ import annotations
 
-import importlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from seqtrain.api import alone, check_list, check_words, interruptible
+from seqtrain.api import CHECKPOINTS, alone, check_choice, check_list, check_words, interruptible
 from seqtrain.config.trust import trusting
 from seqtrain.errors import UserError
+
+if TYPE_CHECKING:
+    from seqtrain.analysis.measured import Measured
 
 
 def profile(
@@ -49,9 +51,11 @@ def profile(
     Raises:
         UserError: The caller can fix it.
     """
-    options = {"lengths": lengths, "dims": dims, "at-dim": at_dim, "at-length": at_length}
-    options |= {"repeats": repeats, "threads": threads}
-    return _measured("profile", ["-m", *_words(overrides)], out, options, trust, config_dirs)
+    from seqtrain.analysis.profile_report import measured
+
+    options = {"lengths": lengths, "dims": dims, "at_dim": at_dim, "at_length": at_length, "repeats": repeats}
+    options |= {"threads": threads, "config_dirs": _folders(config_dirs)}
+    return _record(measured, _words(overrides), out, trust, options)
 
 
 def gradients(
@@ -83,9 +87,11 @@ def gradients(
     Raises:
         UserError: The caller can fix it.
     """
-    words = [*(["--whole"] if whole else []), *_words(of)]
-    given = {"distance": distance, "samples": samples, "checkpoint": checkpoint}
-    return _measured("gradients", words, out, given, trust, config_dirs)
+    from seqtrain.analysis.gradients_report import measured
+
+    check_choice("checkpoint", checkpoint or "best", CHECKPOINTS)
+    options = {"checkpoint": checkpoint, "whole": whole, "distance": distance, "samples": samples}
+    return _record(measured, _words(of), out, trust, options | {"config_dirs": _folders(config_dirs)})
 
 
 def memory(
@@ -118,9 +124,12 @@ def memory(
     Raises:
         UserError: The caller can fix it.
     """
-    words = [f"--split={split}", f"--checkpoint={checkpoint}", *_words([run])]
-    options = {"context": context, "targets": targets, "tolerance": tolerance}
-    return _measured("memory", words, out, options, trust)
+    from seqtrain.analysis.memory_report import measured
+
+    check_choice("checkpoint", checkpoint, CHECKPOINTS)
+    check_choice("split", split, ("train", "validation", "test"))
+    options = {"split": split, "checkpoint": checkpoint, "context": context, "targets": targets}
+    return _record(measured, _words([run])[0], out, trust, options | {"tolerance": tolerance})
 
 
 def scale(
@@ -150,39 +159,36 @@ def scale(
         UserError: The caller can fix it.
         KeyboardInterrupt: It was interrupted; with `out`, a second call continues.
     """
-    options = {"flops": flops, "hold-back": hold_back, "seeds": seeds, "tokens-per-parameter": tokens_per_parameter}
-    return _measured("scale", _words(overrides), out, options, trust)
+    from seqtrain.analysis.scale_report import measured
+
+    options = {"flops": flops, "hold_back": hold_back, "seeds": seeds, "tokens_per_parameter": tokens_per_parameter}
+    return _record(measured, _words(overrides), out, trust, options)
 
 
-def _measured(
-    command: str,
-    words: list[str],
+def _record(
+    measured: Callable[..., Measured],
+    subject: str | list[str],
     out: str | Path | None,
+    trust: Sequence[str],
     options: dict[str, Any],
-    trust: Sequence[str] = (),
-    config_dirs: Sequence[str | Path] = (),
 ) -> dict[str, Any]:
-    """Return the record of a command with these words and flags. A flag that is None takes the command's default."""
+    """Measure a subject with these options; return the record. An option that is None takes its default."""
     if out is not None:
         check_words("out", out)
     check_list("trust", trust)
-    check_list("config_dirs", config_dirs)
-    # Through the parser of the command, so that ranges and errors are the same.
-    for flag, value in options.items():
-        if value is not None:
-            words.append(f"--{flag}={_text(value)}")
-    for flag, values in (("--trust", trust), ("--config-dir", config_dirs)):
-        for value in values:
-            words += [flag, str(value)]
-    # Imported here: a notebook that compares runs need not load what measures them.
-    module = importlib.import_module(f"seqtrain.cli.{command}")
+    given = {name: value for name, value in options.items() if value is not None}
     # Exclusive: measuring draws weights and sets threads, which affect the whole process.
     with alone(), trusting(trust), interruptible():
         if out is not None:
-            return module.measured([*words, f"--out={out}"]).record
+            return measured(subject, Path(out), **given).record
         # Pictures are drawn anyway; they take little of the time.
-        with tempfile.TemporaryDirectory(prefix=f"seqtrain_{command}_") as folder:
-            return module.measured([*words, f"--out={folder}"]).record
+        with tempfile.TemporaryDirectory(prefix="seqtrain_") as folder:
+            return measured(subject, Path(folder), **given).record
+
+
+def _folders(config_dirs: Sequence[str | Path]) -> list[Path]:
+    check_list("config_dirs", config_dirs)
+    return list(map(Path, config_dirs))
 
 
 def _words(words: Sequence[str | Path]) -> list[str]:
@@ -193,10 +199,3 @@ def _words(words: Sequence[str | Path]) -> list[str]:
         if text.startswith("-"):
             raise UserError(f"{text}: flags of the command are keyword arguments here")
     return texts
-
-
-def _text(value: Any) -> str:
-    """Return the value as typed on a command line; several values are joined by commas."""
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    return str(value)

@@ -43,14 +43,14 @@ MAY_IMPORT = {
     "training": "files data distributed config conf runs models tasks inference sweeps",
     "hub": "files data config runs models tasks training",
     "inference": "files data config runs models tasks training hub",
-    "analysis": "files data distributed config runs models tasks training inference",
+    "analysis": "experiment files data distributed config runs models tasks training inference",
     "sweeps": "files distributed config runs tasks training",
     "compare": "files config runs sweeps tasks",
-    "api": "experiment config training inference analysis cli compare",
-    "measures": "api config",
+    "api": "experiment config training inference sweeps compare",
+    "measures": "api config analysis",
     "experiment": "files data distributed config runs models tasks training inference",
     "cli": "experiment files data distributed config conf runs models tasks training inference analysis sweeps compare "
-    "api",
+    "api hub",
     "": "api measures runs",
 }
 """What each room may import of seqtrain, beside itself, errors and terminal; the last one is the package."""
@@ -71,14 +71,14 @@ ONLY = {
     "pandas": ("data.values.blocks", "compare.records", "compare.compared", "compare.paper_table"),
     "IPython": ("training.callbacks.progress",),
     "optuna": ("sweeps.search", "sweeps.study", "training.callbacks.pruning", "compare.importance"),
-    "sklearn": ("tasks.baselines.texts", "inference.probing", "inference.retrieval"),
+    "sklearn": ("tasks.baselines.texts", "inference.probing", "inference.probes"),
     "matplotlib": (
         "analysis",
         "training.callbacks",
         "training.loggers",
         "inference.attention_maps",
         "inference.forecast_plot",
-        "inference.gate_pictures",
+        "inference.gates",
     ),
     "lightning": (),
 }
@@ -95,7 +95,6 @@ TASKS_KNOW = (
     "data.preprocess",
     "data.sources.base",  # LabelKind
     "data.tokenizers.encoding",
-    "data.tokenizers.word_ends",
     "data.corpus",
     "data.cache",
 )
@@ -114,7 +113,6 @@ SHARED = {
             "least_squares",
             "masked_text",
             "output",
-            "pooling",
             "predictors",
             "rollout",
             "tagged",
@@ -128,6 +126,12 @@ LATE = {
     ("seqtrain.training.speedups", "importlib.metadata"),
     ("seqtrain.cli.compare", "seqtrain.compare.page.report"),
     ("seqtrain.cli.sweep", "seqtrain.compare.table"),
+    ("seqtrain.cli.train", "seqtrain.cli.sweep"),
+    ("seqtrain.cli.train", "seqtrain.sweeps.attempts"),
+    ("seqtrain.experiment.story", "seqtrain.training.rehearsal"),
+    ("seqtrain.tasks.least_squares", "seqtrain.tasks.baselines.autoregression"),
+    ("seqtrain.tasks.least_squares", "seqtrain.tasks.baselines.forecasts"),
+    ("seqtrain.training.callbacks.samples", "seqtrain.inference.forecast_plot"),
     ("seqtrain.distributed.strategies", "torch.distributed.fsdp"),
     ("seqtrain.distributed.strategies", "torch.distributed.checkpoint"),
     ("seqtrain.data.sources.opening", "bz2"),  # not every Python was built with these two
@@ -199,6 +203,14 @@ def test_a_module_imports_only_what_its_room_may() -> None:
         assert rooms <= allowed, module
 
 
+def test_only_what_starts_the_program_names_the_command_line() -> None:
+    naming = {module for module, path in MODULES.items() if "seqtrain.cli" in path.read_text("utf-8")}
+    assert {module for module in naming if room(module) != "cli"} == {
+        "seqtrain.__main__",
+        "seqtrain.distributed.fork_server",
+    }
+
+
 def test_no_import_is_part_of_a_cycle() -> None:
     waiting = {module: set(imported(module)) & MODULES.keys() - {module} for module in MODULES}
     for module in waiting:  # what types alone need is no import
@@ -216,6 +228,19 @@ def test_a_package_is_known_only_to_whom_it_concerns() -> None:
             homes = ONLY.get(name.split(".")[0])
             known = homes is None or any(f"{inside}.".startswith(f"{home}.") for home in homes)
             assert known, f"{module} imports {name}"
+
+
+PRIVATE = re.compile(r"^from ((?!seqtrain)\S*\._\w\S*) import", re.MULTILINE)
+
+
+def test_private_modules_of_other_packages_are_four() -> None:
+    found = [name for path in MODULES.values() for name in PRIVATE.findall(path.read_text("utf-8"))]
+    assert sorted(found) == [
+        "hydra._internal.config_loader_impl",
+        "hydra._internal.core_plugins.file_config_source",
+        "hydra._internal.utils",
+        "torch.utils._python_dispatch",
+    ]
 
 
 def test_beside_its_rooms_the_package_has_five_modules() -> None:

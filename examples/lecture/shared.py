@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from scipy.special import stdtrit
 
 import seqtrain
-from seqtrain.analysis.pictures import COLORS, new_figure, save
+from seqtrain.analysis.measured import COLORS, new_figure, save
 from seqtrain.training.model_and_task import make_pair
 
 __all__ = ["COLORS", "Bench", "Difference", "Result", "fmean", "main", "new_figure", "paired", "spread", "untrained"]

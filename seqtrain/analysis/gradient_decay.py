@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import nn
 
-from seqtrain.analysis import pictures
 from seqtrain.analysis.gradient_reach import Measured
+from seqtrain.analysis.measured import COLORS, new_figure, save
 from seqtrain.models.base import SequenceModel
 from seqtrain.tasks.metrics.bootstrap import resample
 
@@ -193,13 +193,13 @@ def draw(path: Path, measured: dict[str, tuple[Measured, Decay]], cut: int | Non
 
     columns = len(measured)
     layers = max(len(each.layers) for each, _ in measured.values())
-    figure = pictures.new_figure(6.2 * columns, 4.2 + 0.5 * layers)
+    figure = new_figure(6.2 * columns, 4.2 + 0.5 * layers)
     axes = figure.subplots(2, columns, squeeze=False, sharex="col", height_ratios=[3, 0.5 + 0.5 * layers])
     lowest, highest = _limits([each for each, _ in measured.values()])
     image = None
     for column, (name, (each, decay)) in enumerate(measured.items()):
         curve, heat = axes[0, column], axes[1, column]
-        _curve(curve, each, decay, pictures.COLORS[column])
+        _curve(curve, each, decay, COLORS[column])
         curve.set(yscale="log", ylim=(lowest, highest * 2), title=name)
         curve.set_ylabel("norm of d loss_t / d x_(t-j)")
         # An exact zero has no place on a logarithmic scale: it is drawn in a colour of its own, and what was not
@@ -225,7 +225,7 @@ def draw(path: Path, measured: dict[str, tuple[Measured, Decay]], cut: int | Non
     if image is not None:
         figure.colorbar(image, ax=axes[1, :].tolist(), label="mean norm")
     figure.suptitle(textwrap.fill(title, 60 * columns), fontsize=10)
-    pictures.save(figure, path)
+    save(figure, path)
 
 
 def _limits(all_measured: list[Measured]) -> tuple[float, float]:

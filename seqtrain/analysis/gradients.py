@@ -21,8 +21,7 @@ from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Say, Task
 from seqtrain.training.data import make_data
-from seqtrain.training.meta import on_meta
-from seqtrain.training.model_and_task import make_model, make_pair, make_task
+from seqtrain.training.model_and_task import make_model, make_pair, make_task, on_meta
 from seqtrain.training.splits import Data, StreamData
 
 Pair = tuple[SequenceModel, Task]

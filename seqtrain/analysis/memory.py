@@ -21,7 +21,7 @@ from seqtrain.analysis.context import (
     read_lanes,
     targets,
 )
-from seqtrain.analysis.pictures import COLORS, new_figure, save
+from seqtrain.analysis.measured import COLORS, new_figure, save
 from seqtrain.data.batching.plan import TBPTT
 from seqtrain.data.batching.stream import Stream
 from seqtrain.errors import UserError

@@ -7,7 +7,7 @@ call makes, from that call until it is freed. The bytes do not depend on other l
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._python_dispatch import TorchDispatchMode  # no public mode sees the operations of autograd
 
 from seqtrain.analysis import timing
 from seqtrain.analysis.formula import FILTERS, PowerLaw, core_of, fit_power_law, formula_of
@@ -265,7 +264,7 @@ def training_memory(
         for weight in module.parameters(recurse=False):
             weights += weight.nbytes
             gradients += 0 if weight.grad is None else weight.grad.nbytes
-            states += sum(held.nbytes for held in tree_leaves(optimizer.state.get(weight)) if torch.is_tensor(held))
+            states += sum(held.nbytes for held in _tensors(optimizer.state.get(weight)))
     # Otherwise the next pass would find gradients and allocate none.
     model.zero_grad(set_to_none=True)
     # The recorder hears of every attention, the kernels tell how many of them made no products.
@@ -351,9 +350,8 @@ class Allocations(TorchDispatchMode):
         name = str(func)
         self.fused += FUSED_KERNEL in name and "backward" not in name
         # Inputs are counted as well: autograd makes some tensors by itself.
-        for tensor in tree_leaves((args, kwargs, out)):
-            if isinstance(tensor, Tensor):
-                self._add(tensor.untyped_storage())
+        for tensor in _tensors((args, kwargs, out)):
+            self._add(tensor.untyped_storage())
         self.peak = max(self.peak, self.alive)
         return out
 
@@ -369,3 +367,14 @@ class Allocations(TorchDispatchMode):
 
     def _freed(self, key: int) -> None:
         self.alive -= self._sizes.pop(key)
+
+
+def _tensors(held: Any) -> Iterator[Tensor]:
+    """Yield the tensors in nested containers."""
+    if isinstance(held, Tensor):
+        yield held
+    elif isinstance(held, Mapping):
+        yield from _tensors(list(held.values()))
+    elif isinstance(held, list | tuple):
+        for each in held:
+            yield from _tensors(each)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from seqtrain.analysis.formula import RECURRENCE
-from seqtrain.analysis.pictures import COLORS, new_figure, save
+from seqtrain.analysis.measured import COLORS, new_figure, save
 from seqtrain.analysis.profile import Fitted, Grid, Profile, Size, crossovers, pairs
 from seqtrain.analysis.profile_memory import KINDS, OPTIMIZER, WEIGHTS, MemoryProfile
 from seqtrain.analysis.timing import ALONE, TRAINING

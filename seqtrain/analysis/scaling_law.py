@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import optimize
 
-from seqtrain.analysis.pictures import COLORS, new_figure, save
+from seqtrain.analysis.measured import COLORS, new_figure, save
 
 MIN_RUNGS = 4  # budgets of different size: three numbers are fitted, and one rung is left to be predicted
 CONFIDENCE = 0.9

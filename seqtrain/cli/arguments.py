@@ -80,6 +80,12 @@ def bounded(allowed: Range) -> Callable[[str], float]:
     return parse
 
 
+def several(allowed: Range) -> Callable[[str], tuple[float, ...]]:
+    """Return an argument type: numbers in this range, joined by commas."""
+    parse = bounded(allowed)
+    return lambda text: tuple(parse(word) for word in text.split(","))
+
+
 def finish(run: Run, as_json: bool) -> int:
     """Print the result of a run, in words or as JSON; return the exit code."""
     if not rank_info().first:  # all processes come here, and one of them is enough to tell it

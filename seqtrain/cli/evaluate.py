@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -12,23 +13,31 @@ from seqtrain.config.ranges import RANGES
 from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import plain_json
+from seqtrain.runs.directory import Run
+from seqtrain.runs.evaluations import EVALUATIONS, Evaluation, Kept, keep, kept
+from seqtrain.runs.git_commit import commit
 
 if TYPE_CHECKING:
     from seqtrain.data.preprocess import Preprocessor, Rows
     from seqtrain.inference.opened import Opened
     from seqtrain.runs.summary import Summary
-    from seqtrain.tasks.base import Reduced, Say
+    from seqtrain.tasks.base import Reduced
     from seqtrain.training.learner import Learner
     from seqtrain.training.splits import Data
 
 
 @runtime_checkable
-class Tabulates(Protocol):
-    """A task that has more to say of a split than metrics and baselines."""
+class KnowsChance(Protocol):
+    """A task that knows the metrics of a random guess."""
 
     def chance(self, split: Rows, preprocessor: Preprocessor) -> dict[str, float]:
         """Return the expected metrics of a random guess among the possible answers; empty if they are unknown."""
         ...
+
+
+@runtime_checkable
+class Tabulates(Protocol):
+    """A task whose metrics can be shown in parts."""
 
     def breakdown(self, totals: Reduced) -> dict[str, dict[str, float]]:
         """Return tables, such as a metric by length: the title of each, and a number for each row."""
@@ -80,8 +89,6 @@ def _keep_and_tell(result: dict[str, Any], options: Namespace, name: str) -> Non
     """Print the metrics. Keep those of a test split in the run."""
     words = []
     if options.split == "test":  # the one split that may not be looked at as often as one likes
-        from seqtrain.cli.looks import kept_in_run
-
         result, words = kept_in_run(result, options.batch_size)
     _tell(result, options, name)
     for line in words:
@@ -90,8 +97,6 @@ def _keep_and_tell(result: dict[str, Any], options: Namespace, name: str) -> Non
 
 def _test_sets(path: str) -> list[str]:
     """Return the names of a run's test sets; empty if it has only one."""
-    from seqtrain.runs.directory import Run
-
     named = Run.open(path).config.get("data", {}).get("test_paths")
     return list(named) if isinstance(named, dict) else []
 
@@ -102,7 +107,6 @@ def _tell(result: dict[str, Any], options: Namespace, name: str) -> None:
         print(plain_json(result))
     else:
         from seqtrain.experiment import report
-        from seqtrain.runs.directory import Run
 
         # The number of lanes changes the context of each token, so the metrics are printed with it.
         lanes, examples = result["eval_lanes"], result["examples"]
@@ -128,63 +132,6 @@ def _beside(result: dict[str, Any], summary: Summary) -> Iterator[str]:
         yield f"{table}: {', '.join(f'{part} {value:.4f}' for part, value in parts.items())}"
 
 
-def open_with_data(
-    path: str,
-    split: Any,
-    checkpoint: str,
-    *,
-    test_set: str | None = None,
-    with_train: bool = False,
-    note: Say = say,
-) -> tuple[Opened, Data]:
-    """Open a run for use, and read a split of its data as it was read for training.
-
-    Args:
-        path: The run's directory. An export does not know its data.
-        split: "train", "validation" or "test".
-        checkpoint: "best" or "last".
-        test_set: Name in `data.test_paths`, if there are several test sets.
-        with_train: Read train as well.
-        note: Called with each line about the data.
-
-    Raises:
-        UserError: If there is no such run or split, or its text has changed.
-    """
-    from seqtrain.data.sources.base import SPLITS
-    from seqtrain.data.sources.series import SeriesSource
-    from seqtrain.inference.opened import open_run
-    from seqtrain.runs.directory import Run
-    from seqtrain.training.data import make_data, make_source
-
-    Run.open(path)
-    opened = open_run(path, checkpoint)
-    config = opened.config
-    if test_set is not None:
-        # The code below knows only one test split.
-        config.data.test_path, config.data.test_paths = config.data.test_paths[test_set], None
-    source = make_source(config)
-    recorded = opened.run.summary.data
-    # Read as it was for training, even where a newer version would guess another column.
-    source.recall(recorded)
-    if not source.has(split):
-        raise UserError(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
-    source.check()
-    splits = [split]
-    if with_train and split != "train":
-        splits.append("train")
-    data = make_data(config, splits, note, opened.preprocessor, recorded)
-    # A test split has no hash yet: training never reads it.
-    known = opened.run.summary.hashes.get(split)
-    if known is not None and known != data.rows[split].hash:
-        raise UserError(f"--split {split}: the text has changed since run {path} was trained on it")
-    for before in SPLITS[: SPLITS.index(split)]:
-        known = opened.run.summary.hashes.get(before)
-        # A window reads the rows before its split.
-        if isinstance(source, SeriesSource) and known is not None and known != source.split(before).hash:
-            raise UserError(f"--split {split}: the rows before it have changed since run {path} was trained on them")
-    return opened, data
-
-
 def evaluate(
     path: str,
     split: Any,
@@ -206,11 +153,11 @@ def evaluate(
         test_set: Name in `data.test_paths`, if there are several test sets.
         with_baselines: Read train as well, and add the metrics of baselines.
     """
-    from seqtrain.experiment.leak_check import leak_of
+    from seqtrain.experiment.data import leak_of, may_leak, open_with_data
 
     opened, data = open_with_data(path, split, checkpoint, test_set=test_set, with_train=with_baselines)
     leak = None
-    if split == "test" and not data.source.is_disjoint:
+    if split == "test" and may_leak(data.source):
         leak = leak_of(opened.run, split, data.rows[split])
     learner = _measured(opened, data, split, batch_size, callbacks)
     result = {
@@ -223,12 +170,10 @@ def evaluate(
         **data.size(split),
         "hash": data.rows[split].hash,
     }
-    if isinstance(opened.task, Tabulates):
-        beside = {
-            "chance": opened.task.chance(data.rows[split], opened.preprocessor),
-            "breakdown": opened.task.breakdown(learner.totals),
-        }
-        result |= {name: figures for name, figures in beside.items() if figures}
+    if isinstance(opened.task, KnowsChance) and (chance := opened.task.chance(data.rows[split], opened.preprocessor)):
+        result["chance"] = chance
+    if isinstance(opened.task, Tabulates) and (tables := opened.task.breakdown(learner.totals)):
+        result["breakdown"] = tables
     if with_baselines:
         result["baselines"] = data.baselines_or_none(split)
     return result if leak is None else result | {"leak": leak}
@@ -253,3 +198,63 @@ def _measured(opened: Opened, data: Data, split: Any, batch_size: int | None, ca
     trainer = make_trainer(trainer_options(opened.config), 1, [*callbacks], [], opened.run.path)
     trainer.validate(learner, data.eval_loader(split, batch_size), verbose=False)
     return learner
+
+
+SPENT = "a choice made after the first time is no longer measured by it"
+
+
+def kept_in_run(result: dict[str, Any], batch_size: int | None) -> tuple[dict[str, Any], list[str]]:
+    """Keep the result of `evaluate` on the test split in the run's directory.
+
+    Args:
+        result: Result of `seqtrain.cli.evaluate.evaluate`; its optional `test_set` is the name of the set.
+        batch_size: Option of the command.
+
+    Returns:
+        The result with `look`, the number of this evaluation, and `kept`, True if the run recorded it; and lines to
+        print. If the run cannot be written, only the count is lost.
+    """
+    run = Path(result["run"])
+    evaluation = Evaluation(
+        split=result["split"],
+        checkpoint=result["checkpoint"],
+        step=result["step"],
+        metrics=result["metrics"],
+        hash=result["hash"],
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        commit=commit(Path.cwd()),
+        options={
+            "batch_size": batch_size,
+            "eval_lanes": result["eval_lanes"],
+            "examples": result["examples"],
+            "tokens": result["tokens"],
+        },
+        leak=result.get("leak"),
+        baselines=result.get("baselines", {}),
+        test_set=result.get("test_set"),
+    )
+    # The result is printed even if the file cannot be written: the test split has been evaluated.
+    before, reason = Kept(), ""
+    try:
+        before = kept(run)
+        keep(run, evaluation)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except UserError as error:
+        reason = str(error)
+    # Counted from the file and not from memory: looks of other days and people are looks, too.
+    test_set = evaluation.test_set
+    look = before.looks(test_set=test_set) + 1
+    name = "test split" if test_set is None else f"test set {test_set}"
+    lines = [f"{name} evaluated {look} time{'s' * (look > 1)}"]
+    if look > 1:
+        lines[0] += f" (first on {before.of('test', test_set)[0].date[:10]}): {SPENT}"
+    if before.unreadable:
+        lines.append(
+            f"{run / EVALUATIONS}: {before.unreadable} lines are torn or not what evaluate writes: they do not count"
+        )
+    if reason:
+        lines.append(
+            f"nothing was kept in {run} ({reason}): the look will not be counted, and compare will not know its figures"
+        )
+    return {**result, "look": look, "kept": not reason}, lines

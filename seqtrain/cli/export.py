@@ -22,8 +22,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
     options = parser.parse_args(argv)
 
-    from seqtrain.inference.exported import write_export
-    from seqtrain.inference.opened import open_run
+    from seqtrain.inference.opened import open_run, write_export
     from seqtrain.runs.directory import Run
 
     Run.open(options.run)  # an export is not exported again

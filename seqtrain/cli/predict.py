@@ -9,29 +9,30 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from seqtrain.api import load
-from seqtrain.cli import predict_seen, predict_series
+from seqtrain.api import Trained, load
 from seqtrain.cli.answer_options import add_answer_options, as_typed, given, own_options, refuse_not_taken
 from seqtrain.cli.arguments import Parser
 from seqtrain.cli.lines import Line, batches, check_apart, check_lines, from_arguments, from_file, open_file
 from seqtrain.distributed.ranks import say
-from seqtrain.errors import UserError
+from seqtrain.errors import UserError, first_few
 from seqtrain.files.atomic import atomic
 from seqtrain.files.untrusted import check_output
 
 if TYPE_CHECKING:
+    from seqtrain.inference.forecasts import Continued
     from seqtrain.inference.opened import Opened
 
 
 def main(argv: list[str]) -> int:
     """Run the command; return its exit code."""
     options = _parser().parse_intermixed_args(argv)
-    if predict_seen.asked(options):
-        return predict_seen.main(options)
+    if drawings := _drawings(options):
+        return _draw_all(drawings, options)
     path: Path | None = options.input
     check_apart(path, options.output)  # before either of them is opened
     if options.output is not None:
@@ -42,7 +43,7 @@ def main(argv: list[str]) -> int:
 
     opened = load(options.run, trust=options.trust, checkpoint=options.checkpoint).opened
     if opened.task.reads_values():
-        return predict_series.main(opened, options, _output)
+        return _forecast(opened, options)
     if path is not None:
         check_lines(path)
     if options.plot is not None:
@@ -199,3 +200,142 @@ def _output(path: Path | None) -> Iterator[TextIO]:
             file.detach()  # what is written is flushed, and `atomic` closes
     except OSError as error:
         raise UserError(f"--output {path}: {error.strerror}") from None
+
+
+def _forecast(opened: Opened, options: argparse.Namespace) -> int:
+    """Forecast the series of the file `--input` by a run whose task reads series; return the exit code."""
+    from seqtrain.inference.forecasts import continue_file, write_csv  # imports torch
+
+    _check_series(opened, options)
+    continued = continue_file(opened, options.input, called=f"--input {options.input}", say=say)
+    with _output(options.output) as file:
+        if options.json:
+            for series in continued:
+                for row in series.rows():
+                    print(json.dumps(row, ensure_ascii=False), file=file)
+        else:
+            write_csv(continued, file)
+    if options.plot is not None:
+        _plot(continued, options.plot)
+    return 0
+
+
+def _plot(continued: list[Continued], path: Path) -> None:
+    from seqtrain.inference.forecast_plot import MAX_FANS, draw_fans
+
+    fans = []
+    for series in continued:
+        for channel in range(len(series.columns)):
+            fans.append(series.fan(channel))
+    try:
+        left_out = draw_fans(fans, path)
+    except ValueError as error:
+        raise UserError(f"--plot {error}") from None
+    except OSError as error:
+        raise UserError(f"--plot {path}: {error.strerror}") from None
+    line = f"{path}: {', '.join(fan.title for fan in fans[:MAX_FANS])}"
+    if left_out:
+        line += f" (not shown: {', '.join(left_out)})"
+    say(line)
+
+
+def _check_series(opened: Opened, options: argparse.Namespace) -> None:
+    name = opened.task.name()
+    if options.texts or options.input is None:
+        raise UserError(f"predict: task={name} continues series and no texts; give --input FILE.csv")
+    # Its first bytes are looked at, then its header, then its content: a pipe is gone after the first.
+    if str(options.input) == "-":
+        raise UserError("--input -: series are read from a file, more than once; give its name")
+    useless = [*map(as_typed, given(options)), *(["--score"] if options.score else []), *options.option]
+    if useless:
+        raise UserError(f"{first_few(useless)}: task={name} does not take it; leave it out")
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A drawing that a flag asks for."""
+
+    shows: str  # "it shows ... in it": in the text
+    draws: str  # "draws ..., and answers nothing"
+    parts: str  # what --json calls the parts of the drawing
+    save: Callable[[Trained, str, Path, str], tuple[Sequence[Any], str]]  # gives the parts, and what was left out
+
+
+def _save_attention(trained: Trained, text: str, path: Path, title: str) -> tuple[Sequence[Any], str]:
+    from seqtrain.inference import attention_maps
+
+    maps = trained.attention(text)
+    return maps, attention_maps.draw(maps, path, title)
+
+
+def _save_gates(trained: Trained, text: str, path: Path, title: str) -> tuple[Sequence[Any], str]:
+    from seqtrain.inference import gates
+
+    layers = trained.gates(text)
+    return layers, gates.draw(layers, path, title)
+
+
+DRAWINGS = {
+    "attention": Drawing("where the model looks", "where the model looks", "maps", _save_attention),
+    "gates": Drawing("what the gates do", "what the gates do", "layers", _save_gates),
+}
+"""By flag; both may be given, of a model that attends and has gates."""
+
+
+def _drawings(options: argparse.Namespace) -> list[str]:
+    """Return the flags of drawings that were given."""
+    return [name for name in DRAWINGS if getattr(options, name) is not None]
+
+
+def _draw_all(names: list[str], options: argparse.Namespace) -> int:
+    """Draw one text; raise UserError for other options that make no sense with a drawing."""
+    # Before the run is loaded, which takes seconds.
+    for name in names:
+        path: Path = getattr(options, name)
+        if path.suffix.lower() != ".png":
+            raise UserError(f"--{name} {path}: expected a name that ends in .png")
+    # If both flags are given, messages name the first.
+    first, drawing = names[0], DRAWINGS[names[0]]
+    if len(options.texts) != 1 or options.input is not None:
+        raise UserError(f"--{first}: takes one TEXT, and no --input; it shows {drawing.shows} in it")
+    useless = _useless(options)
+    if useless:
+        flags = ", ".join(useless)
+        raise UserError(f"{flags}: --{first} draws {drawing.draws} and answers nothing; leave one of them out")
+
+    trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
+    (line,) = from_arguments(options.texts)
+    reason = line.reason or trained.opened.text_reader.reason(line.text)
+    if reason:
+        raise UserError(f"{line.where}: {reason}")
+    # The first file stays where the second drawing is refused, as of a model that attends and has no gates.
+    for name in names:
+        _draw(name, trained, line.text, getattr(options, name), options.json)
+    return 0
+
+
+def _useless(options: argparse.Namespace) -> list[str]:
+    """Return the answer options that were given, as they were typed. A drawing uses none of them."""
+    useless = list(map(as_typed, given(options)))
+    if options.score:
+        useless.append("--score")
+    if options.option:
+        useless.append("--option")
+    return useless
+
+
+def _draw(name: str, trained: Trained, text: str, path: Path, as_json: bool) -> None:
+    drawing = DRAWINGS[name]
+    try:
+        parts, left_out = drawing.save(trained, text, path, f"{trained.directory.name}: {text}")
+    except OSError as error:
+        raise UserError(f"--{name} {path}: {error.strerror}") from None
+    names = [part.name for part in parts]  # layers of a stack, or of an encoder and a decoder
+    if as_json:
+        found = {"text": text, name: str(path), drawing.parts: names, "left_out": left_out}
+        print(json.dumps(found, ensure_ascii=False))
+        return
+    line = f"{path}: {', '.join(names)}"
+    if left_out:  # a picture has room for some of the layers only
+        line += f" (not shown: {left_out})"
+    print(line)

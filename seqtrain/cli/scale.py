@@ -2,57 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-from argparse import Namespace
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from seqtrain.cli.arguments import Parser, bounded
-from seqtrain.cli.measured import Measured, written
-from seqtrain.cli.scale_plan import Planned, plan, size_words
-from seqtrain.config.ranges import Range
-from seqtrain.distributed.ranks import say
-from seqtrain.errors import UserError
-from seqtrain.files.atomic import write_text
-from seqtrain.terminal import pasted
-
-if TYPE_CHECKING:
-    from seqtrain.analysis.scaling_law import Fitted, Prediction
-
-LADDER = (1e11, 2e11, 4e11, 8e11, 1.6e12)
-MIN_RUNGS = 4
-HELD_BACK = 4  # times the largest rung of the ladder
-TOKENS_PER_PARAMETER = 20  # Hoffmann et al. 2022
-Train = Callable[..., Path]
-"""Trains the run of a name with overrides, or takes that of an earlier call; returns its directory."""
-DECIDED = ("model", "seed", "budget", "run_dir", "trainer.max_steps", "trainer.max_epochs", "model.dim")
-
-
-@dataclass(frozen=True)
-class Rung:
-    """One training of the ladder."""
-
-    model: str
-    seed: int
-    asked_flops: float
-    flops: float  # that were spent
-    parameters: int
-    tokens: int
-    epochs: float
-    loss: float  # of validation, nats a token
-    run: str
+from seqtrain.analysis.scale_report import FLOPS, LADDER, RATIO, SEEDS, TOKENS_PER_PARAMETER, measured
+from seqtrain.cli.arguments import Parser, bounded, several
 
 
 def main(argv: list[str]) -> int:
     """Run the command; return its exit code."""
-    return measured(argv).tell()
-
-
-def measured(argv: list[str]) -> Measured:
-    """Train and fit the ladder and return the result, which `main` prints."""
     parser = Parser(
         "scale",
         "Train a ladder of budgets, fit L(C) = a C^-b + c to it, predict a larger rung, train that, and say by how\n"
@@ -63,250 +18,25 @@ def measured(argv: list[str]) -> Measured:
     )
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     parser.add_argument(
-        "--flops", type=_ladder, default=LADDER, metavar="C,C,...", help="default: 1e11,2e11,4e11,8e11,1.6e12"
+        "--flops", type=several(FLOPS), default=LADDER, metavar="C,C,...", help="default: 1e11,2e11,4e11,8e11,1.6e12"
     )
-    budget = bounded(Range(1e6, 1e24))
-    parser.add_argument("--hold-back", type=budget, metavar="C", help="default: 4 times the largest of --flops")
-    parser.add_argument("--seeds", type=bounded(Range(1, 100, whole=True)), default=2, metavar="N", help="default: 2")
+    parser.add_argument("--hold-back", type=bounded(FLOPS), metavar="C", help="default: 4 times the largest of --flops")
+    parser.add_argument("--seeds", type=bounded(SEEDS), default=2, metavar="N", help="default: 2")
     parser.add_argument(
         "--tokens-per-parameter",
-        type=bounded(Range(0.01, 1e6)),
+        type=bounded(RATIO),
         default=TOKENS_PER_PARAMETER,
         metavar="R",
         help=f"default: {TOKENS_PER_PARAMETER}",
     )
     parser.add_out("outputs/scale")
     options = parser.parse_intermixed_args(argv)
-    if options.hold_back is None:
-        options.hold_back = HELD_BACK * options.flops[-1]
-    if options.hold_back <= options.flops[-1]:
-        raise UserError(f"--hold-back {options.hold_back:g}: must be above the largest rung, {options.flops[-1]:g}")
-    # A model is an axis of the ladder, not an override of all of it.
-    models, others = _models(options.overrides)
-    return _scale(models, others, options)
-
-
-def _ladder(text: str) -> tuple[float, ...]:
-    """Parse budgets in FLOPs; return them in ascending order."""
-    budgets = sorted({bounded(Range(1e6, 1e24))(word) for word in text.split(",")})
-    if len(budgets) < MIN_RUNGS:
-        raise argparse.ArgumentTypeError(f"{text}: give at least {MIN_RUNGS} budgets; three numbers are fitted to them")
-    return tuple(budgets)
-
-
-def _models(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the models, and the other overrides."""
-    models, others = ["lstm"], []
-    for word in overrides:
-        key, _, value = word.partition("=")
-        if key == "model":
-            models = value.split(",")
-        elif key in DECIDED:
-            raise UserError(f"{word}: the ladder decides it; leave it out")
-        else:
-            others.append(word)
-    return models, others
-
-
-def _scale(models: Sequence[str], others: Sequence[str], options: Namespace) -> Measured:
-    from seqtrain.analysis import scaling_law
-
-    # All that can be refused is refused before a folder is made.
-    planned = plan(models, others, [*options.flops, options.hold_back], options.tokens_per_parameter)
-    options.out.mkdir(parents=True, exist_ok=True)
-    for model, rungs_of_model in planned.items():
-        line = size_words(model, rungs_of_model)
-        if line is not None:
-            say(line)
-    # A run that is there already is taken, so a killed ladder goes on.
-    train = trainer(options.out / "runs")
-    found: dict[str, tuple[Fitted, Prediction]] = {}
-    rungs: list[Rung] = []
-    for model, (*ladder, last) in planned.items():
-        own = _train_rungs(train, model, others, ladder, options.seeds)
-        rungs += own
-        fitted = scaling_law.fit([rung.flops for rung in own], [rung.loss for rung in own])
-        prediction = fitted.predict(options.hold_back)
-        # Printed before the training, which shows that the law was not adapted to its result.
-        say(f"{model}: predicted at {options.hold_back:g} FLOPs: {_words(prediction)}")
-        held_back = _train_rungs(train, model, others, [last], options.seeds)
-        rungs += held_back
-        # At what was really spent, which is not to the last digit what was asked for.
-        found[model] = fitted, fitted.predict(held_back[0].flops)
-    record, lines = _found(found, rungs, options)
-    laws = {model: fitted for model, (fitted, _) in found.items()}
-    points = [(rung.model, rung.flops, rung.loss) for rung in rungs]
-    scaling_law.draw(laws, points, options.flops[-1], options.out / "scale.png")
-    return written(options.out, "scale", record, lines, ["scale.png"], options)
-
-
-def _train_rungs(train: Train, model: str, others: Sequence[str], ladder: Sequence[Planned], seeds: int) -> list[Rung]:
-    """Train a model with each budget and seed.
-
-    Args:
-        train: Trains a run, or takes it from an earlier call.
-        model: Name of the model, as in `model=`.
-        others: Overrides of all runs.
-        ladder: Planned rungs of the model.
-        seeds: Number of seeds for each rung.
-    """
-    from seqtrain.runs.directory import Run
-
-    rungs = []
-    for planned in ladder:
-        flops = planned.asked_flops
-        for seed in range(1, seeds + 1):
-            words = [f"model={model}", f"seed={seed}", planned.budget, *others]
-            # Only its end is of interest: a validation before it would take time and tell nothing.
-            if not any(word.startswith("trainer.validate_every=") for word in words):
-                words.append("trainer.validate_every=1000000")
-            path = train(f"{model}-{flops:g}-{seed}", *words)
-            trained = Run.open(path)
-            summary, records = trained.summary, trained.metrics()
-            assert summary.steps is not None  # it has finished
-            tokens = int(summary.tokens or 0)
-            rungs.append(
-                Rung(
-                    model=model,
-                    seed=seed,
-                    asked_flops=flops,
-                    flops=float(summary.flops or flops),
-                    parameters=summary.parameters["total"],
-                    tokens=tokens,
-                    epochs=float(records[-1]["epoch"]),
-                    loss=summary.metrics["validation"]["loss"],
-                    run=str(path),
-                )
-            )
-    return rungs
-
-
-def _words(prediction: Prediction) -> str:
-    return f"{prediction.loss:.4f} nats a token (90 % interval {prediction.low:.4f} to {prediction.high:.4f})"
-
-
-def _found(
-    found: dict[str, tuple[Fitted, Prediction]], rungs: Sequence[Rung], options: Any
-) -> tuple[dict[str, Any], list[str]]:
-    """Return the record, and the lines to print."""
-    lines = ["model  seed  FLOPs     parameters  tokens      epochs  loss"]
-    for rung in rungs:
-        lines.append(
-            f"{rung.model:5}  {rung.seed:4}  {rung.flops:8.3g}  {rung.parameters:10,}  {rung.tokens:10,}  "
-            f"{rung.epochs:6.2f}  {rung.loss:.4f}"
-        )
-    numbers: dict[str, float] = {}
-    models: dict[str, Any] = {}
-    for model, (fitted, prediction) in found.items():
-        # The rungs of all models stand in one list, as they were trained.
-        own = [rung for rung in rungs if rung.model == model]
-        held_back = [rung.loss for rung in own if rung.asked_flops == options.hold_back]
-        last = [rung.loss for rung in own if rung.asked_flops == options.flops[-1]]
-        lines += ["", *_verdict(model, fitted, prediction, held_back, last)]
-        if any(rung.epochs > 1 for rung in own):
-            lines.append("  some rungs read the data more than once, which a law of compute does not know: more data")
-        # Each seed for itself: the interval is that of one training.
-        inside = [prediction.low <= loss <= prediction.high for loss in held_back]
-        measured = sum(held_back) / len(held_back)
-        models[model] = {
-            **fitted.record(),
-            "prediction": asdict(prediction),
-            "measured": held_back,
-            "inside": inside,
-            "remarks": fitted.remarks(),
-        }
-        numbers |= {
-            f"{model}_predicted": prediction.loss,
-            f"{model}_low": prediction.low,
-            f"{model}_high": prediction.high,
-            f"{model}_measured": measured,
-            f"{model}_exponent": fitted.law.b,
-            f"{model}_inside": sum(inside) / len(inside),
-        }
-    record = {
-        "overrides": options.overrides,
-        "tokens_per_parameter": options.tokens_per_parameter,
-        "rungs": [asdict(rung) for rung in rungs],
-        "models": models,
-        "numbers": numbers,
-    }
-    return record, lines
-
-
-def _verdict(
-    model: str, fitted: Fitted, prediction: Prediction, held_back: Sequence[float], last: Sequence[float]
-) -> list[str]:
-    """Return the lines on a model's law, and on how its prediction compares with the measured losses."""
-    law = fitted.law
-    mean = sum(held_back) / len(held_back)
-    lines = [
-        f"{model}: L(C) = {law.a:.3f} (C / {law.unit:.2g})^-{law.b:.3f} + {law.c:.3f}; b {fitted.b_low:.3f} to "
-        f"{fitted.b_high:.3f}, c {fitted.c_low:.3f} to {fitted.c_high:.3f} (90 %)"
-    ]
-    for remark in fitted.remarks():
-        lines.append(f"  {remark}")
-    lines.append(
-        f"  its own upper rungs, predicted from those below: off by {fitted.miss:.1%} of the loss for a doubling of C"
+    result = measured(
+        options.overrides,
+        options.out,
+        flops=options.flops,
+        hold_back=options.hold_back,
+        seeds=options.seeds,
+        tokens_per_parameter=options.tokens_per_parameter,
     )
-    lines.append(f"  predicted for one training of {prediction.flops:.3g} FLOPs: {_words(prediction)}")
-    for loss in held_back:
-        place = "inside" if prediction.low <= loss <= prediction.high else "outside"
-        lines.append(f"  measured {loss:.4f}: {place}, off by {loss - prediction.loss:+.4f}")
-    plain, flat = fitted.plain.at(prediction.flops), sum(last) / len(last)
-    lines.append(
-        f"  beside it: without c {plain:.4f} (off by {mean - plain:+.4f}); the last rung's own loss {flat:.4f} (off by "
-        f"{mean - flat:+.4f})"
-    )
-    return lines
-
-
-# -- runs of earlier calls -------------------------------------------------------------------------------------------
-
-
-def trainer(folder: Path) -> Train:
-    """Return a function that trains runs below a folder, or takes or resumes those of an earlier call."""
-
-    def train(name: str, *overrides: str) -> Path:
-        from seqtrain.runs.directory import CONFIG, Run
-
-        path = folder / name
-        words = [*overrides, f"run_dir={path}", "logger=none"]
-        # Kept beside the run: its summary knows the newest command alone, which of a killed one is a resume.
-        asked = folder / f"{name}.overrides.json"
-        # A call that was killed at once leaves an empty folder, which `train` takes; what else there is, it refuses.
-        if not (path / CONFIG).exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            write_text(asked, json.dumps(overrides) + "\n")
-            say(f"trains: {pasted('seqtrain', 'train', *words)}")
-            _start(words)
-            return path
-        if _read(asked) != list(overrides):
-            raise UserError(f"{path}: other options made this run; remove it, or give another --out")
-        if Run.open(path).summary.status != "finished":
-            _resume(path)
-        return path
-
-    return train
-
-
-def _start(words: Sequence[str]) -> None:
-    from seqtrain.config import check
-    from seqtrain.experiment.start import Request, start
-
-    composed = check.compose(list(words), ())
-    start(composed, Request(list(words), (), ("seqtrain", "train", *words)))
-
-
-def _resume(path: Path) -> None:
-    from seqtrain.experiment.resume import resume
-
-    say(f"resumes: {path}")
-    resume(str(path), [], ("seqtrain", "resume", str(path)))
-
-
-def _read(file: Path) -> object:
-    """Return the content of a JSON file, or None if it is missing or not JSON."""
-    try:
-        return json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
+    return result.tell(as_json=options.json)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf/ is mapped in by pyproject.toml
-from seqtrain.cli import folds, sweep
 from seqtrain.cli.arguments import Parser, finish
 from seqtrain.config.groups import ENTRIES, GLOBAL, GROUPS
 from seqtrain.errors import UserError
@@ -66,8 +65,12 @@ def main(argv: list[str]) -> int:
         return _look(request)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if known.multirun or folds.asks_for_all(overrides):
-        return sweep.start(request, as_json=known.json)
+    if known.multirun or any("data.folds" in word for word in overrides):
+        from seqtrain.cli import sweep
+        from seqtrain.sweeps.attempts import asks_for_all_folds
+
+        if known.multirun or asks_for_all_folds(overrides):
+            return sweep.start(request, as_json=known.json)
     return _one(request, known.json)
 
 

@@ -16,7 +16,6 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from seqtrain.config.conf_files import UNUSABLE, ConfFiles, parsed
 from seqtrain.config.groups import ENTRIES, GLOBAL, GROUPS, RESERVED, own_options
 from seqtrain.config.nodes import Unresolved, at
-from seqtrain.config.own_values import METHODS, leave_out_values_of_others
 from seqtrain.config.schema import Schema
 from seqtrain.config.targets import resolve, targets
 from seqtrain.config.wording import first_lines, show
@@ -267,3 +266,45 @@ def _refuse_open_groups(choices: dict[str, str], line: _CommandLine) -> None:
         words = " ".join(f"{group}=..." for group in missing)
         faults.append(f"task={choices['task']}: takes no {', '.join(missing)} by itself; add {words}")
     raise UserError(*faults)
+
+
+# Groups whose options are methods: a learning rate or a warm-up that suits one says nothing of another.
+METHODS = ("optimizer", "schedule")
+
+
+def leave_out_values_of_others(
+    config: DictConfig, choices: Mapping[str, str], chosen_by_files: Mapping[str, str], files: ConfFiles
+) -> list[str]:
+    """Remove a file's values for a method that was not chosen from a configuration.
+
+    Args:
+        config: composed with the options that were typed; changed in place.
+        choices: the option of each group, as typed or else as files choose it.
+        chosen_by_files: the option of each group if no method is typed.
+        files: the files of which `config` was composed.
+
+    Returns:
+        A line for each method whose values were removed.
+    """
+    lines = []
+    for group in METHODS:
+        chosen, own = choices[group], chosen_by_files[group]
+        if chosen == own:
+            continue
+        shipped = files.content(group, chosen)
+        for name in GLOBAL:
+            option = choices.get(name)
+            values = files.content(name, option).get(group) if option else None
+            if not isinstance(values, dict) or not values:
+                continue
+            for key in values:
+                if key in shipped:
+                    OmegaConf.update(config, f"{group}.{key}", shipped[key])
+                else:
+                    with open_dict(config):
+                        del config[group][key]
+            lines.append(
+                f"{group}={chosen}: {name}/{option}.yaml is written for {group}={own}; "
+                f"left out are its {', '.join(values)} of the {group}"
+            )
+    return lines

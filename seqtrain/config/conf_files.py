@@ -46,8 +46,8 @@ def parsed(word: str) -> Override:
 class ConfFiles:
     """Groups, their options, and the configuration that a list of overrides makes from them.
 
-    Hydra's loader is used directly instead of `hydra.compose`, which works through a global that Hydra's own multirun
-    holds already.
+    Hydra's loader is used directly, with three of its private names, instead of `hydra.compose`, which works through a
+    global that Hydra's own multirun holds already.
     """
 
     def __init__(self, config_dirs: Sequence[Path] = ()) -> None:

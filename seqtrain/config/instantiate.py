@@ -34,7 +34,7 @@ def make(node: DictConfig, **given: Any) -> Any:
     options: dict[str, Any] = {**plain(node), "_convert_": "all"}
     options.pop("_recommend_", None)  # for the optimizer, not for the model that it stands beside
     partial = options.pop("_partial_", False)
-    path = node._get_full_key(None)
+    path = node._get_full_key(None)  # OmegaConf has no public name for it
     for inner_path, inner in targets(options, path):
         resolve(inner["_target_"], path=inner_path)  # Hydra's own rule is about names only
     target = resolve(options["_target_"])

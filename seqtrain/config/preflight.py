@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -16,6 +16,7 @@ from seqtrain.config.options import origins
 from seqtrain.config.signatures import class_attribute
 from seqtrain.config.targets import resolve
 from seqtrain.data.batching.plan import TBPTT
+from seqtrain.data.sources.base import Source
 from seqtrain.distributed.ranks import check_world
 from seqtrain.errors import Unavailable, UserError, did_you_mean, merged
 from seqtrain.files.atomic import exists, listed
@@ -27,6 +28,18 @@ from seqtrain.terminal import pasted
 SHARED_MEMORY = Path("/dev/shm")
 
 MIN_FREE_BYTES = 1 << 16
+
+
+@runtime_checkable
+class ExpectsNumbers(Protocol):
+    """A source that may have to accept labels that are stored as numbers."""
+
+    def expect_numbers(self) -> None:
+        """Accept them; called before anything is read.
+
+        Labels stay text in a row: by default a number is what a label's text spells.
+        """
+        ...
 
 
 def check_machine_and_data(config: DictConfig) -> None:
@@ -185,13 +198,13 @@ def _source(data: dict[str, Any], task: dict[str, Any]) -> Iterator[UserError]:
     """Yield the faults that the source itself finds, with the code that will read it."""
     try:
         make = resolve(data["_target_"], path="data")
-        source = make(**_options(data, leave_out=own_options("data")))
+        source: Source = make(**_options(data, leave_out=own_options("data")))
         if not source.has("validation"):
             yield UserError(
                 "data.validation_fraction=0: there is nothing to validate on; set it above 0, or name such data"
             )
         # From the task's source text: to import it would import torch, which takes long.
-        if class_attribute(task["_target_"], "label_kind") == "number":
+        if class_attribute(task["_target_"], "label_kind") == "number" and isinstance(source, ExpectsNumbers):
             source.expect_numbers()
         source.check()
     except UserError as fault:

@@ -61,6 +61,35 @@ class Range:
         return f"{kind} {lower} {low}, {upper} {high}{special}"
 
 
+def check_number(name: str, value: Any, allowed: Range) -> None:
+    """Raise UserError unless an argument is a number in the range. None, for a default, is accepted."""
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if value is not None and not (is_number and allowed.holds(float(value))):
+        raise UserError(f"{name}={value!r}: is not {allowed.words()}")
+
+
+def check_numbers(name: str, values: Any, allowed: Range, least: int, reason: str) -> tuple[Any, ...]:
+    """Return distinct numbers in ascending order.
+
+    Args:
+        name: Name of the argument, for messages.
+        values: A list or tuple of numbers.
+        allowed: Range of each number.
+        least: Least count of distinct numbers.
+        reason: Why fewer do not suffice, for the message.
+
+    Raises:
+        UserError: If a number is not in the range, or if there are too few of them.
+    """
+    given = values if isinstance(values, list | tuple) else (values,)
+    for value in given:
+        check_number(name, value, allowed)
+    if len({*given}) < least:
+        typed = ",".join(f"{value:g}" for value in given)
+        raise UserError(f"--{name} {typed}: give at least {least} {reason}")
+    return tuple(sorted({*given}))
+
+
 def _count(high: float, low: float = 1, **more: Any) -> Range:
     return Range(low, high, whole=True, **more)
 

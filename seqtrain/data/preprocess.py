@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -33,6 +33,15 @@ SCALE, SERIES = "scale.json", "series.json"
 MAX_SCALE_BYTES = 1 << 12
 MAX_LABEL_BYTES = 1 << 24
 MAX_QUOTED_CHARACTERS = 60  # of a row, or of its label, that a message names
+
+
+@runtime_checkable
+class KnowsChance(Protocol):
+    """A source that knows its possible answers."""
+
+    def chance(self) -> float | None:
+        """Return the accuracy of a guess among the possible answers; None where it is not known."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -275,6 +284,7 @@ def prepare_rows(
             preprocessor = Preprocessor(origin.tokenizer, origin.target_tokenizer, labels, scale)
         else:
             preprocessor = Preprocessor(*_make_tokenizers(store, source, recipe, texts, shared, say), labels, scale)
+    chance = source.chance() if isinstance(source, KnowsChance) else None
     rows = {}
     for split in splits:
         columns = {}
@@ -295,7 +305,7 @@ def prepare_rows(
         labels_of_rows = None
         if "label" in fields:
             labels_of_rows = _read_row_labels(source, split, preprocessor, label_kind, columns)
-        rows[split] = Rows(columns, labels_of_rows, partial(source.rows, split), chance=source.chance())
+        rows[split] = Rows(columns, labels_of_rows, partial(source.rows, split), chance=chance)
     return preprocessor, rows
 
 

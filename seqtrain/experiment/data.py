@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from seqtrain.data.preprocess import Preprocessor
+from seqtrain.config.options import origins
+from seqtrain.data import leaks
+from seqtrain.data.leaks import MAX_KEPT, Leak, Sketch
+from seqtrain.data.preprocess import Preprocessor, Rows
+from seqtrain.data.sources.base import SPLITS, Source
+from seqtrain.data.sources.series import SeriesSource
 from seqtrain.data.sources.tokens import TokenSource
 from seqtrain.distributed import ranks
 from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
-from seqtrain.experiment.leak_check import check_leaks, say_leaks_unknown
+from seqtrain.files.atomic import exists
+from seqtrain.inference.opened import Opened, open_origin, open_run
 from seqtrain.runs.directory import SUMMARY, Run
 from seqtrain.runs.identity import LIMITS, decisive, shown
+from seqtrain.runs.leaks import MIN_SAID, SKETCH, in_words, is_grave, notes, place_of_kept, worst
 from seqtrain.runs.summary import Summary
-from seqtrain.training.data import make_data
+from seqtrain.tasks.base import Say
+from seqtrain.training.data import make_data, make_source
 from seqtrain.training.splits import Data
 
 
@@ -54,7 +63,7 @@ def read_run_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Pa
     summary.update(hashes=hashes, data=data.source.describe(), sizes=sizes)
     if isinstance(data.source, TokenSource):
         say_leaks_unknown(config.init_from, summary)
-    elif not data.source.is_disjoint:
+    elif may_leak(data.source):
         check_leaks(run, config.init_from, data.rows, summary)
     if missing:
         if recorded:
@@ -80,3 +89,156 @@ def _check_same_on_all(config: DictConfig, hashes: dict[str, str]) -> None:
                     f"process {rank}: {key} is {shown(other.get(key))}, and {shown(first.get(key))} in process 0; "
                     "give all processes the same options and data"
                 )
+
+
+def open_with_data(
+    path: str,
+    split: Any,
+    checkpoint: str,
+    *,
+    test_set: str | None = None,
+    with_train: bool = False,
+    note: Say = say,
+) -> tuple[Opened, Data]:
+    """Open a run for use, and read a split of its data as it was read for training.
+
+    Args:
+        path: The run's directory. An export does not know its data.
+        split: "train", "validation" or "test".
+        checkpoint: "best" or "last".
+        test_set: Name in `data.test_paths`, if there are several test sets.
+        with_train: Read train as well.
+        note: Called with each line about the data.
+
+    Raises:
+        UserError: If there is no such run or split, or its text has changed.
+    """
+    Run.open(path)
+    opened = open_run(path, checkpoint)
+    config = opened.config
+    if test_set is not None:
+        # The code below knows only one test split.
+        config.data.test_path, config.data.test_paths = config.data.test_paths[test_set], None
+    recorded = opened.run.summary.data
+    # Read as it was for training, even where a newer version would guess another column.
+    source = make_source(config, recorded)
+    if not source.has(split):
+        raise UserError(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
+    source.check()
+    splits = [split]
+    if with_train and split != "train":
+        splits.append("train")
+    data = make_data(config, splits, note, opened.preprocessor, recorded)
+    # A test split has no hash yet: training never reads it.
+    known = opened.run.summary.hashes.get(split)
+    if known is not None and known != data.rows[split].hash:
+        raise UserError(f"--split {split}: the text has changed since run {path} was trained on it")
+    for before in SPLITS[: SPLITS.index(split)]:
+        known = opened.run.summary.hashes.get(before)
+        # A window reads the rows before its split.
+        if isinstance(source, SeriesSource) and known is not None and known != source.split(before).hash:
+            raise UserError(f"--split {split}: the rows before it have changed since run {path} was trained on them")
+    return opened, data
+
+
+def may_leak(source: Source) -> bool:
+    """Return False if the source itself keeps examples out of all splits but one, and says so: `is_disjoint = True`.
+
+    Made-up sequences share long stretches, such as blanks, and are different questions all the same.
+    """
+    return not getattr(source, "is_disjoint", False)
+
+
+def check_leaks(run: Run, init_from: str | Sequence[str] | None, rows: dict[Any, Rows], summary: Summary) -> None:
+    """Add to the summary the share of validation found in the training text, print it, and save a sketch of that text.
+
+    Args:
+        run: Its directory gets the sketch, which later runs that start from this one check against.
+        init_from: The run, or the two runs, whose weights it starts from.
+        rows: Rows of train and validation.
+        summary: Summary of the attempt.
+    """
+    if summary.leaks and exists(run.path / SKETCH):  # of an earlier attempt; the text is the same
+        return
+    if rows["train"].series is not None:  # cut by time, so that no row is of two splits
+        return
+    train = leaks.trained_text(rows["train"])
+    asked = leaks.sketches(rows["validation"])
+    found: dict[str, Any] = {"train": _plain(leaks.find_leak(asked, train))}
+    whole = train
+    if init_from is not None:
+        parent = _parent_sketch(init_from)
+        found["init_from"] = _plain(_parent_leak(asked, parent))
+        # A child of this run asks this run alone: what came before it must stand in its sketch, too.
+        whole = train.joined(parent) if parent is not None else train.unfinished()
+    summary.update(leaks={"validation": found})
+    _tell(summary)
+    if run.writes:
+        whole.cut(MAX_KEPT).save(run.path / SKETCH)
+
+
+def say_leaks_unknown(init_from: str | Sequence[str] | None, summary: Summary) -> None:
+    """Record in the summary, and print, that validation was not looked for in train.
+
+    A token store holds no text, and to restore it all for the check would be too much work.
+    """
+    found: dict[str, Any] = {"train": None}
+    if init_from is not None:
+        found["init_from"] = None
+    summary.update(leaks={"validation": found})
+    _tell(summary)
+
+
+def leak_of(run: Run, split: str, rows: Rows) -> dict[str, Any] | None:
+    """Return the share of a split found in the training text of a finished run; print it if it is not small.
+
+    Returns None, with a message, if the run keeps no sketch of that text.
+    """
+    if rows.series is not None:
+        return None
+    sketch = _load(run.path)
+    if sketch is None:
+        say(f"{split}: whether it stands in train is not known: {SKETCH} is missing")
+        return None
+    leak = leaks.find_leak(leaks.sketches(rows), sketch)
+    if leak is not None and leak.share >= MIN_SAID:
+        say(in_words(split, place_of_kept(run.config.get("init_from") is not None), leak))
+    return _plain(leak)
+
+
+def _tell(summary: Summary) -> None:
+    reason = worst(summary)
+    if reason is not None:
+        say(f"{reason}; its figures are in part those of text learnt by heart, and compare concludes nothing from them")
+    for line in notes(summary):
+        say(line)
+
+
+def _parent_sketch(init_from: str | Sequence[str]) -> Sketch | None:
+    """Return a sketch of the text that all parents were trained on, or None if one has no sketch."""
+    whole: Sketch | None = None
+    for path in origins(init_from):
+        sketch = _load(open_origin(path).path)
+        if sketch is None:
+            return None
+        whole = sketch if whole is None else whole.joined(sketch)
+    return whole
+
+
+def _load(folder: Path) -> Sketch | None:
+    path = folder / SKETCH
+    return Sketch.load(path) if exists(path) else None
+
+
+def _parent_leak(asked: list[Sketch], parent: Sketch | None) -> Leak | None:
+    """Return the leak from the parent's training text. One side of a pair counts: a language model has read it."""
+    if parent is None:
+        return None
+    leak = leaks.find_leak(asked, parent, max)
+    if leak is None or (not parent.whole and not is_grave(leak)):
+        return None  # what is not known of might hold the rest
+    return leak
+
+
+def _plain(leak: Leak | None) -> dict[str, Any] | None:
+    return None if leak is None else leak._asdict()

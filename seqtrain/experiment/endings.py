@@ -8,7 +8,7 @@ import signal
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from seqtrain.config.preflight import SHARED_MEMORY, is_full
 from seqtrain.distributed import ranks
@@ -24,7 +24,7 @@ from seqtrain.training.callbacks.guards import is_out_of_memory, out_of_memory_w
 from seqtrain.training.callbacks.signals import Interrupted
 
 if TYPE_CHECKING:
-    from seqtrain.experiment.story import Experiment
+    from seqtrain.training.session import Session
 
 
 # The faults that a process of a group tells the one that started it by its exit code.
@@ -33,9 +33,23 @@ TRACEBACK = "traceback.txt"  # of what the code of a task of others raised
 KINDS: dict[int, type[UserError]] = {2: UserError, UNAVAILABLE: Unavailable}
 
 
+class Ending(Protocol):
+    """An attempt at a run, as far as its ending is concerned."""
+
+    run: Run
+    summary: Summary
+    session: Session | None
+    announced: bool
+
+
 @contextlib.contextmanager
-def record_ending(experiment: Experiment) -> Iterator[None]:
-    """Record in summary.json and the loggers how the attempt ended, for any exception. Close the run."""
+def record_ending(experiment: Ending, checkpoint: Path | None) -> Iterator[None]:
+    """Record in summary.json and the loggers how the attempt ended, for any exception. Close the run.
+
+    Args:
+        experiment: The attempt.
+        checkpoint: Checkpoint that it resumes from; None: from the start.
+    """
     run = experiment.run
     try:
         yield
@@ -52,7 +66,7 @@ def record_ending(experiment: Experiment) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:  # the latter of code of others: a training has nothing to leave for
         reason, line = verdict(run, error)
-        checkpoint, session = experiment.attempt.checkpoint, experiment.session
+        session = experiment.session
         # A fault that no check of the checkpoint has found shows when the trainer loads it, before the first step.
         if line is None and checkpoint is not None and session is not None and not session.learner.started:
             line = UserError(f"checkpoint {checkpoint}: this run cannot go on from it: {reason}")
@@ -64,7 +78,7 @@ def record_ending(experiment: Experiment) -> Iterator[None]:
         run.close()
 
 
-def _conclude(experiment: Experiment, **ending: str) -> None:
+def _conclude(experiment: Ending, **ending: str) -> None:
     """Write how the attempt ended, if it can still be written, and end the loggers.
 
     An attempt that ended before it began changes nothing in the run.

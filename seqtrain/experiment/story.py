@@ -22,16 +22,16 @@ from seqtrain.experiment.data import read_run_data
 from seqtrain.experiment.written_config import config_text, plain_config
 from seqtrain.runs import provenance
 from seqtrain.runs.checkpoint import probe, step_of
-from seqtrain.runs.code_diff import CodeDiff, code_diff, code_entries
 from seqtrain.runs.directory import Run
+from seqtrain.runs.git_commit import CodeDiff, code_diff, code_entries
 from seqtrain.runs.identity import digest, identity
 from seqtrain.runs.summary import Summary
+from seqtrain.tasks.hooks import is_of_others
 from seqtrain.training import budget
 from seqtrain.training.callbacks.signals import Signals
 from seqtrain.training.cost import Cost
 from seqtrain.training.from_data import open_keys, resolve_length
 from seqtrain.training.model_and_task import task_class
-from seqtrain.training.rehearsal import rehearse
 from seqtrain.training.session import Session, cost_of, load_initial_weights, make_session, set_first_weights
 from seqtrain.training.splits import Data
 from seqtrain.training.trainer import surroundings
@@ -68,7 +68,7 @@ class Experiment:
         """Train to the end. On success and on errors, summary.json records how it ended."""
         alone = ranks.rank_info().world == 1 and "SLURM_JOB_ID" not in os.environ  # SLURM sends each signal twice
         self._open_summary()
-        with Signals(alone=alone) as signals, endings.record_ending(self):
+        with Signals(alone=alone) as signals, endings.record_ending(self, self.attempt.checkpoint):
             self._open_directory()
             data = self._read_data()
             session = self.session = self._make_session(data, signals)
@@ -139,7 +139,10 @@ class Experiment:
             logged_config=plain_config(self.config),  # not the directory's, which is written later
             after_pruning=self.summary.after_pruning,
         )
-        rehearse(session)  # faults of a user's own task are raised now, and not after hours
+        if is_of_others(session.learner.task):  # its faults are raised now, and not after hours
+            from seqtrain.training.rehearsal import rehearse
+
+            rehearse(session)
         return session
 
     def _count_cost(self, session: Session) -> Cost:

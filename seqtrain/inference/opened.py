@@ -25,14 +25,12 @@ from seqtrain.models.base import SequenceModel
 from seqtrain.runs import export
 from seqtrain.runs.checkpoint import BEST, load, newest_valid, refuse_other
 from seqtrain.runs.directory import Run
-from seqtrain.runs.expected import Mismatch, alike
 from seqtrain.runs.summary import Summary
 from seqtrain.tasks.base import Task
 from seqtrain.tasks.predictors import Loaded, Predictor, TextReader
 from seqtrain.terminal import pasted
-from seqtrain.training.checkpoint_check import check_weights
-from seqtrain.training.meta import on_meta
-from seqtrain.training.model_and_task import make_pair
+from seqtrain.training.checkpoint_check import Mismatch, alike, check_weights
+from seqtrain.training.model_and_task import make_pair, on_meta
 
 
 @dataclass
@@ -211,3 +209,17 @@ def checked_config(run: Run) -> DictConfig:
         more = f" (the first of {len(others) + 1} faults)" if others else ""
         raise UserError(f"{run.path}: its config: {first}{more}") from None
     return config
+
+
+def write_export(opened: Opened, target: Path) -> None:
+    """Write the weights, the config and the tokenizers to a new folder `target`, completely or not at all.
+
+    Raises:
+        UserError: `target` exists, or cannot be written.
+    """
+    # One flat file: the names of the two modules keep their parameters apart.
+    weights = {}
+    for name, module in (("model", opened.model), ("task", opened.task)):
+        for key, value in module.state_dict().items():
+            weights[f"{name}.{key}"] = value
+    export.write(opened.run, opened.preprocessor, weights, opened.step, target)

@@ -259,9 +259,9 @@ class Trained:
         Raises:
             UserError: where a column is missing, times do not rise, or a series is shorter than what the model reads.
         """
-        from seqtrain.inference import forecast_tables
+        from seqtrain.inference.forecasts import forecast_table
 
-        return forecast_tables.forecast(self.opened, series, tell)
+        return forecast_table(self.opened, series, tell)
 
     def probe(
         self, texts: Sequence[str], labels: Sequence[str], *, pool: Pool = "mean", folds: int = 5, seed: int = 0

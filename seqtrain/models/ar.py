@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.models.layers.filters import filtered, filtered_last
 from seqtrain.models.layers.front_ends import ValueProjection
+from seqtrain.models.layers.lengths import filtered, filtered_last
 
 Fit = Literal["trained", "least_squares"]
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.models.layers.filters import filtered, filtered_last
+from seqtrain.models.layers.lengths import filtered, filtered_last
 
 
 class DLinear(SequenceModel):

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from hydra._internal.callbacks import Callbacks
+from hydra.experimental.callback import Callback
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext
 from omegaconf import DictConfig
@@ -355,4 +355,4 @@ def run_trial(config: DictConfig, *, words: Sequence[str] = ()) -> int:
 
 def context(loader: Any) -> HydraContext:
     """Return the context in which launchers compose; no callbacks run."""
-    return HydraContext(config_loader=loader, callbacks=cast(Any, Callbacks()))
+    return HydraContext(config_loader=loader, callbacks=cast(Any, Callback()))

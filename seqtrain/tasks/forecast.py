@@ -16,7 +16,7 @@ from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.scaling import Scaling
 from seqtrain.models.base import Capability, SequenceModel, State, last_hidden, read
-from seqtrain.tasks import least_squares, rollout
+from seqtrain.tasks import forecast_samples, least_squares
 from seqtrain.tasks.base import (
     Baseline,
     Facts,
@@ -158,7 +158,7 @@ class Forecast(SeriesTask):
                 return reason
         if not self.recursive:
             return None
-        return rollout.incompatibility(
+        return forecast_samples.incompatibility(
             model,
             streams=self.streams,
             patch=self.patch,
@@ -232,7 +232,7 @@ class Forecast(SeriesTask):
         self, model: SequenceModel, window: Float[Tensor, "B T F"], ahead: Float[Tensor, "B H F"]
     ) -> Float[Tensor, "B 1 H C P"]:
         """Return the parameters of one step from each row of the horizon, given the true values before it."""
-        params = self._params(model, rollout.teacher_forced(model, window, ahead), ahead)
+        params = self._params(model, forecast_samples.teacher_forced(model, window, ahead), ahead)
         return params.transpose(1, 2)
 
     def _free_running(
@@ -244,7 +244,7 @@ class Forecast(SeriesTask):
             return self.distribution.median(self._params(model, hidden, row))[:, 0, 0]
 
         # A point's one parameter is the value itself.
-        return rollout.free_running(model, window, ahead, predict, self.num_masked)[:, None, ..., None]
+        return forecast_samples.free_running(model, window, ahead, predict, self.num_masked)[:, None, ..., None]
 
     def evaluate(
         self, model: SequenceModel, batch: StreamBatch | WindowBatch, state: State | None

@@ -13,8 +13,6 @@ from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.series import SeriesSplit
 from seqtrain.models.base import SequenceModel
 from seqtrain.tasks.base import Say
-from seqtrain.tasks.baselines.autoregression import Autoregression
-from seqtrain.tasks.baselines.forecasts import ScaledBlocks
 
 
 class LinearMap(Protocol):
@@ -72,6 +70,9 @@ def begin_with_least_squares(
     Raises:
         UserError: Train has no whole window, or the model is too narrow.
     """
+    from seqtrain.tasks.baselines.autoregression import Autoregression
+    from seqtrain.tasks.baselines.forecasts import ScaledBlocks
+
     fitted = Autoregression.fit(ScaledBlocks(reading, train.begin, train.end), order, horizon)
     weights = torch.from_numpy(fitted.weights[0].copy())
     if relative:

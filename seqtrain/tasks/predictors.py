@@ -46,10 +46,6 @@ class Loaded:
 class WritesText(Protocol):
     """A task whose model reads one text and writes another: attention is drawn over both."""
 
-    def look_at(self, model: SequenceModel, batch: Any, limit: int) -> tuple[list[int], list[int] | None]:
-        """Return up to `limit` tokens of the first target and its source, or both in one list and None."""
-        ...
-
     def attended(self, loaded: Loaded, text: str, target: str | None) -> tuple[list[int], list[int] | None]:
         """Return the tokens of a target, by default the model's own, and those of the text that it is written from."""
         ...
@@ -90,6 +86,8 @@ class TextReader(Generic[T]):
         positions = self.loaded.model.max_length
         if self.longest is not None or (positions is None and self.task.streams):
             return None
+        if positions is not None and isinstance(self.task, WritesText):
+            positions //= 2  # the other half is for the target, and `translate` reads no more
         before, after = self.task.edges(self.loaded.tokenizer)
         return (positions or max(MAX_TOKENS, self.loaded.max_length)) - len(before) - len(after)
 

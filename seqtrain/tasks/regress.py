@@ -20,7 +20,7 @@ from seqtrain.models.base import Capability, SequenceModel, State, name_of
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
 from seqtrain.tasks.baselines.texts import DAMPING, bag_of_words
 from seqtrain.tasks.metrics.numbers import quality
-from seqtrain.tasks.pooling import Pool, pool
+from seqtrain.tasks.output import Pool, pool
 from seqtrain.tasks.predictors import Predictor
 
 MAX_CHARACTERS = 160  # of a text that is shown

@@ -23,7 +23,7 @@ from seqtrain.errors import NonFinite
 from seqtrain.models.base import Capability, Segment, SequenceModel, State, name_of, read_in_segments
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
 from seqtrain.tasks.baselines.texts import OPTIONS, left_out, naive_bayes, tfidf_linear
-from seqtrain.tasks.pooling import Pool, padding, pool
+from seqtrain.tasks.output import Pool, padding, pool
 from seqtrain.tasks.predictors import Predictor
 
 MAX_CHARACTERS = 160  # of a text that is shown

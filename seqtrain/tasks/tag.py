@@ -17,7 +17,6 @@ from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import LINE_END, words
-from seqtrain.data.tokenizers.word_ends import word_ends
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
 from seqtrain.tasks.baselines.texts import majority_of_words, word_numbers
@@ -33,7 +32,7 @@ from seqtrain.tasks.metrics.labels import (
 )
 from seqtrain.tasks.output import Output
 from seqtrain.tasks.predictors import Predictor
-from seqtrain.tasks.tagged import TaggedExamples, answer_of_label, answers, ends_of, joined
+from seqtrain.tasks.tagged import TaggedExamples, answer_of_label, answers, ends_of, joined, word_ends
 
 UNREAD = -1  # what is predicted for a word that stands beyond data.max_length: no label, so it is wrong
 MAX_SHOWN_WORDS = 40  # of a sentence that is shown

@@ -14,7 +14,9 @@ from seqtrain.config.check import key_of
 from seqtrain.config.options import read_budget
 from seqtrain.config.ranges import MAX_STEPS, MAX_WIDTH
 from seqtrain.errors import UserError
-from seqtrain.training.meta import on_meta
+from seqtrain.training.cost import check_memory, count
+from seqtrain.training.model_and_task import make_pair, on_meta
+from seqtrain.training.session import cost_of
 
 if TYPE_CHECKING:  # the first two functions are called before anything heavy is imported
     from omegaconf import DictConfig
@@ -113,8 +115,6 @@ def _solve_width(config: DictConfig, data: Data, number: float, tolerance: float
     """Set the width, and if needed the inner width, whose parameter count is nearest to `number`; return that count."""
     if "dim" not in config.model:
         raise UserError(f"budget=params:{number:g}: model={config.model._target_} has no option dim to solve for")
-    from seqtrain.training.memory import check_memory
-
     check_memory(config, f"budget=params:{number:g}", number)
     size, inner = _sizes(config, data), config.model.get(INNER)
     grain = _grain(size, config.model.dim)
@@ -136,9 +136,6 @@ def _solve_width(config: DictConfig, data: Data, number: float, tolerance: float
 
 def _sizes(config: DictConfig, data: Data) -> Callable[..., int]:
     """Return a function from width and inner width to parameters; it builds models on the meta device."""
-    from seqtrain.training.cost import count
-    from seqtrain.training.model_and_task import make_pair
-
     other = config.copy()
 
     @functools.cache  # the search repeats some widths, and building a model takes a while
@@ -170,8 +167,6 @@ def _coarse_words(number: float, sizes: dict[int, int], tolerance: float) -> str
 
 def _solve_steps(config: DictConfig, data: Data, number: float, tolerance: float) -> float:
     """Set the number of optimiser steps whose FLOPs are nearest to `number`; return those FLOPs."""
-    from seqtrain.training.session import cost_of
-
     plan, each = data.plan("train"), cost_of(config, data).flops_per_token
 
     def flops(steps: int) -> float:

@@ -14,18 +14,87 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
-from seqtrain.runs.expected import Mismatch, alike, finite, in_range
 from seqtrain.runs.identity import shown
 from seqtrain.training.accumulators import LOSS
-from seqtrain.training.optimizer_check import SCHEDULED, check_optimizer
+from seqtrain.training.optim.groups import parameter_groups
 
 if TYPE_CHECKING:
     from pytorch_lightning import Trainer
 
     from seqtrain.training.learner import Learner
+
+
+class Mismatch(ValueError):
+    """An entry of a checkpoint differs from what the run would have written; says which, and how."""
+
+
+def alike(found: Any, expected: Any, place: str) -> None:
+    """Raise Mismatch unless both have equal names, lengths, types and shapes. Where None is expected, all is accepted.
+
+    Args:
+        found: Value read from the file.
+        expected: Value as this run would have written it.
+        place: Name of the entry, for the message.
+    """
+    if isinstance(expected, dict) and isinstance(found, dict):
+        odd = sorted(map(str, found.keys() ^ expected.keys()))
+        if odd:
+            raise Mismatch(f"{place}: {odd[0]} is {'missing' if odd[0] in map(str, expected) else 'unknown'}")
+        for key, below in expected.items():
+            alike(found[key], below, f"{place}: {key}")
+    elif isinstance(expected, list | tuple) and isinstance(found, list | tuple):
+        if len(found) != len(expected):
+            raise Mismatch(f"{place}: {len(found)} entries, and this run has {len(expected)}")
+        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+            alike(one, other, f"{place}: {number}")
+    elif isinstance(expected, Tensor) and isinstance(found, Tensor):
+        if (found.shape, found.dtype) != (expected.shape, expected.dtype):
+            raise Mismatch(f"{place} is {_kind(found)}, and this run has {_kind(expected)}")
+        # Fused optimizers ignore strides: they read a tensor as contiguous memory.
+        if not found.is_contiguous() and found.stride() != expected.stride():
+            raise Mismatch(f"{place} does not lie in memory as it does in this run")
+    elif expected is not None and _kind(found) != _kind(expected):
+        raise Mismatch(f"{place} is {_kind(found)}, and this run has {_kind(expected)}")
+
+
+def finite(found: Any, place: str) -> None:
+    """Raise Mismatch unless every number in `found` is finite, at any depth."""
+    if isinstance(found, dict):
+        for key, below in found.items():
+            finite(below, f"{place}[{key!r}]")
+    elif isinstance(found, list | tuple | set):
+        for number, below in enumerate(found):
+            finite(below, f"{place}[{number}]")
+    elif not (bool(torch.isfinite(found).all()) if isinstance(found, Tensor) else _is_finite(found)):
+        raise Mismatch(f"{place} holds what is no number (nan or infinite)")
+
+
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} of {'x'.join(map(str, value.shape)) or 'one number'}"
+    return "a number" if type(value) in (int, float) else type(value).__name__
+
+
+def in_range(value: Any, low: float, high: float, place: str) -> None:
+    """Raise Mismatch unless the value is an int from `low` to `high`.
+
+    Args:
+        value: Value read from the file.
+        low: The least value.
+        high: The largest value.
+        place: Name of the entry, for the message.
+    """
+    if type(value) is not int or not low <= value <= high:
+        raise Mismatch(f"{place} is {shown(value)}, and this run can have {low:.0f} to {high:.0f}")
+
 
 LOOPS = ("fit_loop", "validate_loop", "test_loop", "predict_loop")
 
@@ -231,3 +300,59 @@ def _check_sums(saved: Any, names: Sequence[str]) -> None:
             alike(total, torch.zeros((), dtype=torch.float64), place)  # kept on a GPU
         finite(total, place)
         in_range(count, 0, 2**62, f"{place}: the count")
+
+
+SCHEDULED = ("lr", "momentum", "betas", "min_lr", "max_lr", "base_momentum", "max_momentum")
+"""Entries of an optimizer's group that schedules of torch change as they go."""
+
+
+def check_optimizer(saved: Any, optimizer: Optimizer, learner: Learner, moving: Sequence[str], updates: int) -> None:
+    """Raise Mismatch unless this optimizer, with these hyperparameters, could have written what was saved.
+
+    Args:
+        saved: The list of optimizer states of a checkpoint.
+        optimizer: The run's own optimizer, just made.
+        learner: Learner that holds the weights and makes the optimizer.
+        moving: Hyperparameters that schedules change.
+        updates: Steps without those that were skipped.
+    """
+    place = "optimizer_states"
+    if len(saved) != 1 or not isinstance(saved[0], dict):
+        raise Mismatch(f"{place} is not that of one optimizer")
+    finite(saved, place)
+    groups, states = saved[0]["param_groups"], saved[0]["state"]
+    # Only the number of weights is compared: FSDP numbers or names them differently.
+    found, expected = (list(map(_counted, each)) for each in (groups, optimizer.param_groups))
+    alike(found, expected, f"{place}: param_groups")
+    for number, (group, own) in enumerate(zip(found, expected, strict=True)):
+        for key in own.keys() - set(moving):
+            if group[key] != own[key]:
+                raise Mismatch(f"{place}: group {number}: {key} is {shown(group[key])}, and this run has {own[key]}")
+    keys = itertools.chain.from_iterable(group["params"] for group in groups)
+    names = {id(weight): name for name, weight in learner.named_parameters()}
+    moments: dict[Any, dict[str, Any]] = {}  # made once for all weights of a group that are alike
+    for number, group in enumerate(parameter_groups(learner.model, learner.task, learner.layer_decay)):
+        for weight, key in zip(group["params"], keys, strict=False):
+            kind = number, weight.shape, weight.dtype
+            if kind not in moments:
+                moments[kind] = _moments(learner, group, weight)
+            if key in states:  # a weight that no gradient has reached has none
+                alike(states[key], moments[kind], f"{place}: {names[id(weight)]}")
+    if not states and updates > 0 and any(moments.values()):
+        raise Mismatch(f"{place}: holds no moments, after {updates} updates")
+
+
+def _counted(group: dict[str, Any]) -> dict[str, Any]:
+    """Return a group with the number of its weights; tuples as lists, as FSDP keeps them after loading."""
+    counted = {key: list(value) if isinstance(value, tuple) else value for key, value in group.items()}
+    return {**counted, "params": len(group["params"])}
+
+
+def _moments(learner: Learner, group: dict[str, Any], weight: Tensor) -> dict[str, Any]:
+    """Return the state that the optimizer keeps for such a weight, from a step on zeros."""
+    assert learner.make_optimizer is not None
+    zeros = torch.nn.Parameter(torch.zeros(weight.shape, dtype=weight.dtype))
+    zeros.grad = torch.zeros_like(zeros)
+    optimizer = learner.make_optimizer([{**group, "params": [zeros]}])
+    optimizer.step(lambda: torch.zeros(()))  # type: ignore[arg-type]
+    return dict(optimizer.state[zeros])

@@ -22,11 +22,10 @@ from seqtrain.models.base import Capability, SequenceModel, name_of
 from seqtrain.tasks.base import Task
 from seqtrain.tasks.least_squares import BeginsFitted, linear_order_of
 from seqtrain.training.compiled import check_compiled
+from seqtrain.training.cost import check_model
 from seqtrain.training.data import make_source
 from seqtrain.training.effects import EARLY_STOPPING
-from seqtrain.training.memory import check_model
-from seqtrain.training.meta import on_meta
-from seqtrain.training.model_and_task import make_model, make_task, task_class
+from seqtrain.training.model_and_task import make_model, make_task, on_meta, task_class
 from seqtrain.training.shipped import Cell, compose_data, models, shipped, shipped_file, tasks, with_model
 from seqtrain.training.transfer import freeze
 

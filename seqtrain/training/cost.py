@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
+from omegaconf import DictConfig
 from torch import Tensor
 
+from seqtrain.config.options import DEFAULT_LANES
 from seqtrain.data.batching.example_plan import ExamplePlan
 from seqtrain.data.batching.plan import StreamPlan
 from seqtrain.data.batching.stream import StreamBatch
+from seqtrain.errors import Unavailable
 from seqtrain.models.base import SequenceModel, blank_input, read_warmup
 from seqtrain.tasks.base import Task
+from seqtrain.training.trainer import on_gpu
 
 PLACES = ("embed", "core", "head", "total")
 OPTIMIZER_COPIES = 4  # weights, gradients, and Adam's two moments
@@ -230,3 +235,39 @@ def _kept(model: SequenceModel, task: Task, lanes: int, reading: Reading) -> int
     for weight in (*model.parameters(), *task.parameters()):  # those are counted as parameters
         kept.pop(id(weight.untyped_storage()), None)
     return sum(storage.nbytes() for storage in kept.values())
+
+
+def check_model(config: DictConfig, model: SequenceModel) -> None:
+    """Raise Unavailable if a model, on the meta device, needs more than this machine's memory."""
+    sizes = [f"model.{key}={config.model[key]}" for key in ("dim", "num_layers") if key in config.model]
+    state_bytes = 0
+    if config.tbptt.carry:
+        with torch.device("meta"):
+            state = model.initial(config.data.batch_size or DEFAULT_LANES)
+        state_bytes = sum(tensor.nbytes for tensor in state.values())
+    check_memory(config, ", ".join(sizes), count(model), state_bytes)
+
+
+def check_memory(config: DictConfig, what: str, parameters: float, state: int = 0) -> None:
+    """Raise Unavailable if this many parameters cannot fit in memory.
+
+    Args:
+        config: Config with the precision and the device.
+        what: The options that set the size, for the message.
+        parameters: Number of parameters.
+        state: Bytes of the carried state.
+    """
+    kept, copies = "weights, gradients and moments", OPTIMIZER_COPIES
+    # A GPU holds gradients and moments, other processes hold shards; but all weights are created here.
+    if on_gpu(config) or config.trainer.strategy == "fsdp":
+        kept, copies = "weights", 1
+    if state:
+        kept += " and carried state"
+    bytes_each = 8 if config.trainer.precision == "64-true" else 4
+    # At least: activations, which depend on the batch, come on top.
+    needed = parameters * copies * bytes_each + state
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise Unavailable(
+            f"{what}: {kept} take {needed / 1e9:,.0f} GB, and this machine has {memory / 1e9:,.0f}; use a smaller model"
+        )

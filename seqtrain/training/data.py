@@ -9,13 +9,13 @@ from omegaconf import DictConfig
 
 from seqtrain.config.instantiate import make, source_of
 from seqtrain.config.options import Batching, origin_words
+from seqtrain.config.preflight import ExpectsNumbers
 from seqtrain.data.preprocess import Preprocessor, Rows, prepare_rows
 from seqtrain.data.sources.base import LabelKind, Source, Split
 from seqtrain.errors import UserError
 from seqtrain.tasks.base import Say, Task
 from seqtrain.training import from_data
-from seqtrain.training.meta import on_meta
-from seqtrain.training.model_and_task import make_pair, task_class
+from seqtrain.training.model_and_task import make_pair, on_meta, task_class
 from seqtrain.training.origins import shared_preprocessor
 from seqtrain.training.splits import Data, ExampleData, SeriesData, StreamData
 
@@ -28,6 +28,24 @@ class Arranges(Protocol):
 
     def arrange(self, rows: Rows) -> Rows:
         """Return the rows of a split in reading order."""
+        ...
+
+
+@runtime_checkable
+class Recalls(Protocol):
+    """A source that detects something in its files."""
+
+    def recall(self, described: Mapping[str, Any]) -> None:
+        """Restore from a run's record (see `describe`) what was detected when the run began."""
+        ...
+
+
+@runtime_checkable
+class HasNotes(Protocol):
+    """A source that has something to say about what it has read."""
+
+    def notes(self) -> list[str]:
+        """Return what was detected in the data rather than set by an option, one line each; called after reading."""
         ...
 
 
@@ -50,8 +68,7 @@ def make_data(
     Returns:
         The data, with the run's only `tbptt`: plans, evaluation and cost all take it from there.
     """
-    source, task_type = make_source(config), task_class(config)
-    source.recall(described or {})
+    source, task_type = make_source(config, described or {}), task_class(config)
     for line in from_data.resolve_tokenizer(config, source):
         say(line)
     if preprocessor is None:  # not again where a run is opened
@@ -76,7 +93,7 @@ def make_data(
         origin=origin,
         say=say,
     )
-    for line in source.notes():
+    for line in source.notes() if isinstance(source, HasNotes) else ():
         say(line)
     for line in from_data.resolve_batch(config, rows):
         say(line)
@@ -94,8 +111,13 @@ def make_data(
     return layout(source, preprocessor, rows, make_batching(config), make(config.tbptt), config.seed, task, say)
 
 
-def make_source(config: DictConfig) -> Source:
-    """Return the source of `config.data`, without its options for lanes."""
+def make_source(config: DictConfig, described: Mapping[str, Any] | None = None) -> Source:
+    """Return the source of `config.data`, without its options for lanes.
+
+    Args:
+        config: Config that names source and task.
+        described: The run's record of its source, which it recalls.
+    """
     source: Source = source_of(config.data)
     if "task" in config:
         task_type = task_class(config)
@@ -103,8 +125,10 @@ def make_source(config: DictConfig) -> Source:
         if task_type.label_kind not in get_args(LabelKind):
             kinds = ", ".join(get_args(LabelKind))
             raise UserError(f"task={task_type.name()}: label_kind={task_type.label_kind!r}: expected one of {kinds}")
-        if task_type.label_kind == "number":
+        if task_type.label_kind == "number" and isinstance(source, ExpectsNumbers):
             source.expect_numbers()
+    if described is not None and isinstance(source, Recalls):
+        source.recall(described)
     return source
 
 

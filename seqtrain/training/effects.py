@@ -20,6 +20,15 @@ EARLY_STOPPING = "pytorch_lightning.callbacks.EarlyStopping"
 
 
 @runtime_checkable
+class KnowsIdle(Protocol):
+    """A source some of whose options have no effect beside others."""
+
+    def idle(self) -> dict[str, str]:
+        """Return these options, each with the reason; may look at the files."""
+        ...
+
+
+@runtime_checkable
 class KnowsEffects(Protocol):
     """A task some of whose options have no effect beside others."""
 
@@ -32,7 +41,8 @@ class KnowsEffects(Protocol):
 def check(config: DictConfig, overrides: Sequence[str]) -> None:
     """Raise UserError for options on the command line that have no effect in this run."""
     given = list(dict.fromkeys(map(key_of, overrides)))  # each once, in the order of the command line
-    idle = make_source(config).idle()
+    source = make_source(config)
+    idle = source.idle() if isinstance(source, KnowsIdle) else {}
     reasons = {f"data.{key}": f"{reason}; leave it out" for key, reason in idle.items()}
     for key, reason in idle_options(config).items():
         reasons[f"model.{key}"] = f"{reason}; leave it out"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from omegaconf import DictConfig
+from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from seqtrain.config.instantiate import make, plain
 from seqtrain.config.targets import resolve
@@ -15,6 +19,33 @@ from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel, idle_of
 from seqtrain.models.layers.front_ends import TokenEmbedding, ValueProjection
 from seqtrain.tasks.base import Task
+
+
+class _WithoutDraws(TorchFunctionMode):
+    """Mode that skips drawing normal numbers into tensors on the meta device."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        # To draw nothing, torch would import its compiler first: a second and 69 MiB of each start. That of nn.init
+        # comes here as a function of its own, with names, and what it calls does not.
+        if func in (torch.Tensor.normal_, nn.init.normal_):
+            drawn = args[0] if args else kwargs["tensor"]
+            if drawn.is_meta:
+                return drawn
+        return func(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def on_meta() -> Iterator[None]:
+    """Make everything in this block on the meta device."""
+    with torch.device("meta"), _WithoutDraws():
+        yield
 
 
 def make_pair(

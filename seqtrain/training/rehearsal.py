@@ -14,7 +14,6 @@ from seqtrain.models.base import SequenceModel
 from seqtrain.models.laws.agreement import Broken
 from seqtrain.tasks.base import SampleOptions, Task
 from seqtrain.tasks.contract import BEFORE_TRAINING, TaskSubject
-from seqtrain.tasks.hooks import is_of_others
 from seqtrain.tasks.predictors import Loaded
 
 if TYPE_CHECKING:
@@ -40,8 +39,6 @@ def rehearse(session: Session) -> None:
         UserError: A law does not hold; names the task and the first such law.
     """
     learner = session.learner
-    if not is_of_others(learner.task):
-        return
     with torch.random.fork_rng(devices=()):
         subject = subject_of(session.data, learner.model, learner.task, _sample_options(session))
         for law in BEFORE_TRAINING:

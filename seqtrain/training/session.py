@@ -26,9 +26,8 @@ from seqtrain.tasks.least_squares import BeginsFitted, linear_order_of
 from seqtrain.training.checkpoint_check import check
 from seqtrain.training.compiled import as_written, compile_blocks
 from seqtrain.training.cost import Cost, count, estimate
-from seqtrain.training.meta import on_meta
-from seqtrain.training.model_and_task import make_pair
-from seqtrain.training.optim.warmup import warmup_steps
+from seqtrain.training.model_and_task import make_pair, on_meta
+from seqtrain.training.optim.schedules import warmup_steps
 from seqtrain.training.origins import Origin
 from seqtrain.training.splits import Data
 from seqtrain.training.trainer import make_trainer, trainer_options
@@ -39,9 +38,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from seqtrain.training.callbacks.checkpoints import Checkpoints
-    from seqtrain.training.callbacks.deadline import Deadline
     from seqtrain.training.callbacks.pruning import Pruning
-    from seqtrain.training.callbacks.record import Recorder
+    from seqtrain.training.callbacks.record import Deadline, Recorder
     from seqtrain.training.callbacks.signals import Signals
     from seqtrain.training.learner import Learner
     from seqtrain.training.loggers.base import RunLogger
@@ -150,10 +148,9 @@ def make_session(
         after_pruning: True if it is trained on although its search has pruned it.
     """
     from seqtrain.training.callbacks.checkpoints import Checkpoints, Plateau
-    from seqtrain.training.callbacks.deadline import Deadline
     from seqtrain.training.callbacks.progress import ProgressBar
     from seqtrain.training.callbacks.pruning import Pruning, is_searched
-    from seqtrain.training.callbacks.record import Recorder
+    from seqtrain.training.callbacks.record import Deadline, Recorder
 
     options, plan = trainer_options(config), data.plan("train")
     steps = max_steps(options, plan)
@@ -225,8 +222,7 @@ def make_learner(config: DictConfig, data: Data, run: Run) -> Learner:
 
 def _guards(options: TrainerOptions) -> list[Callback]:
     """Return the callbacks that report faults of a training."""
-    from seqtrain.training.callbacks.guards import Memory, Skips
-    from seqtrain.training.callbacks.same_ranks import SameRanks
+    from seqtrain.training.callbacks.guards import Memory, SameRanks, Skips
 
     guards: list[Callback] = [Memory()]
     if options.on_nonfinite == "skip":

@@ -6,7 +6,7 @@ import functools
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -25,11 +25,19 @@ from seqtrain.distributed import ranks
 from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
 from seqtrain.tasks.base import ExampleTask, Facts, Say, SeriesTask, Task
-from seqtrain.tasks.predictors import WritesText
 from seqtrain.training.accumulators import LOSS
 from seqtrain.training.cost import Reading
 
 LONG = 2.0  # seconds after which baselines log their time
+
+
+@runtime_checkable
+class LooksAt(Protocol):
+    """A task whose examples have two texts: attention is drawn over both."""
+
+    def look_at(self, model: SequenceModel, batch: Any, limit: int) -> tuple[list[int], list[int] | None]:
+        """Return up to `limit` tokens of the first target and its source, or both in one list and None."""
+        ...
 
 
 @dataclass
@@ -365,6 +373,6 @@ class ExampleData(Data):
         if self.task.reads_values():
             raise UserError("attention is drawn over tokens, and series have none")
         batch = self.sample(split, 1)
-        if isinstance(self.task, WritesText):
+        if isinstance(self.task, LooksAt):
             return self.task.look_at(model, batch, limit)
         return batch.tokens[0, :limit].tolist(), None

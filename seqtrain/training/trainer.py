@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
 import os
 import warnings
@@ -17,7 +19,6 @@ from seqtrain.config.signatures import class_attribute
 from seqtrain.distributed import ranks
 from seqtrain.runs.identity import LIMITS
 from seqtrain.tasks.base import Say
-from seqtrain.training.bf16 import has_bf16_units
 from seqtrain.training.speedups import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def make_trainer(
     from pytorch_lightning.plugins.precision import DoublePrecision
 
     from seqtrain.distributed.strategies import Joined, strategy
-    from seqtrain.training.callbacks.checkpoint_io import AtomicCheckpointIO
+    from seqtrain.training.callbacks.checkpoints import AtomicCheckpointIO
 
     here = ranks.rank_info()
     if options.threads is not None:
@@ -148,3 +149,15 @@ def quiet_lightning() -> None:
         ".*broadcast_buffers. is deprecated.*",  # its successor came after torch 2.11
     ):
         warnings.filterwarnings("ignore", message)
+
+
+@functools.cache
+def has_bf16_units(device_type: str) -> bool:
+    """Return True if bf16 products are faster than float32 on this machine's `device_type`, `cpu` or `cuda`."""
+    if device_type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    # torch knows this under private names only, of the releases that are supported.
+    with contextlib.suppress(OSError):
+        flags = Path("/proc/cpuinfo").read_text("utf-8").split()
+        return "amx_bf16" in flags or "avx512_bf16" in flags
+    return False

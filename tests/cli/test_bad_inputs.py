@@ -1,12 +1,9 @@
-"""Bad inputs end with exit code 2 and one line that says what, where and the remedy; nothing is left behind or lost.
-
-What looks bad and is sound, such as a byte order mark, trains.
-"""
+"""Files of other runs and changed data are refused; what looks bad and is sound, such as a byte order mark, trains."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,57 +15,15 @@ from seqtrain.tasks.sentiment import Sentiment
 from seqtrain.tasks.translation import Translation
 from tests.conftest import Answer, Seqtrain
 from tests.support import bad_inputs
-from tests.support.bad_inputs import CONFIG, FAULTS, TASKS
+from tests.support.bad_inputs import TASKS, contents
 from tests.support.quick import some_long
 
 TWO_STEPS = ("trainer.max_steps=2", "trainer.checkpoint_every=1")
-CASES = {
-    **{
-        f"{task} {' '.join(change)}"[:120]: (task, change, FAULTS[task][change])
-        for task in FAULTS
-        for change in FAULTS[task]
-    },
-    **{change[:120]: ("next_token", tuple(change.split()), words) for change, words in CONFIG.items()},
-}
-
-
-def contents(folder: Path) -> dict[Path, tuple[int, int]]:
-    """What is in a folder, with what changes when it is written; a lock holds nothing."""
-    found = {path: path.lstat() for path in folder.rglob("*") if path.name != ".lock"}
-    return {path: (0, 0) if path.is_dir() else (stat.st_size, stat.st_mtime_ns) for path, stat in found.items()}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bad_inputs.files(tmp_path_factory.mktemp("bad_inputs"))
-
-
-@pytest.fixture(scope="module")
-def asked() -> dict[tuple[str, ...], Answer]:
-    """The answers so far, so that the median asks nothing twice."""
-    return {}
-
-
-Ask = Callable[..., Answer]
-
-
-@pytest.fixture(scope="module")
-def ask(seqtrain: Seqtrain, folder: Path, asked: dict[tuple[str, ...], Answer]) -> Ask:
-    """Runs a command in the folder, or takes its answer from before; it must leave the folder as it was."""
-
-    def answer(*arguments: str) -> Answer:
-        if arguments not in asked:
-            before = contents(folder)
-            asked[arguments] = seqtrain(*arguments, cwd=folder, env={"CUDA_VISIBLE_DEVICES": ""})
-            assert contents(folder) == before
-        return asked[arguments]
-
-    return answer
-
-
-def train(name: str) -> tuple[str, ...]:
-    task, change, _ = CASES[name]
-    return ("train", *alone(TASKS[task], change), *TWO_STEPS, *change)
 
 
 def check(answer: Answer, words: tuple[str, ...]) -> None:
@@ -81,15 +36,6 @@ def check(answer: Answer, words: tuple[str, ...]) -> None:
     assert [word for word in words if word not in errors[0]] == [], errors[0]
 
 
-QUICK = list(CASES)[::16]
-"""Every sixteenth one, of all kinds; the others are asked by `make test-long`."""
-
-
-@pytest.mark.parametrize("name", some_long(CASES, QUICK))
-def test_a_bad_input_is_one_line_and_leaves_nothing_behind(name: str, ask: Ask) -> None:
-    check(ask(*train(name)), CASES[name][2])
-
-
 # -- of a run that is there already ------------------------------------------------------------------------------
 
 
@@ -99,10 +45,6 @@ def runs(seqtrain: Seqtrain, folder: Path) -> Path:
     for task in ("next_token", "masked_lm", "sentiment", "translation"):
         answer = seqtrain("train", *TASKS[task], *TWO_STEPS, f"run_dir={task}", cwd=folder)
         assert answer.rc == 0, answer.err
-    (folder / "empty.in").write_text("")
-    (folder / "words.in").write_text("some words\n")
-    (folder / "utf16.in").write_bytes("some words\n".encode("utf-16"))
-    (folder / "binary.in").write_bytes(bytes(range(256)))
     return folder
 
 
@@ -112,45 +54,6 @@ def test_a_task_names_all_that_it_measures(runs: Path) -> None:
     for task in (MaskedLM, NextToken, Sentiment, Translation):
         name = task.__module__.rpartition(".")[2]
         assert set(Run(runs / name).summary.metrics["validation"]) <= {metric.name for metric in task.metrics}, name
-
-
-OF_RUNS: dict[tuple[str, ...], tuple[str, ...]] = {
-    # arguments after `seqtrain`: what the one line says
-    ("predict", "sentiment", "--input", "empty.in"): ("empty.in: is empty; give",),
-    ("predict", "translation", "--input", "empty.in"): ("empty.in: is empty; give",),
-    ("predict", "next_token", "--input", "utf16.in"): ("utf16.in: is UTF-16; convert it",),
-    ("predict", "masked_lm", "--input", "binary.in"): ("binary.in: is binary; give",),
-    ("predict", "sentiment", "--input", "-"): ("standard input: is empty; give",),
-    ("predict", "masked_lm", "some words"): ("TEXT 1: has no [MASK] to fill in",),
-    ("predict", "sentiment", ""): ("TEXT 1: holds no text",),
-    ("predict", "sentiment", "--input", "nothing"): ("nothing: Is a directory; give",),
-    ("predict", "sentiment", "a", "--output", "text.txt/x"): ("--output text.txt/x: Not a directory",),
-    ("embed", "sentiment", "--input", "empty.in", "--output", "v.parquet"): ("empty.in: is empty; give",),
-    ("evaluate", "x" * 300): ("does not exist",),
-    ("resume", "next_token", "trainer.max_steps=[1"): ("[1: no value that can be read",),
-    ("resume", "next_token", "trainer.max_steps=nan"): ("trainer.max_steps=nan: expected a whole number",),
-    ("resume", "next_token", "trainer.max_steps=1"): ("trainer.max_steps=1", "at step 2 already"),
-    ("train", *TASKS["masked_lm"], "model.dim=16", "init_from=masked_lm"): (
-        "init_from: model.dim=16",
-        "set model.dim=8",
-    ),
-    ("train", *TASKS["masked_lm"], "model.num_layers=4", "init_from=masked_lm"): ("has only 15 of this model's",),
-    ("train", *TASKS["sentiment"], "init_from=masked_lm"): (
-        "that run is of model=bert",
-        "begin with a run of model=gru",
-    ),
-    ("train", *TASKS["masked_lm"], "tokenizer=char", "init_from=masked_lm"): ("tokenizer=char", "leave it out"),
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "arguments",
-    some_long(OF_RUNS, list(OF_RUNS)[::4]),
-    ids=lambda arguments: " ".join((arguments[0], *arguments[-2:]))[:60],
-)
-def test_a_bad_command_leaves_runs_as_they_were(arguments: tuple[str, ...], runs: Path, ask: Ask) -> None:
-    check(ask(*arguments), OF_RUNS[arguments])
 
 
 @pytest.fixture

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from seqtrain.cli import main
 from seqtrain.runs.directory import Run
 from tests.conftest import Seqtrain
 from tests.support.tiny import OPTIONS, PATIENCE, assert_twins, corpus, newest_step, records, wait_until
-from tests.support.untrained_runs import NEXT_TOKEN, make_run
 
 TRAIN = ("train", *OPTIONS, "trainer.checkpoint_every=5")
 CONSTANT = ("schedule=constant", "trainer.validate_every=10")
@@ -62,53 +60,6 @@ def test_from_the_extension_on_the_schedule_is_that_of_the_longer_run(seqtrain: 
     ]
     assert [rates[0][step] for step in range(11, 21)] == [rates[1][step] for step in range(11, 21)]
     assert rates[0][10] < rates[1][10], "the first ten steps were planned as the whole"
-
-
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("optimizer.lr=0.1", "optimizer.lr: a resumed run keeps it"),
-        ("data.batch_size=8", "data.batch_size: a resumed run keeps it"),
-        ("model.dim=32", "model.dim: a resumed run keeps it"),
-        ("trainer.max_step=40", "did you mean trainer.max_steps?"),
-        ("trainer.max_steps", "expected key=value"),
-        ("trainer.max_steps=many", "trainer.max_steps=many: expected"),
-        ("trainer.max_steps=10", "is at step 20 already"),
-        ("trainer.log_every=2", "is finished: extend it with trainer.max_steps=N above 20"),
-        (None, "is finished: extend it with trainer.max_steps=N above 20"),
-    ],
-)
-def test_a_change_that_is_unsafe_or_pointless_is_refused_and_changes_nothing(
-    override: str | None, words: str, finished: Path, seqtrain: Seqtrain
-) -> None:
-    before = {path.name: path.read_bytes() for path in finished.glob("*.*")}
-    answer = seqtrain("resume", "run", *filter(None, [override]), cwd=finished.parent)
-    assert answer.rc == 2
-    assert answer.err.count("error:") == 1
-    assert words in answer.err
-    assert len(answer.err.splitlines()) == 1
-    assert {path.name: path.read_bytes() for path in finished.glob("*.*")} == before
-
-
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("trainer.max_steps=2026-01-01", "trainer.max_steps=2026-01-01: no value that a config can hold"),
-        ("trainer.max_steps=!!set {a}", "trainer.max_steps=!!set {a}: no value that a config can hold"),
-        ("trainer.max_steps=${a", "trainer.max_steps=${a: no value that a config can hold"),
-        ("logger.tensorboard={a: 2026-01-01}", "no value that a config can hold"),
-        ("[=5", "[: no such key in this run"),
-    ],
-)
-def test_a_change_that_no_config_can_hold_is_one_line(
-    override: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = make_run(tmp_path / "run", *NEXT_TOKEN, "logger=tensorboard")
-    assert main.main(["resume", str(run), override]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert words in error
-    assert error.count("\n") == 1
 
 
 def test_a_text_that_has_changed_is_refused(finished: Path, seqtrain: Seqtrain) -> None:

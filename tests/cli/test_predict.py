@@ -251,38 +251,12 @@ def test_answers_come_before_the_input_ends(
 # -- what is refused ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "args", "message"),
-    [
-        ("sentiment", ("--beam", "3"), "--beam: task=sentiment does not search; it takes none of these options"),
-        ("sentiment", ("--seed", "0"), "--seed: task=sentiment draws nothing"),
-        ("translation", ("--greedy",), "--greedy: task=translation draws nothing; it takes --beam, --length-penalty"),
-        ("translation", ("--score",), "--score: task=translation measures no tokens"),
-        ("masked_lm", ("--length", "3"), "--length: task=masked_lm adds no tokens; it takes --top-k, --score"),
-        ("next_token", ("--length-penalty", "0"), "--length-penalty: task=next_token does not search; it takes --len"),
-        ("next_token", ("--score", "--length", "3"), "--length: task=next_token --score adds no tokens"),
-        ("next_token", ("--attention", "x.png", "--top-k", "3"), "--top-k: --attention draws where the model looks"),
-    ],
-)
-def test_an_option_that_makes_no_sense_is_refused_in_one_line(
-    name: str, args: tuple[str, ...], message: str, ask: Any
-) -> None:
-    rc, out, err = ask(name, "a text", *args)
-    assert (rc, out, err.count("\n")) == (2, [], 1)
-    assert err.startswith(f"error: {message}")
-
-
 def test_without_a_text_only_a_continuation_is_given(ask: Any) -> None:
     assert ask("next_token", "--length", "3")[0] == 0
     for name, extra in (("sentiment", ()), ("next_token", ("--score",))):
         rc, out, err = ask(name, *extra)
         needed = "error: predict: needs a text; give TEXT or --input FILE (- is standard input)\n"
         assert (rc, out, err) == (2, [], needed)
-
-
-def test_a_file_that_is_not_there_is_named(ask: Any) -> None:
-    rc, _, err = ask("sentiment", "--input", "none.txt")
-    assert (rc, err) == (2, "error: none.txt: No such file or directory; give a file of texts, one a line\n")
 
 
 @pytest.mark.parametrize(

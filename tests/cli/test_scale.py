@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from seqtrain.analysis.scale_plan import plan, size_words
 from seqtrain.cli import main
-from seqtrain.cli.scale_plan import plan, size_words
 from seqtrain.config import check
 from seqtrain.errors import UserError
 from seqtrain.experiment.dry_run import dry_run

@@ -13,7 +13,7 @@ from seqtrain.cli.compare import main
 from seqtrain.compare.entries import read
 from seqtrain.compare.verdict import conclusions
 from seqtrain.errors import UserError
-from seqtrain.experiment.leak_check import check_leaks, leak_of
+from seqtrain.experiment.data import check_leaks, leak_of
 from seqtrain.runs.directory import Run
 from seqtrain.runs.leaks import SKETCH
 from tests.data.test_leaks import columns, rows

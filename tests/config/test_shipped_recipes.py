@@ -31,7 +31,7 @@ SHIPPED = {
     ],
     "masked_lm": [
         "MaskedLM mask_prob=0.15 mask_share=0.8 random_share=0.1 whole_word=False next_sentence=False "
-        "tied=True transform=True pseudo_examples=8",
+        "tied=True transform=True norm_eps=1e-05 pseudo_examples=8",
         "PythonStdlib batch_size=None eval_lanes=16 batch_tokens=2048 max_length=64 "
         "validation_fraction=0.05 test_fraction=0.05",
         "BERT dim=128 num_layers=2 num_heads=4 dropout=0.0 positions=rotary max_length=None "

@@ -14,7 +14,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from seqtrain.data.tokenizers.encoding import AT_A_TIME
 from seqtrain.data.tokenizers.foreign import PATTERNS, ForeignTokenizer
 from seqtrain.data.tokenizers.saved import load_tokenizer
-from seqtrain.data.tokenizers.word_ends import word_ends
+from seqtrain.tasks.tagged import word_ends
 
 SOURCE = Path(pydoc.__file__).read_text()
 TEXTS = [*SOURCE.splitlines()[:500], SOURCE[: 3 * AT_A_TIME], "naïve Café Ελλάδα 日本語 हिन्दी\t x!\n\n y  z \r\n", ""]

@@ -3,17 +3,98 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from seqtrain.data.sources.base import SPLITS, Cut, shuffled
+from seqtrain.config import check, preflight
+from seqtrain.config.trust import trusting
+from seqtrain.data.sources.base import SPLITS, Cut, Row, Segment, Source, Split, shuffled
 from seqtrain.data.sources.python_stdlib import PythonStdlib
 from seqtrain.data.sources.text import Text
+from seqtrain.data.token_store.prepare import Order, prepare
+from seqtrain.data.tokenizers.recipes import Byte
 from seqtrain.errors import UserError
+from seqtrain.experiment.data import may_leak
+from seqtrain.training import effects
+from seqtrain.training.data import make_data, make_source
 
 DOCUMENTS = [f"document {i}\n" * (i % 5 + 1) for i in range(100)]
+
+
+def test_a_source_has_at_most_eight_members_to_know() -> None:
+    members = {name for name in vars(Source) if not name.startswith("_")}
+    assert len(members | set(Source.__annotations__)) <= 8
+
+
+class Outspoken(Source):
+    """A source of others with each member that some part of the program asks for beside those of `Source`."""
+
+    document = "a row"
+    fields = ("text", "label")
+    is_disjoint = True
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.expects_numbers = False
+
+    def rows(self, split: Split) -> Iterator[Row]:
+        assert self.expects_numbers
+        return ({"text": f"{split} {number}", "label": str(number)} for number in range(self.size))
+
+    def check(self) -> None:
+        assert self.expects_numbers
+
+    def has(self, split: Split) -> bool:
+        return split != "test"
+
+    def describe(self) -> dict[str, Any]:
+        return {"source": "outspoken"}
+
+    def recall(self, described: Mapping[str, Any]) -> None:
+        self.size = described["size"]
+
+    def notes(self) -> list[str]:
+        return [f"{self.size} rows"]
+
+    def expect_numbers(self) -> None:
+        self.expects_numbers = True
+
+    def chance(self) -> float:
+        return 0.25
+
+    def idle(self) -> dict[str, str]:
+        return {"size": "the record says it"}
+
+    def segments(self, split: Split) -> Iterator[Segment]:
+        yield from (Segment("ab", False), Segment("c", True))
+
+    def origins(self, splits: Sequence[Split]) -> dict[str, str]:
+        return dict.fromkeys(splits, "as it was")
+
+
+def test_what_few_sources_have_is_asked_for_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    yaml = f"defaults: [batching]\n_target_: {Outspoken.__module__}.Outspoken\nsize: 9\n"
+    (tmp_path / "data" / "outspoken.yaml").write_text(yaml)
+    with trusting(["tests"]):
+        config = check.compose(["task=regress", "data=outspoken", "tokenizer=byte"], [tmp_path]).config
+        preflight.check_machine_and_data(config)
+        with pytest.raises(UserError, match=r"data\.size: the record says it; leave it out"):
+            effects.check(config, ["data.size=9"])
+        lines: list[str] = []
+        data = make_data(config, ("train",), lines.append, described={"size": 3})
+        source = make_source(config)
+    assert "3 rows" in lines
+    assert len(list(data.source.rows("train"))) == 3
+    assert data.rows["train"].chance == 0.25
+    assert not may_leak(source)
+    order = Order(source, Byte(), None, {}, processes=1, shard_tokens=100, sample=100)
+    store = prepare(tmp_path / "store", order, lambda line: None)
+    assert store.tokenizer.decode(store.splits["train"][0].tolist()) == "abc"
+    assert json.loads((tmp_path / "store" / "source.json").read_text())["origins"]["train"] == "as it was"
 
 
 def read(_split: Any) -> Iterator[str]:

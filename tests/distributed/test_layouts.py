@@ -162,23 +162,3 @@ def test_workers_that_cut_batches_change_no_bit(seqtrain: Seqtrain, folder: Path
     ahead = trained(seqtrain, folder, "sentiment", ("data.workers=2",), "sentiment-workers")
     states = [load(run / "checkpoints" / f"step-{STEPS:08d}.ckpt")["state_dict"] for run in (whole, ahead)]
     assert all(value.equal(states[1][name]) for name, value in states[0].items())
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("trainer.devices=3",), ("data.batch_size=8", "3 processes", "multiple of 3")),
-        (("trainer.devices=2", "trainer.num_nodes=2"), ("trainer.num_nodes=2", "torchrun", "srun")),
-        (("trainer.strategy=fsdp",), ("trainer.strategy=fsdp", "trainer.devices=2")),
-        ((*SHARDED, "optimizer=muon"), ("optimizer=muon", "optimizer=adamw")),
-        (("trainer=ddp", "trainer.accelerator=cpu"), ("trainer.devices=all", "trainer.devices=2")),
-    ],
-)
-def test_layouts_that_make_no_sense_are_one_line(
-    options: tuple[str, ...], words: tuple[str, ...], seqtrain: Seqtrain, folder: Path
-) -> None:
-    answer = seqtrain("train", *STREAM, *options, "run_dir=refused", cwd=folder)
-    errors = [line for line in answer.err.splitlines() if line.startswith("error: ")]
-    assert (answer.rc, len(errors)) == (2, 1), answer.err
-    assert [word for word in words if word not in errors[0]] == []
-    assert not (folder / "refused").exists()

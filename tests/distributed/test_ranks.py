@@ -24,7 +24,7 @@ from seqtrain.experiment import start as attempts
 from seqtrain.experiment.story import Attempt
 from seqtrain.runs.checkpoint import newest_valid, step_name
 from seqtrain.runs.directory import Run
-from seqtrain.training.callbacks.same_ranks import checksum
+from seqtrain.training.callbacks.guards import checksum
 from tests.conftest import Seqtrain
 from tests.support import fake_runs
 from tests.support.tiny import OPTIONS, PATIENCE, assert_twins, corpus, newest_step, wait_until

@@ -19,8 +19,8 @@ from hypothesis.strategies import SearchStrategy
 
 from seqtrain.distributed.fork_server import ForkServer, Result
 from seqtrain.errors import UserError
-from tests.cli.test_bad_inputs import contents
 from tests.fuzz.known import KNOWN
+from tests.support.bad_inputs import contents
 
 MOST_BYTES = 1 << 30  # that a process may ask for beyond what it has when it begins
 CPU_SECONDS = 10

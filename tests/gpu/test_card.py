@@ -13,8 +13,7 @@ from benchmarks import bench_gpu
 from seqtrain.config import check, preflight
 from seqtrain.errors import UserError
 from seqtrain.training.cost import count
-from seqtrain.training.meta import on_meta
-from seqtrain.training.model_and_task import make_model, make_task
+from seqtrain.training.model_and_task import make_model, make_task, on_meta
 from tests.conftest import REPOSITORY
 
 

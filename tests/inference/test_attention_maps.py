@@ -128,6 +128,14 @@ def test_a_translation_shows_its_own_greedy_target(trained: dict[str, Trained]) 
         torch.testing.assert_close(own[0].weights, given[0].weights)
 
 
+def test_a_source_is_drawn_only_if_all_of_it_is_translated(tmp_path: Path) -> None:
+    run = double(make_run(tmp_path / "learned", *PREFIX, "model.positions=learned", "model.max_length=16"))
+    (first, *_) = run.attention("it was", "a film")
+    assert first.keys == [*"it was", "[sep]", "[start]", *"a film"]
+    with pytest.raises(UserError, match="has 8 tokens, and the model has positions for 7"):
+        run.attention("the film")
+
+
 @pytest.mark.parametrize("name", MAPPED)
 def test_what_is_recorded_is_what_the_model_computes_without_it(name: str, trained: dict[str, Trained]) -> None:
     run = trained[name]
@@ -207,34 +215,6 @@ def test_the_command_writes_the_file_that_its_name_asks_for(
     assert said["attention"] == str(path)
     assert len(said["maps"]) == (1 if name == "recurrent" else 2)
     assert path.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    ("name", "args", "message"),
-    [
-        ("gpt", ("a", "--attention", "x.html"), "--attention x.html: expected a name that ends in .png"),
-        ("gpt", ("a", "b", "--attention", "x.png"), "--attention: takes one TEXT, and no --input"),
-        ("gpt", ("a", "--attention", "none/x.png"), "--attention none/x.png: No such file or directory"),
-        ("gru", ("a", "--attention", "x.png"), "model=gru does not attend"),
-        ("bert", ("", "--attention", "x.png"), "TEXT 1: holds no text"),
-        ("bert", ("street " * 600, "--attention", "x.png"), "TEXT 1: has 1,"),
-    ],
-)
-def test_what_cannot_be_drawn_is_said_in_one_line(
-    name: str,
-    args: tuple[str, ...],
-    message: str,
-    runs: dict[str, Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main.main(["predict", str(runs[name]), *args]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith(f"error: {message}")
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.long

@@ -16,9 +16,8 @@ from torch import nn
 from seqtrain import UserError
 from seqtrain.api import Trained
 from seqtrain.cli import main
-from seqtrain.inference import gate_pictures
-from seqtrain.inference.gate_pictures import DRAWN, draw
-from seqtrain.inference.gates import GATED, Gates, look
+from seqtrain.inference import gates
+from seqtrain.inference.gates import DRAWN, GATED, Gates, draw, look, words_of_time
 from tests.support.model_cases import cases
 from tests.support.untrained_runs import NEXT_TOKEN, SENTIMENT, TEXTS, double, make_run
 
@@ -63,9 +62,9 @@ def test_gates_are_those_of_the_fused_kernels(name: str, trained: dict[str, Trai
     layers = run.gates(TEXT)
     last = [gates.values["hidden"] for gates in layers[-1 if "both" not in name else -2 :]]
     torch.testing.assert_close(torch.cat(last, -1), hidden[0], rtol=0, atol=1e-12)
-    for place, gates in enumerate(layers):
+    for place, gate in enumerate(layers):
         for kept in {"hidden", "cell"} & state.keys():  # of all layers, what is left at the end
-            torch.testing.assert_close(gates.values[kept][-1], state[kept][0, place], rtol=0, atol=1e-12)
+            torch.testing.assert_close(gate.values[kept][-1], state[kept][0, place], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["additive", "dot", "prefix"])
@@ -170,10 +169,10 @@ def some_gates(layers: int, tokens: list[str], units: int) -> list[Gates]:
 @pytest.mark.long
 def test_a_picture_says_what_it_does_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "gates.png"
-    monkeypatch.setattr(gate_pictures, "MAX_LAYERS", 2)
-    monkeypatch.setattr(gate_pictures, "MAX_TOKENS", 5)
-    monkeypatch.setattr(gate_pictures, "MAX_UNITS", 7)
-    monkeypatch.setattr(gate_pictures, "MAX_PIXELS", 900)
+    monkeypatch.setattr(gates, "MAX_LAYERS", 2)
+    monkeypatch.setattr(gates, "MAX_TOKENS", 5)
+    monkeypatch.setattr(gates, "MAX_UNITS", 7)
+    monkeypatch.setattr(gates, "MAX_PIXELS", 900)
     assert draw(some_gates(2, ["a"] * 5, 7), path, "title") == ""
     assert draw(some_gates(3, ["a"] * 9, 8), path, "title") == "1 of 3 layers, 1 of 8 units, 4 of 9 tokens"
     height, width, _ = matplotlib.image.imread(path).shape
@@ -200,7 +199,7 @@ def test_a_gate_that_is_always_open_holds_without_end(tmp_path: Path) -> None:
     gates.values["forget"][:, 0] = 1.0
     assert gates.hold_times[0] == math.inf
     assert gates.order[0] == 0
-    assert gate_pictures.words_of_time(math.inf) == "∞"
+    assert words_of_time(math.inf) == "∞"
     assert draw([gates], tmp_path / "gates.png", "title") == ""
 
 
@@ -220,30 +219,3 @@ def test_the_command_draws_gates_beside_attention(
     assert opened["layers"][-1] == "decoder layer 2"
     assert gates.read_bytes().startswith(b"\x89PNG")
     assert attention.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    ("name", "args", "message"),
-    [
-        ("lstm", ("a", "--gates", "x.svg"), "--gates x.svg: expected a name that ends in .png"),
-        ("lstm", ("a", "b", "--gates", "x.png"), "--gates: takes one TEXT, and no --input; it shows what the gates do"),
-        ("lstm", ("a", "--gates", "x.png", "--top-k", "3"), "--top-k: --gates draws what the gates do"),
-        ("lstm", ("a", "--gates", "none/x.png"), "--gates none/x.png: No such file or directory"),
-        ("gpt", ("a", "--gates", "x.png"), "model=gpt has no gates of an LSTM or a GRU"),
-    ],
-)
-def test_what_cannot_be_drawn_is_said_in_one_line(
-    name: str,
-    args: tuple[str, ...],
-    message: str,
-    runs: dict[str, Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main.main(["predict", str(runs[name]), *args]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith(f"error: {message}")
-    assert not list(tmp_path.iterdir())

@@ -15,7 +15,7 @@ import torch
 
 from seqtrain.errors import UserError
 from seqtrain.runs.checkpoint import keep_newest, load, newest_valid, probe, save, step_name
-from seqtrain.training.callbacks.checkpoint_io import AtomicCheckpointIO
+from seqtrain.training.callbacks.checkpoints import AtomicCheckpointIO
 from tests.support.checkpoints import is_valid
 
 

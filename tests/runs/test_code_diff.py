@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from seqtrain.runs import code_diff as module
-from seqtrain.runs.code_diff import code_diff, code_entries
+from seqtrain.runs import git_commit as module
+from seqtrain.runs.git_commit import code_diff, code_entries
 from seqtrain.runs.summary import Summary
 from tests.runs.test_git_commit import checkout, git  # noqa: F401
 

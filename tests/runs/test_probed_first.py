@@ -16,8 +16,7 @@ from seqtrain.errors import UserError
 from seqtrain.experiment.resume import resume
 from seqtrain.models.gpt import GPT
 from seqtrain.runs.checkpoint import load, save, step_name
-from seqtrain.runs.expected import Mismatch
-from seqtrain.training.checkpoint_check import _check_carried
+from seqtrain.training.checkpoint_check import Mismatch, _check_carried
 from tests.support import tiny
 from tests.training.test_checkpoint_check import STEP, moments, trained
 

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from seqtrain.cli import main
-from seqtrain.cli.sweep import _has_runs
 from seqtrain.compare.entries import read
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import exists, listed
@@ -23,6 +22,7 @@ from seqtrain.runs.checkpoint import newest_valid, step_name
 from seqtrain.runs.directory import METRICS, Run
 from seqtrain.runs.listing import is_written, list_runs
 from seqtrain.runs.records import of_the_machine
+from seqtrain.sweeps.attempts import _has_runs
 from seqtrain.sweeps.folder import ASKED, Asked, Sweep, is_sweep
 from tests.conftest import Seqtrain
 from tests.support.tiny import OPTIONS, assert_twins, corpus

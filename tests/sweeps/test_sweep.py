@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from seqtrain.cli.sweep import _refuse_unknown
 from seqtrain.cli.trial import _clear
 from seqtrain.config.conf_files import ConfFiles
 from seqtrain.distributed.fork_server import Child
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
+from seqtrain.sweeps.attempts import _refuse_unknown
 from seqtrain.sweeps.folder import Sweep
 from seqtrain.sweeps.grid import combinations
 from tests.conftest import Seqtrain

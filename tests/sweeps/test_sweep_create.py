@@ -17,6 +17,7 @@ from seqtrain.cli import trial
 from seqtrain.errors import UserError
 from seqtrain.files import atomic
 from seqtrain.files.atomic import locked
+from seqtrain.sweeps import attempts
 from seqtrain.sweeps.folder import Asked, Sweep, is_sweep
 from tests.support import fake_runs
 
@@ -119,7 +120,7 @@ def test_a_resume_removes_what_was_left_half_written(tmp_path: Path, monkeypatch
         path.touch()
     left[-1].mkdir()
     (left[-1] / "config.yaml").touch()
-    monkeypatch.setattr(command, "_run_trials", lambda *_, **__: [])
+    monkeypatch.setattr(attempts, "_run_trials", lambda *_, **__: [])
     with pytest.raises(UserError, match="nothing to do"):
         command.resume(sweep.path, [], retry_failed=False, as_json=False)
     assert [path for path in left if path.exists()] == []

@@ -16,6 +16,7 @@ from seqtrain.cli import sweep as command
 from seqtrain.cli import train
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
+from seqtrain.sweeps import attempts
 from seqtrain.sweeps.folder import STOP, Asked, Status, Sweep, Trial
 from seqtrain.sweeps.grid import Grid
 from seqtrain.sweeps.settings import Settings, Words
@@ -203,7 +204,7 @@ def test_a_sweep_that_a_fault_ends_is_removed_unless_a_trial_has_left_something(
         ended(sweep.plan(0, ["seed=1"], "seed=1"), "finished" if begun else "refused")
         raise UserError("hydra.launcher: gave up")
 
-    monkeypatch.setattr(command, "_run_trials", run_attempt)
+    monkeypatch.setattr(attempts, "_run_trials", run_attempt)
     words = ["seed=1,2", f"hydra.sweep.dir={tmp_path}/sweep"]
     with pytest.raises(UserError, match="gave up"):
         command.start(train.Request(words), as_json=False)
@@ -215,7 +216,7 @@ def test_where_the_study_of_a_search_is_kept_is_not_written_down_for_its_address
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("optuna")
-    monkeypatch.setattr(command, "_run_trials", lambda *_, **__: None)
+    monkeypatch.setattr(attempts, "_run_trials", lambda *_, **__: None)
     words = ["sweep=optuna", "seed=range(1,9)", f"hydra.sweep.dir={tmp_path}/sweep"]
     command.start(train.Request([*words, "hydra.sweeper.storage=mysql://me:secret@host/db"]), as_json=False)
     assert Sweep.open(tmp_path / "sweep").asked == Asked(tuple(words), "optuna")
@@ -234,10 +235,10 @@ def test_a_search_hands_out_as_many_trials_as_its_launcher_runs_together_and_a_g
 ) -> None:
     for package in ("hydra_joblib_launcher", "hydra_submitit_launcher"):
         pytest.importorskip(f"hydra_plugins.{package}")
-    monkeypatch.setattr(command.os, "sched_getaffinity", lambda pid: set(range(7)))
+    monkeypatch.setattr(attempts.os, "sched_getaffinity", lambda pid: set(range(7)))
     settings = Settings.read(Words.sort([*words, f"hydra.sweep.dir={tmp_path}/sweep"]))
-    assert command._runner(settings, searches=True).together == together
-    assert command._runner(settings, searches=False).together is None
+    assert attempts._runner(settings, has_search=True).together == together
+    assert attempts._runner(settings, has_search=False).together is None
 
 
 @pytest.mark.parametrize("planned", [False, True])
@@ -253,6 +254,6 @@ def test_an_interrupt_leaves_an_index_of_what_was_planned_whole(sweep: Sweep, pl
     sweeper = SimpleNamespace(setup=lambda **_: None, sweep=interrupted)
     settings: Any = SimpleNamespace(files=SimpleNamespace(loader=None), config=None)
     with pytest.raises(Interrupted):
-        command._run_trials(sweep, sweeper, None, [], settings, retry_failed=False)
+        attempts._run_trials(sweep, sweeper, None, [], settings, retry_failed=False)
     assert (sweep.path / "index.json").exists() == planned
     assert not planned or index(sweep.path)[5]["status"] == "refused" == statuses(sweep.path)["005"]

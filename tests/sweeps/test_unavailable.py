@@ -30,6 +30,7 @@ from seqtrain.experiment.story import Attempt
 from seqtrain.files import untrusted
 from seqtrain.runs import checkpoint
 from seqtrain.runs.directory import Run
+from seqtrain.sweeps import attempts as sweep_attempts
 from seqtrain.sweeps.folder import Asked, Sweep, Trial
 from seqtrain.sweeps.grid import Grid
 from seqtrain.sweeps.sweeper import SweepAttempt
@@ -297,7 +298,7 @@ def test_a_sweep_that_could_not_begin_a_single_trial_leaves_nothing_and_says_why
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "_runner", lambda *_: Runner(tmp_path / "corpus"))
+    monkeypatch.setattr(sweep_attempts, "_runner", lambda *_: Runner(tmp_path / "corpus"))
     request = Request(["seed=1,2", "task=next_token", "hydra.sweep.dir=sweep"])
     with pytest.raises(UserError) as raised:
         command.start(request, as_json=False)

@@ -22,7 +22,6 @@ from seqtrain.tasks.base import Facts
 from seqtrain.tasks.baselines.forecasts import Errors
 from seqtrain.tasks.forecast import Forecast
 from seqtrain.training.learner import Learner
-from tests.conftest import Seqtrain
 from tests.support.model_cases import Case, assert_near
 from tests.support.series import LENGTHS, Held, numbers, prepared
 from tests.training.test_learner import everything, make_trainer
@@ -225,49 +224,3 @@ def test_a_relative_forecast_of_weights_zero_is_the_last_value_in_windows_and_st
         found = task.distribution.median(task.params(model, copy.copy(batch), None)[0])
         newest = batch.tokens[..., :2] if carry else batch.tokens[:, -1:, :2]
         assert torch.equal(found, newest.unsqueeze(2).expand_as(found))
-
-
-TINY = (
-    *("data.size=2", "data.length=120", "data.max_length=8", "model.dim=4", "trainer.max_steps=2", "logger=none"),
-    *("trainer.accelerator=cpu", "run_dir=run"),
-)
-REFUSED = {
-    "tokenizer=char": (
-        ("task=forecast", "tokenizer=char"),
-        "reads values, which have no tokens; use tokenizer=none",
-    ),
-    "another task": (("task=next_token", "data=seasonal"), "needs rows with text, and data=seasonal has values"),
-    "text": (("task=forecast", "data=sums"), "needs rows with values"),
-    "no tokenizer of text": (
-        ("task=sentiment", "data=word_order", "tokenizer=none"),
-        "tokenizer=none: task=sentiment reads text",
-    ),
-    "no horizon": (("task=forecast", "task.horizon=0"), "task.horizon=0: expected a whole number"),
-    "a far horizon": (("task=forecast", *TINY, "task.horizon=25"), "task.horizon=25: no series has 8 rows"),
-    "state from series to series": (("task=forecast", "tbptt=carry", *TINY), "use tbptt.reset=document"),
-    "a far horizon of a stream": (
-        (
-            "task=forecast",
-            "tbptt=carry",
-            "tbptt.reset=document",
-            *TINY,
-            "task.horizon=25",
-            "tbptt.k2=8",
-            "data.batch_size=2",
-        ),
-        "task.horizon=25: no series has 25 rows",
-    ),
-    "patches of a stream": (("task=forecast", "tbptt=carry", "task.patch=2"), "task.patch=2: of a stream each row"),
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_does_not_fit_a_series_is_one_line(seqtrain: Seqtrain, tmp_path: Path, name: str) -> None:
-    options, words = REFUSED[name]
-    answer = seqtrain("train", *options, cwd=tmp_path)
-    assert answer.rc == 2, answer.err
-    errors = [line for line in answer.err.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1, answer.err
-    assert words in errors[0]
-    assert "Traceback" not in answer.err

@@ -49,6 +49,10 @@ def test_it_learns_more_than_its_baseline_and_is_evaluated_in_its_own_units(
     assert f"{found[name]:.4f} {unit}" in ask(seqtrain, folder, "evaluate", f"{task}/1", "--checkpoint", "last")
 
 
+def test_its_metrics_are_shown_in_parts_also_without_the_chance_of_a_guess(folder: Path, seqtrain: Seqtrain) -> None:
+    assert "words of each kind" in ask(seqtrain, folder, "evaluate", "tag/1")
+
+
 def test_it_predicts_for_a_person_and_for_a_machine(folder: Path, seqtrain: Seqtrain) -> None:
     said = ask(seqtrain, folder, "predict", "tag/1", TEXT)
     answer: dict[str, Any] = json.loads(ask(seqtrain, folder, "predict", "tag/1", TEXT, "--json"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,9 @@ from seqtrain.data.values.reading import Reading
 from seqtrain.models.ar import AR
 from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.models.layers.front_ends import ValueProjection
-from seqtrain.tasks import rollout
+from seqtrain.tasks import forecast_samples
 from seqtrain.tasks.base import Facts
 from seqtrain.tasks.forecast import Forecast
-from tests.conftest import Seqtrain
 from tests.support.model_cases import Case, assert_near
 from tests.support.series import Held, numbers, prepared
 
@@ -79,7 +77,7 @@ def by_reading_again(task: Forecast, model: SequenceModel, batch: WindowBatch) -
     found: list[Tensor] = []
     for step in range(HORIZON):
         if found:
-            rows.append(rollout.fed_back(found[-1], batch.ahead[:, step : step + 1], task.num_masked))
+            rows.append(forecast_samples.fed_back(found[-1], batch.ahead[:, step : step + 1], task.num_masked))
         horizon = torch.cat(rows, 1)
         if Capability.UNCONDITIONAL in model.capabilities:
             hidden = model(torch.cat([batch.tokens[:, :-1], horizon], 1))[0]
@@ -145,7 +143,7 @@ def test_a_forecast_is_read_as_the_same_value_in_a_table_would_be(missing: str, 
     )
     assert batch.ahead is not None
     for step in range(1, HORIZON):
-        row = rollout.fed_back(found[:, step - 1], batch.ahead[:, step : step + 1], task.num_masked)
+        row = forecast_samples.fed_back(found[:, step - 1], batch.ahead[:, step : step + 1], task.num_masked)
         np.testing.assert_allclose(row[0, 0].numpy(), expected[0, step - 1], rtol=1e-9, atol=1e-12)
 
 
@@ -237,37 +235,3 @@ def test_direct_forecasts_read_no_row_of_the_horizon() -> None:
     batch = batch_of(task, source)
     assert batch.ahead is None
     assert "mse_teacher_forced" not in sums(task, model, batch)
-
-
-TINY = ("task=forecast", "data.size=2", "data.length=120", "data.max_length=8", "model.dim=8", "logger=none")
-RECURSIVE = "task.strategy=recursive"
-REFUSED = {
-    "an encoder-decoder of all steps at once": (("model=encoder_decoder",), f"does not promise; use {RECURSIVE}; mod"),
-    "an encoder-decoder of a stream": (("model=encoder_decoder", "tbptt=carry"), f"{RECURSIVE} with tbptt=whole; mod"),
-    "a model that reads both ways": ((RECURSIVE, "model=bert"), "needs that no token sees a later one"),
-    "a stream": ((RECURSIVE, "tbptt=carry"), "tbptt.carry=true: task.strategy=recursive forecasts from windows"),
-    "patches": ((RECURSIVE, "task.patch=2"), "task.patch=2: task.strategy=recursive reads its forecasts back in row"),
-    "intervals": ((RECURSIVE, "task.distribution=gaussian"), "intervals would be too narrow"),
-    "few positions": (
-        (
-            RECURSIVE,
-            "model=gpt",
-            "model.positions=learned",
-            "model.max_length=8",
-            "task.horizon=4",
-        ),
-        "reads 11 rows, window and horizon, and model.max_length=8 positions are fewer",
-    ),
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_read_back_in_is_one_line(seqtrain: Seqtrain, tmp_path: Path, name: str) -> None:
-    options, words = REFUSED[name]
-    answer = seqtrain("train", *TINY, *options, "run_dir=run", cwd=tmp_path)
-    assert answer.rc == 2, answer.err
-    errors = [line for line in answer.err.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1, answer.err
-    assert words in errors[0]
-    assert "as shipped: none" not in errors[0]

@@ -17,10 +17,10 @@ from seqtrain.data.preprocess import prepare_rows
 from seqtrain.data.sources.recall import Recall
 from seqtrain.data.sources.text import Text
 from seqtrain.data.tokenizers.recipes import BPE, Byte, Char, Recipe, Word
-from seqtrain.data.tokenizers.word_ends import word_ends
 from seqtrain.errors import UserError
 from seqtrain.tasks.metrics.labels import NUM_RANGES, count_spans, range_names, range_of, span_f1
 from seqtrain.tasks.tag import Tag
+from seqtrain.tasks.tagged import word_ends
 from tests.conftest import Seqtrain
 
 RECIPES = [Byte(), Char(), BPE(size=300), Word()]

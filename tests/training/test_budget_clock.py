@@ -11,8 +11,7 @@ import pytest
 from seqtrain.runs.directory import Run
 from seqtrain.runs.summary import Summary
 from seqtrain.training.callbacks import record
-from seqtrain.training.callbacks.deadline import Deadline
-from seqtrain.training.callbacks.record import Recorder
+from seqtrain.training.callbacks.record import Deadline, Recorder
 from seqtrain.training.optim.schedules import Cosine
 from tests.conftest import Seqtrain
 from tests.support.examples import DATA, SMALL, files

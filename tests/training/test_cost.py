@@ -17,7 +17,7 @@ from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.data.batching.stream import StreamBatch
 from seqtrain.errors import Unavailable, UserError
 from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.training import cost, memory
+from seqtrain.training import cost
 from seqtrain.training.model_and_task import make_model
 from seqtrain.training.transfer import freeze
 from tests.support.model_cases import VOCABULARY, Case, cases, mixtures_long, next_token, some_tokens
@@ -246,15 +246,15 @@ def test_memory_follows_the_lanes_of_a_micro_batch(case: Case) -> None:
 def test_a_number_that_trains_takes_memory_by_where_and_how_it_trains(
     monkeypatch: pytest.MonkeyPatch, on_gpu: bool, strategy: str, precision: str, size: int
 ) -> None:
-    monkeypatch.setattr(memory, "on_gpu", lambda config: on_gpu)
+    monkeypatch.setattr(cost, "on_gpu", lambda config: on_gpu)
     monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 4000, "SC_PHYS_PAGES": 1000}[name])
     config = OmegaConf.create({"trainer": {"strategy": strategy, "precision": precision}})
     most = 4_000_000 // size
-    memory.check_memory(config, "it", most)
-    memory.check_memory(config, "it", most - 1, state=size)
+    cost.check_memory(config, "it", most)
+    cost.check_memory(config, "it", most - 1, state=size)
     for parameters, state in ((most + 1, 0), (most, 1)):
         with pytest.raises(Unavailable, match="use a smaller model"):
-            memory.check_memory(config, "it", parameters, state)
+            cost.check_memory(config, "it", parameters, state)
 
 
 def test_weights_are_no_activations_wherever_they_are() -> None:

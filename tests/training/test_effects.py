@@ -12,7 +12,6 @@ from datasets import Dataset, DatasetDict
 from seqtrain.config import check
 from seqtrain.config.trust import trusting
 from seqtrain.data.batching.example_plan import ExamplePlan
-from seqtrain.data.sources.base import Source
 from seqtrain.data.sources.hub import Hub
 from seqtrain.data.sources.parallel import Parallel
 from seqtrain.data.sources.text import Text
@@ -118,7 +117,7 @@ def test_a_source_knows_which_of_its_options_are_idle(folder: Path) -> None:
     sides: Any = {"source_path": "corpus.txt", "target_path": "corpus.txt"}
     columns: Any = {"source_column": "text", "target_column": "other"}
     all_given: Any = {"validation_path": "x.jsonl", "test_path": "x.jsonl"}
-    cases: list[tuple[Source, set[str]]] = [
+    cases: list[tuple[effects.KnowsIdle, set[str]]] = [
         (Text(path="corpus.txt"), {"column"}),
         (Text(path="x.jsonl"), set()),
         (Text(path="corpus.txt", validation_path="x.jsonl"), {"validation_fraction"}),

@@ -10,7 +10,7 @@ import pytest
 MAKE = """
 import sys
 from seqtrain.config import check
-from seqtrain.training.meta import on_meta
+from seqtrain.training.model_and_task import on_meta
 from seqtrain.training.model_and_task import make_model
 
 with on_meta():

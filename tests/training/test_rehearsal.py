@@ -25,7 +25,6 @@ from tests.support.examples import DATA, MODELS, SMALL, files
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(rehearsal, "is_of_others", lambda task: True)
     monkeypatch.chdir(files(tmp_path))
     return tmp_path
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqtrain.training import system
-from seqtrain.training.system import SystemUsage
+from seqtrain.training.callbacks import record
+from seqtrain.training.callbacks.record import SystemUsage
 
 CPU = torch.device("cpu")
 SPIN = "import time\nend = time.monotonic() + 60\nprint(flush=True)\nwhile time.monotonic() < end: pass"
@@ -68,12 +68,12 @@ def test_between_two_readings_lies_a_time_however_short_a_step_is(monkeypatch: p
     usage = SystemUsage()
     assert usage.read(CPU), "a run that is over at once has one reading"
     assert usage.read(CPU) == {}
-    monkeypatch.setattr(system, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(record, "MIN_SECONDS", 0.0)
     assert usage.read(CPU)
 
 
 def test_what_the_machine_does_not_tell_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(system, "PROC", tmp_path)
+    monkeypatch.setattr(record, "PROC", tmp_path)
     usage = SystemUsage()
     usage.start()
     assert usage.read(CPU).keys() == {"system/cpu_percent"}
@@ -88,7 +88,7 @@ def test_a_gpu_tells_its_memory_and_is_asked_for_its_clock_once_where_it_has_non
         asked.append(device)
         raise ModuleNotFoundError("no pynvml")
 
-    monkeypatch.setattr(system, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(record, "MIN_SECONDS", 0.0)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 3_000_000)
     monkeypatch.setattr(torch.cuda, "utilization", utilization)
     usage = SystemUsage()

@@ -177,24 +177,3 @@ def test_trained_together_the_stacks_are_loaded_and_the_head_is_new(folder: Path
     for name in (name for name in after if name.startswith("model.")):
         assert torch.equal(after[name], before[name]), name
     assert "new: 2 (task.head); left behind: 2 (task.head)" in answer.err
-
-
-WRONG = {
-    "swapped": ("init_from=[backward,forward]", "the first reads forward and the second backward"),
-    "twice the same": ("init_from=[forward,forward]", "forward reads forward"),
-    "of no direction": ("init_from=[together,backward]", "task=bidirectional_lm, which reads in no one direction"),
-    "two tokenizers": ("init_from=[forward,characters]", "the two runs have two tokenizers"),
-    "one of two": ("init_from=[forward]", "expected one run, or two: [FORWARD,BACKWARD]"),
-    "three": ("init_from=[forward,backward,forward]", "expected one run, or two: [FORWARD,BACKWARD]"),
-    "nowhere": ("init_from=[forward,nowhere]", "init_from=nowhere: no run directory"),
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", WRONG)
-def test_two_runs_that_are_no_pair_are_refused_in_one_line(name: str, folder: Path, seqtrain: Seqtrain) -> None:
-    override, words = WRONG[name]
-    answer = seqtrain("train", *LABELLED, override, "run_dir=never", cwd=folder)
-    assert answer.rc == 2
-    (line,) = [line for line in answer.err.splitlines() if line.startswith("error: ")]
-    assert words in line, line

@@ -8,8 +8,7 @@ from functools import partial
 import pytest
 from torch.optim import lr_scheduler
 
-from seqtrain.training.optim.schedules import Constant, Cosine, InverseSqrt, Schedule, WarmupStableDecay
-from seqtrain.training.optim.warmup import warmup_steps
+from seqtrain.training.optim.schedules import Constant, Cosine, InverseSqrt, Schedule, WarmupStableDecay, warmup_steps
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 7])

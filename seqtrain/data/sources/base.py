@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
@@ -31,13 +30,14 @@ class Segment(NamedTuple):
 
 
 class Source(ABC):
-    """Documents of text, or rows of several fields, in a fixed order, in up to three splits."""
+    """Documents of text, or rows of several fields, in a fixed order, in up to three splits.
+
+    A part of the program that asks for more, such as the options that have no effect, has a `Protocol` for it in its
+    own file.
+    """
 
     document: str  # what a document, or a row, is, in words
     fields: tuple[str, ...] = ("text",)  # of a row: text; text and label; or source and target
-    # True if the source itself keeps examples out of all splits but one; no leak is then searched for. Made-up
-    # sequences share long stretches, such as blanks, and are different questions all the same.
-    is_disjoint: bool = False
     label_kind: LabelKind | None = None  # of `label`, where the source makes it; None: only its files tell
 
     def check(self) -> None:  # noqa: B027 - what is made up was checked when it was given
@@ -53,29 +53,6 @@ class Source(ABC):
             raise UserError("data: holds pairs, not text; use task=translation, or other data")
         return (row["text"] for row in self.rows(split))
 
-    def segments(self, split: Split) -> Iterator[Segment]:
-        """Return the `documents` of a split in segments, cut anywhere.
-
-        Segments have a bounded size where the source's documents may be larger than memory. Raises UserError as
-        `documents` does.
-        """
-        return (Segment(text, True) for text in self.documents(split))
-
-    def origins(self, splits: Sequence[Split]) -> dict[str, str]:
-        """Return hashes that show whether the text of these splits has changed, by the name of what may change.
-
-        The default hashes the text itself; a source of files hashes the files.
-        """
-        found = {}
-        for split in splits:
-            digest = hashlib.sha256()
-            for text, ends in self.segments(split):
-                digest.update(text.encode("utf-8", "surrogatepass"))
-                if ends:  # no text holds this byte
-                    digest.update(b"\xff")
-            found[f"the text of {split}"] = digest.hexdigest()
-        return found
-
     def rows(self, split: Split) -> Iterator[Row]:
         """Return the rows of a split, with all of `fields`, in the order of `documents`; raise UserError as it does."""
         return ({"text": text} for text in self.documents(split))
@@ -87,27 +64,6 @@ class Source(ABC):
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """Return a description of the data, as plain JSON for the run record."""
-
-    def recall(self, described: Mapping[str, Any]) -> None:  # noqa: B027 - most sources have nothing to do here
-        """Restore from a run's record (see `describe`) what was detected in the files when the run began."""
-
-    def notes(self) -> list[str]:
-        """Return what was detected in the data rather than set by an option, one line each; call it after reading."""
-        return []
-
-    def expect_numbers(self) -> None:  # noqa: B027 - most sources have nothing to do here
-        """Accept labels that are stored as numbers; called before anything is read.
-
-        Labels stay text in a row: by default a number is what a label's text spells.
-        """
-
-    def chance(self) -> float | None:
-        """Return the accuracy of a guess among the possible answers; None where the source does not know it."""
-        return None
-
-    def idle(self) -> dict[str, str]:
-        """Return options that have no effect in this configuration, each with the reason; may look at the files."""
-        return {}
 
 
 class Cut:

@@ -105,8 +105,8 @@ class Hub(Source):
         return self._cut.documents(self._texts, split)
 
     def segments(self, split: Split) -> Iterator[Segment]:
-        if not self.join or "text" not in self.fields:
-            return super().segments(split)
+        if not self.join:
+            return (Segment(text, True) for text in self.documents(split))
         return self._cut.segments(self._lines, split)
 
     def rows(self, split: Split) -> Iterator[Row]:

@@ -60,7 +60,7 @@ class Synthetic(Source):
     fields = ("text", "label")
     label_kind = "names"
     document = "a sequence"
-    is_disjoint = True  # see `_draw_one`
+    is_disjoint = True  # see `_draw_one`; no leak is searched for
     called = ""  # the source in `describe`
     least = 1  # the shortest length that makes sense
 

@@ -6,14 +6,15 @@ same, or is refused.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol, runtime_checkable
 
-from seqtrain.data.sources.base import SPLITS, Source, Split
+from seqtrain.data.sources.base import SPLITS, Segment, Source, Split
 from seqtrain.data.token_store.encode import Encoded, encoded
 from seqtrain.data.token_store.index import INDEX, TOKENIZER, TokenStore, open_store
 from seqtrain.data.token_store.writer import Writer, clear
@@ -27,6 +28,24 @@ from seqtrain.files.checked import load_json
 
 SOURCE = "source.json"
 MAX_SOURCE_BYTES = 1 << 26
+
+
+@runtime_checkable
+class GivesSegments(Protocol):
+    """A source whose documents may be larger than memory."""
+
+    def segments(self, split: Split) -> Iterator[Segment]:
+        """Return the `documents` of a split in segments of a bounded size, cut anywhere; raise UserError as it does."""
+        ...
+
+
+@runtime_checkable
+class KnowsOrigins(Protocol):
+    """A source that can tell without reading its text whether the text has changed."""
+
+    def origins(self, splits: Sequence[Split]) -> dict[str, str]:
+        """Return hashes, such as those of the files that the splits are read from, by the name of what may change."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -78,7 +97,7 @@ def prepare(folder: Path, order: Order, say: Callable[[str], None]) -> TokenStor
 
 def _claim(folder: Path, order: Order, splits: list[Split]) -> IO[bytes]:
     """Return the lock of the folder, which records the order; raise UserError if the folder is not this store's."""
-    origins = order.source.origins(splits)
+    origins = _origins(order.source, splits)
     wanted = {"asked": dict(order.asked), "origins": origins, "data": order.source.describe()}
     try:
         lock = folders.made(folder, SOURCE, plain_json(wanted, indent=1) + "\n")
@@ -130,6 +149,28 @@ def _check_same(folder: Path, wanted: Mapping[str, Any]) -> None:
         raise UserError(*faults)
 
 
+def _segments(source: Source, split: Split) -> Iterator[Segment]:
+    """Return the documents of a split in segments, each of them whole where the source does not cut them."""
+    if isinstance(source, GivesSegments):
+        return source.segments(split)
+    return (Segment(text, True) for text in source.documents(split))
+
+
+def _origins(source: Source, splits: Sequence[Split]) -> dict[str, str]:
+    """Return hashes that show whether the text of these splits has changed, by default those of the text itself."""
+    if isinstance(source, KnowsOrigins):
+        return source.origins(splits)
+    found = {}
+    for split in splits:
+        digest = hashlib.sha256()
+        for text, ends in _segments(source, split):
+            digest.update(text.encode("utf-8", "surrogatepass"))
+            if ends:  # no text holds this byte
+                digest.update(b"\xff")
+        found[f"the text of {split}"] = digest.hexdigest()
+    return found
+
+
 def _option(key: str, asked: Mapping[str, Any]) -> str:
     return f"{key}={asked[key]}" if key in asked else f"no {key}"
 
@@ -152,11 +193,11 @@ def _tokenizer(folder: Path, order: Order, say: Callable[[str], None]) -> Tokeni
 
 def _sample(source: Source, most: int, say: Callable[[str], None]) -> Iterator[str]:
     """Yield parts of train, spread evenly over it, of about `most` characters; all of it if it has no more."""
-    total = sum(len(text) for text, _ in source.segments("train"))
+    total = sum(len(text) for text, _ in _segments(source, "train"))
     if total > most:
         say(f"tokenizer: made from {most / total:.1%} of train's characters, spread over all of it (--sample)")
     position, kept = 0, 0
-    for text, _ in segments_of(source.segments("train")):
+    for text, _ in segments_of(_segments(source, "train")):
         # Taken where the sample lags behind the share that it is to have of what has passed.
         if total <= most or kept * total <= most * position:
             kept += len(text)
@@ -169,7 +210,7 @@ def _counted(order: Order, tokenizer: Tokenizer, split: Split) -> tuple[list[int
     new: list[int] = []
 
     def encode(first: int) -> Iterator[Encoded]:
-        whole = segments_of(order.source.segments(split), at_spaces=tokenizer.at_spaces)
+        whole = segments_of(_segments(order.source, split), at_spaces=tokenizer.at_spaces)
         segments = itertools.islice(whole, first, None)
         for job in encoded(tokenizer, segments, order.processes):
             new.append(len(job.tokens))

@@ -12,8 +12,8 @@ from pytorch_lightning import Callback, Trainer
 from seqtrain.errors import UserError
 from seqtrain.inference.attention_maps import Seen, draw, labels, look
 from seqtrain.runs.directory import Run
-from seqtrain.training.callbacks.pictures import log_picture
 from seqtrain.training.learner import Learner
+from seqtrain.training.loggers.base import log_picture
 
 if TYPE_CHECKING:
     from seqtrain.training.splits import Data

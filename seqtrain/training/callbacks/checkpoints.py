@@ -7,19 +7,23 @@ import math
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pytorch_lightning import Callback, Trainer
+from pytorch_lightning.plugins.io import CheckpointIO
 
 from seqtrain.errors import NonFinite
+from seqtrain.runs import checkpoint as checkpoint_files
 from seqtrain.runs.checkpoint import BEST, best_name, keep_newest, remove_older, step_name
 from seqtrain.runs.directory import Run
 from seqtrain.training.accumulators import LOSS
-from seqtrain.training.callbacks.pruning import Pruning
 from seqtrain.training.callbacks.record import step_done
 from seqtrain.training.callbacks.signals import Signals
 from seqtrain.training.learner import Learner
+
+if TYPE_CHECKING:
+    from seqtrain.training.callbacks.pruning import Pruning
 
 
 class Checkpoints(Callback):
@@ -165,3 +169,21 @@ class Plateau(Callback):
         if pl_module.plateau is not None and trainer.state.fn == "fit":
             with torch.no_grad():
                 pl_module.plateau.step(pl_module.metrics[LOSS])
+
+
+class AtomicCheckpointIO(CheckpointIO):
+    """Atomic checkpoint files. Lightning's own move from the temporary folder loses the old file if killed."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Write `path` atomically. Raises OSError if the disk is full; the old file is kept."""
+        checkpoint_files.save(checkpoint, Path(path))
+
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Load the checkpoint on the CPU with weights_only, ignoring the arguments. Raises UserError if damaged."""
+        return checkpoint_files.load(Path(path))
+
+    def remove_checkpoint(self, path: str | Path) -> None:
+        """Delete the file if it exists."""
+        Path(path).unlink(missing_ok=True)

@@ -11,8 +11,8 @@ from pytorch_lightning import Callback, Trainer
 from seqtrain.files.atomic import atomic
 from seqtrain.runs.directory import Run
 from seqtrain.runs.shown import Confusion, write_confusion
-from seqtrain.training.callbacks.pictures import log_picture
 from seqtrain.training.learner import Learner
+from seqtrain.training.loggers.base import log_picture
 
 MAX_LABELS = 40  # that a picture can hold
 MAX_LABEL_CHARACTERS = 16

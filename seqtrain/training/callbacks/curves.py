@@ -14,8 +14,8 @@ from pytorch_lightning import Callback, Trainer
 from seqtrain.files.atomic import atomic
 from seqtrain.tasks.base import Task
 from seqtrain.training.accumulators import LOSS
-from seqtrain.training.callbacks.pictures import log_picture
 from seqtrain.training.learner import Learner
+from seqtrain.training.loggers.base import log_picture
 
 Record = dict[str, Any]
 

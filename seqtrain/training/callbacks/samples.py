@@ -11,7 +11,6 @@ import torch
 from pytorch_lightning import Callback, Trainer
 
 from seqtrain.errors import NonFinite
-from seqtrain.inference.forecast_plot import draw_small_fan
 from seqtrain.runs import shown
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Sample, SampleOptions
@@ -84,6 +83,8 @@ def log_samples(run_loggers: Sequence[RunLogger], samples: shown.Samples, step: 
     shown_by = [each for each in run_loggers if each.shows_images and not each.broken]
     if not shown_by:
         return
+    from seqtrain.inference.forecast_plot import draw_small_fan
+
     with tempfile.TemporaryDirectory() as folder:
         for place, fan in enumerate(samples.fans, 1):
             if fan is None:

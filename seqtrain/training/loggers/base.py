@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pytorch_lightning import Trainer
 from pytorch_lightning.loggers.logger import Logger, rank_zero_experiment
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
@@ -251,8 +252,7 @@ def load_or_make_identity(path: Path, make: Callable[[], str]) -> str:
 @contextlib.contextmanager
 def _exported(directory: Path) -> Iterator[Path]:
     """Yield a folder with the export of the run's best checkpoint, as `seqtrain export` writes it."""
-    from seqtrain.inference.exported import write_export
-    from seqtrain.inference.opened import open_run
+    from seqtrain.inference.opened import open_run, write_export
 
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "model"
@@ -292,3 +292,24 @@ def figures_as_metrics(figures: dict[str, Any]) -> dict[str, float]:
             name = f"{FIRST_WORDS[first]}.{rest}" if first in FIRST_WORDS else f"run.{path}"
             found[name.replace(".", "/")] = float(value)
     return found
+
+
+def log_picture(trainer: Trainer, name: str, what: str, draw: Callable[[], Path | None]) -> None:
+    """Log the PNG file that `draw` writes, if any, as `name`.
+
+    Args:
+        trainer: Its run loggers get the picture.
+        name: Name of the picture in the loggers.
+        what: Noun for the message if drawing fails.
+        draw: Writes the file and returns its path, or None.
+    """
+    try:
+        path = draw()
+    except Exception as error:  # any fault of matplotlib or the data
+        say(f"{what} could not be drawn: {error}")
+        return
+    if path is None:
+        return
+    for logger in trainer.loggers:
+        if isinstance(logger, RunLogger):
+            logger.log_image(name, path, trainer.global_step)

@@ -88,6 +88,10 @@ class Tag(ExampleTask):
     def measure(self, totals: Any, facts: Any) -> dict[str, float]:
         return {name: total / count for name, (total, count) in totals.items()}
 
+    def breakdown(self, totals: Any) -> dict[str, dict[str, float]]:
+        total, count = totals["accuracy"]
+        return {"words of each kind": {"right": total, "wrong": count - total}}
+
     def head_flops(self) -> float:
         return 2.0 * self.dim * len(self.labels)
 

@@ -1,31 +1,33 @@
-"""Results of analysis commands: a record, lines to print, and files."""
+"""Results of measurements: a record, lines to print, and files."""
 
 from __future__ import annotations
 
 import json
-from argparse import Namespace
+import warnings
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
-from seqtrain.files.atomic import plain_json, write_text
+from seqtrain.files.atomic import atomic, plain_json, write_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 OF_RUNS = ("run_dir", "dry_run", "run", "logger", "callbacks")  # what a training leaves, and who hears of it
 
 
 class Measured(NamedTuple):
-    """Result of an analysis command. Its files are already written."""
+    """Result of a measurement. Its files are already written."""
 
     record: dict[str, Any]
     lines: list[str]
     files: list[Path]
-    as_json: bool
 
-    def tell(self) -> int:
+    def tell(self, *, as_json: bool) -> int:
         """Print the result and the paths of its files; return the exit code."""
-        print(plain_json(self.record) if self.as_json else "\n".join(self.lines))
+        print(plain_json(self.record) if as_json else "\n".join(self.lines))
         for path in self.files:
             say(f"written: {path}")
         return 0
@@ -40,9 +42,7 @@ def refuse_idle(overrides: Sequence[str], reason: str, idle: Collection[str] = O
             raise UserError(f"{word}: changes nothing here: {reason}; leave it out")
 
 
-def written(
-    folder: Path, name: str, record: dict[str, Any], lines: list[str], pictures: list[str], options: Namespace
-) -> Measured:
+def written(folder: Path, name: str, record: dict[str, Any], lines: list[str], pictures: list[str]) -> Measured:
     """Write the record as NAME.json and return the result.
 
     Args:
@@ -51,10 +51,29 @@ def written(
         record: Numbers to write.
         lines: Lines to print.
         pictures: File names of pictures that are already in the folder.
-        options: Options of the command; `json` decides how the result is printed.
     """
     text = plain_json(record, indent=1)
     write_text(folder / f"{name}.json", f"{text}\n")
     files = [folder / file for file in (f"{name}.json", *pictures)]
     # The record as written, with lists for tuples: Python callers and readers of the file get the same.
-    return Measured(json.loads(text), lines, files, options.json)
+    return Measured(json.loads(text), lines, files)
+
+
+DOTS_PER_INCH = 120
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+"""Told apart by people who see colours otherwise (Okabe & Ito 2008); a curve's theory is dashed, in its own colour."""
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of a size in inches, whose parts do not overlap."""
+    from matplotlib.figure import Figure
+
+    # Not by pyplot, which keeps each figure in memory and asks for a display.
+    return Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG, completely or not at all; raise OSError if the file cannot be written."""
+    with warnings.catch_warnings(), atomic(path) as file:
+        warnings.simplefilter("ignore")  # of letters that the font does not have
+        figure.savefig(file, format="png")
