@@ -23,8 +23,7 @@ from seqtrain.hub.folder import TOKENIZER, HubFolder
 from seqtrain.hub.names import Rule, expanded, in_order, read
 from seqtrain.runs import export
 from seqtrain.runs.summary import Summary
-from seqtrain.training.meta import on_meta
-from seqtrain.training.model_and_task import make_pair
+from seqtrain.training.model_and_task import make_pair, on_meta
 
 FAMILIES: dict[str, Family] = {
     **{"bert": BERT, "roberta": ROBERTA, "distilbert": DISTILBERT},
