@@ -24,8 +24,9 @@ from pathlib import Path
 import numpy as np
 
 from seqtrain.data.token_store.index import TOKENIZER, documents_name, dtype_of, open_store, shard_name, write_index
-from seqtrain.data.tokenizers.encoding import AT_A_TIME, SEGMENT, Tokenizer, segments
+from seqtrain.data.tokenizers.encoding import AT_A_TIME, SEGMENT, segments
 from seqtrain.data.tokenizers.recipes import BPE
+from seqtrain.data.tokenizers.saved import load_tokenizer
 from seqtrain.files.checked import file_hash
 
 SEQTRAIN = (sys.executable, "-m", "seqtrain")
@@ -188,7 +189,7 @@ def repeat(source: Path, target: Path, size: int) -> None:
 def write_random(store: Path, num_tokens: int, tokenizer_path: Path) -> None:
     """A store of random tokens: one shard's bytes, under as many names as are needed."""
     store.mkdir()
-    tokenizer = Tokenizer.load(tokenizer_path)
+    tokenizer = load_tokenizer(tokenizer_path)
     tokenizer.save(store / TOKENIZER)
     dtype = dtype_of(tokenizer.vocab_size)
     rng = np.random.default_rng(0)

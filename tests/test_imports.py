@@ -41,7 +41,8 @@ MAY_IMPORT = {
     "config": "files data distributed",
     "runs": "files data distributed config",
     "training": "files data distributed config conf runs models tasks inference sweeps",
-    "inference": "files data config runs models tasks training",
+    "hub": "files data config runs models tasks training",
+    "inference": "files data config runs models tasks training hub",
     "analysis": "experiment files data distributed config runs models tasks training inference",
     "sweeps": "files distributed config runs tasks training",
     "compare": "files config runs sweeps tasks",
@@ -49,7 +50,7 @@ MAY_IMPORT = {
     "measures": "api config analysis",
     "experiment": "files data distributed config runs models tasks training inference",
     "cli": "experiment files data distributed config conf runs models tasks training inference analysis sweeps compare "
-    "api",
+    "api hub",
     "": "api measures runs",
 }
 """What each room may import of seqtrain, beside itself, errors and terminal; the last one is the package."""
@@ -57,7 +58,7 @@ MAY_IMPORT = {
 ONLY = {
     "pytorch_lightning": ("training", "distributed.strategies"),
     "hydra": ("config", "cli", "sweeps"),
-    "omegaconf": ("experiment", "config", "cli", "sweeps", "training", "analysis", "inference.opened"),
+    "omegaconf": ("experiment", "config", "cli", "sweeps", "training", "analysis", "inference.opened", "hub.convert"),
     "wandb": ("training.loggers.wandb_logger",),
     "mlflow": ("training.loggers",),
     "trackio": ("training.loggers",),

@@ -18,6 +18,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, blank_input
+from seqtrain.models.layers.attention import Attention
 from seqtrain.models.layers.recorder import recording
 
 RECURRENCE = "recurrence"
@@ -94,8 +95,14 @@ def formula_of(model: SequenceModel, length: int) -> Formula:
     # Each map is one layer of attention: every query with every key, whether a mask hides it or not.
     for seen in maps:
         queries, keys = seen.weights.shape[-2:]
-        flops[ATTENTION] += 4 * model.dim * queries * keys
+        flops[ATTENTION] += 4 * attention_width(model) * queries * keys
     return Formula(length, dict(parameters), {kind: value / tokens for kind, value in flops.items()})
+
+
+def attention_width(model: SequenceModel) -> int:
+    """Return the width of all heads of a layer's attention together: `dim`, except in a model with `head_dim`."""
+    widths = [part.num_heads * part.head_width for part in model.modules() if isinstance(part, Attention)]
+    return widths[0] if widths else model.dim
 
 
 def core_of(model: SequenceModel) -> list[nn.Module]:

@@ -215,13 +215,13 @@ def measure(models: dict[str, Make], grid: Grid, *, repeats: int) -> tuple[list[
             made[name, size] = make(size.dim, size.length).eval()
 
     # The same at all sizes, as heads are an option of their own.
-    num_heads = {name: timing.num_heads_of(made[name, grid.sizes()[0]]) for name in models}
+    heads = {name: timing.heads_of(made[name, grid.sizes()[0]]) for name in models}
 
     def one(cell: tuple[str, Size] | None) -> dict[str, float]:
         if cell is None:
             return {PEAK: 1 / timing.matrix_flops_per_second()}
         name, size = cell
-        return timing.seconds_by_kind(made[cell], grid.batch_of(size), size.length, num_heads[name])
+        return timing.seconds_by_kind(made[cell], grid.batch_of(size), size.length, heads[name])
 
     # None stands for the products of matrices, which are measured in turn with the models.
     cells = [*made, None]

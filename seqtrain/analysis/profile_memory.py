@@ -144,7 +144,7 @@ def measure_memory(
     for size in grid.sizes():
         # In training, since dropout keeps a mask, and may keep attention from its fused kernel.
         model = make(size.dim, size.length)
-        num_heads = timing.num_heads_of(model.eval())
+        num_heads, head_width = timing.heads_of(model.eval())
         formula = formula_of(model, size.length)
         filters = filters or FILTERS in formula.parameters
         core_parameters[size.dim] = sum(formula.parameters.values())
@@ -159,7 +159,7 @@ def measure_memory(
         cells[size] = {WEIGHTS: found.weights, OPTIMIZER: found.optimizer, KEPT: found.kept, PEAK: found.peak}
         materialised = materialised or found.materialised
         if num_heads:
-            query = torch.ones(batch, num_heads, size.length, model.dim // num_heads, device=device)
+            query = torch.ones(batch, num_heads, size.length, head_width, device=device)
             cells[size][FUSED] = attention_kept(query, fused=True)
             cells[size][MATERIALISED] = attention_kept(query, fused=False)
     fits = memory_fits(cells, grid, linear=known and not materialised and not filters, filters=filters)

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from seqtrain.analysis.formula import ATTENTION, CONVOLUTION, LINEAR, RECURRENCE
+from seqtrain.analysis.formula import ATTENTION, CONVOLUTION, LINEAR, RECURRENCE, attention_width
 from seqtrain.models.base import Capability, SequenceModel, blank_input
 from seqtrain.models.layers.recorder import recording
 
@@ -66,14 +66,15 @@ def read(model: SequenceModel, batch: int, length: int) -> torch.Tensor:
     return model(tokens, model.begin(tokens))[0]
 
 
-def num_heads_of(model: SequenceModel) -> int:
-    """Return the number of heads of the first attention that the model calls, or 0 if it calls none."""
+def heads_of(model: SequenceModel) -> tuple[int, int]:
+    """Return the number of heads of the first attention that the model calls, 0 if it calls none, and their width."""
     with torch.no_grad(), recording() as maps:
         read(model, 1, 2)
-    return maps[0].weights.shape[1] if maps else 0
+    count = maps[0].weights.shape[1] if maps else 0
+    return count, attention_width(model) // max(count, 1)
 
 
-def seconds_by_kind(model: SequenceModel, batch: int, length: int, num_heads: int) -> dict[str, float]:
+def seconds_by_kind(model: SequenceModel, batch: int, length: int, heads: tuple[int, int]) -> dict[str, float]:
     """Return the seconds of one forward pass by kind of work.
 
     TRAINING is the time of a forward and a backward pass. ALONE, if there are heads, is the time of one layer's
@@ -83,7 +84,7 @@ def seconds_by_kind(model: SequenceModel, batch: int, length: int, num_heads: in
         model: The model.
         batch: Number of sequences.
         length: T, tokens of each sequence.
-        num_heads: Heads of its attention; 0 if it has none.
+        heads: Number of heads of its attention, 0 if it has none, and their width.
     """
     with torch.no_grad(), Clock() as clock:
         start = time.perf_counter()
@@ -92,9 +93,10 @@ def seconds_by_kind(model: SequenceModel, batch: int, length: int, num_heads: in
     # Time outside the timed functions: activations, norms, masks, Python itself.
     seconds = dict(clock.seconds)
     seconds[REST] = whole - sum(seconds.values())
+    num_heads, head_width = heads
     if num_heads:
         # A causal model skips most keys that no query sees, but by whole blocks: it is timed without that, too.
-        query = torch.ones(batch, num_heads, length, model.dim // num_heads)
+        query = torch.ones(batch, num_heads, length, head_width)
         seconds[ALONE] = _seconds(lambda: functional.scaled_dot_product_attention(query, query, query))
     start = time.perf_counter()
     read(model, batch, length).sum().backward()

@@ -29,6 +29,7 @@ COMMANDS = {
     "search": "find the texts that are nearest to another, by a run's vectors",
     "probe": "measure what a run's vectors tell of labels, or whether they find pairs",
     "memory": "measure how much context a run uses, and whether k2 is long enough",
+    "inspect": "say what a folder of the Hugging Face hub holds, and what of it is read",
     "export": "write a run's weights as safetensors, with what is needed to use them",
     "compare": "compare runs and sweeps: a table, a verdict, a page",
     "serve": "serve that page, live while runs go on: seqtrain serve outputs",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from seqtrain.cli.arguments import Parser, bounded
 from seqtrain.config.groups import own_options
 from seqtrain.config.ranges import Range
+from seqtrain.data.tokenizers.saved import load_tokenizer
 from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
 from seqtrain.training.callbacks.signals import Interrupted
@@ -97,7 +98,6 @@ def _order(options: Any) -> Order:
     from seqtrain.config import check
     from seqtrain.config.instantiate import make, plain, source_of
     from seqtrain.data.token_store.prepare import Order
-    from seqtrain.data.tokenizers.encoding import Tokenizer
 
     _check_words(options.overrides, options.tokenizer is not None)
     config = check.compose(options.overrides, options.config_dir).config
@@ -108,7 +108,7 @@ def _order(options: Any) -> Order:
     recipe, tokenizer = make(config.tokenizer), None
     asked = {f"data.{key}": value for key, value in plain(config.data).items() if key not in own_options("data")}
     if options.tokenizer is not None:
-        tokenizer = Tokenizer.load(options.tokenizer)
+        tokenizer = load_tokenizer(options.tokenizer)
         asked["--tokenizer"] = f"a tokenizer of hash {tokenizer.hash}"
     else:
         if not recipe.reads_text:

@@ -21,7 +21,7 @@ from seqtrain.distributed.ranks import check_world
 from seqtrain.errors import Unavailable, UserError, did_you_mean, merged
 from seqtrain.files.atomic import exists, listed
 from seqtrain.files.folders import vacant
-from seqtrain.files.untrusted import check_entries, read_export
+from seqtrain.files.untrusted import check_entries, is_foreign, read_export
 from seqtrain.terminal import pasted
 
 # Where torch's data workers hand batches over, on Linux.
@@ -49,10 +49,16 @@ def check_machine_and_data(config: DictConfig) -> None:
         *_devices(values["trainer"], values["optimizer"]),
         *_time(values["tbptt"], values["schedule"]),
         *_place(values["run_dir"]),
-        *chain.from_iterable(map(_origin, origins(values["init_from"]))),
         *_source(values["data"], values["task"]),
         *_workers(values["data"]["workers"]),
     ]
+    if faults:
+        raise merged(faults)
+
+
+def check_origins(config: DictConfig) -> None:
+    """Raise UserError with a line for each run of `init_from` that is not there."""
+    faults = list(chain.from_iterable(map(_origin, origins(config.init_from))))
     if faults:
         raise merged(faults)
 
@@ -165,6 +171,8 @@ def _place(run_dir: str | None) -> Iterator[UserError]:
 def _origin(init_from: str) -> Iterator[UserError]:
     """Yield a fault if there is no run to start from."""
     path = Path(init_from)
+    if init_from.startswith("hub:") or is_foreign(path):
+        return  # what is in it is told where it is read
     if any((path / name).is_file() for name in ("config.yaml", "config.json")):
         try:
             check_entries(path)
@@ -182,7 +190,7 @@ def _origin(init_from: str) -> Iterator[UserError]:
         remedy += did_you_mean(path.name, near)
     hub = ""
     if not path.exists() and init_from.count("/") < 2 and not init_from.startswith("."):  # as owner/name
-        hub = " (weights of the Hugging Face hub cannot be loaded yet)"
+        hub = f" (init_from=hub:{init_from} takes it from the Hugging Face hub)"
     yield Unavailable(f"init_from={init_from}: no run directory{hub}; {remedy}")
 
 

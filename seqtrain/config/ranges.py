@@ -183,12 +183,17 @@ RANGES: dict[str, Range] = {
     "model.dropout": PART,
     "model.forget_bias": Range(0, 100),  # beyond, a gate is open for good
     "model.dim_feedforward": _count(2**20),
+    "model.num_kv_heads": _count(MAX_WIDTH),
+    "model.head_dim": _count(MAX_WIDTH),
+    "model.norm_eps": Range(1e-30, 1),
+    "model.rotary_base": Range(1, 1e9, above=True),
     "model.max_length": TOKENS,
     "model.num_segments": _count(2**16),
     "model.attention_window": _count(MAX_TOKENS, 0),
     "model.window": _count(2**20, 2),  # a lane's state holds them all
     "model.kernel_size": _count(2**12, 2),  # a single tap sees no other token
     # -- task
+    "task.norm_eps": Range(1e-30, 1),
     "task.mask_prob": Range(1e-3, 1, below=True),
     "task.mask_share": SHARE,
     "task.random_share": SHARE,

@@ -16,6 +16,7 @@ import numpy as np
 from seqtrain.data.cache import Store, durable, read_json
 from seqtrain.data.token_store.tokens import Reversed, TokenArray
 from seqtrain.data.tokenizers.recipes import Recipe, Tokenizer, segments
+from seqtrain.data.tokenizers.saved import load_tokenizer
 from seqtrain.errors import UserError
 
 DTYPES = ("<u2", "<u4")  # of tokens on disk: of small and of large vocabularies
@@ -98,7 +99,7 @@ def trained(
 
     options = json.dumps(vars(recipe), sort_keys=True, default=repr)
     key = f"{train_hash} {type(recipe).__module__}.{type(recipe).__qualname__} {options} {version('tokenizers')}"
-    return store.entry("tokenizers", key, write, lambda folder: Tokenizer.load(folder / "tokenizer.json"))
+    return store.entry("tokenizers", key, write, lambda folder: load_tokenizer(folder / "tokenizer.json"))
 
 
 def tokenised(

@@ -20,6 +20,7 @@ from seqtrain.data.sources.series import SeriesSource
 from seqtrain.data.sources.tokens import TokenSource
 from seqtrain.data.tokenizers.encoding import NO_TOKENS
 from seqtrain.data.tokenizers.recipes import Recipe, Tokenizer
+from seqtrain.data.tokenizers.saved import load_tokenizer
 from seqtrain.data.values import scaling
 from seqtrain.data.values.scaling import Scaling
 from seqtrain.data.values.series import SeriesSplit
@@ -148,9 +149,9 @@ class Preprocessor:
 
     @classmethod
     def _load_text(cls, folder: Path, hashes: Mapping[str, Any]) -> Preprocessor:
-        tokenizer = target_tokenizer = Tokenizer.load(folder / TOKENIZER)
+        tokenizer = target_tokenizer = load_tokenizer(folder / TOKENIZER)
         if "target_tokenizer" in hashes:
-            target_tokenizer = Tokenizer.load(folder / TARGET_TOKENIZER)
+            target_tokenizer = load_tokenizer(folder / TARGET_TOKENIZER)
         labels = _read_labels(folder / LABELS) if "labels" in hashes else ()
         scale = _read_scale(folder / SCALE) if "scale" in hashes else None
         return cls(tokenizer, target_tokenizer, labels, scale)

@@ -220,9 +220,11 @@ def _tell(summary: Summary) -> None:
 
 def _parent_sketch(init_from: str | Sequence[str]) -> Sketch | None:
     """Return a sketch of the text that all parents were trained on, or None if one has no sketch."""
+    from seqtrain.inference.opened import open_origin
+
     whole: Sketch | None = None
     for path in origins(init_from):
-        sketch = _load(Run.open(path, export="take").path)
+        sketch = _load(open_origin(path).path)
         if sketch is None:
             return None
         whole = sketch if whole is None else whole.joined(sketch)

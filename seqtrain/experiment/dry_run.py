@@ -29,7 +29,8 @@ def dry_run(composed: Composed, request: Request) -> Cost:
     config = composed.config
     for line in composed.notes:
         say(line)
-    prepare(config, request)
+    for line in prepare(config, request):
+        say(line)
     from seqtrain.training.session import cost_of
     from seqtrain.training.trainer import resolve_auto
 

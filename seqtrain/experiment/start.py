@@ -57,13 +57,25 @@ def check_all(config: DictConfig, request: Request) -> None:
     check_optimizer(config)
 
 
-def prepare(config: DictConfig, request: Request) -> None:
-    """Prepare a config for its first training; raise UserError for all faults known before that."""
+def prepare(config: DictConfig, request: Request) -> list[str]:
+    """Prepare a config for its first training; return lines on what was set in it.
+
+    Raises:
+        UserError: For all faults known before the data is read.
+    """
+    from seqtrain.config import preflight
     from seqtrain.training import budget
 
+    lines: list[str] = []
     budget.check_free(config, request.overrides)
+    if config.init_from is not None:
+        preflight.check_origins(config)
+        from seqtrain.training.transfer import take_model
+
+        lines = take_model(config, request.overrides)
     budget.prepare(config)
     check_all(config, request)
+    return lines
 
 
 def read_data(config: DictConfig, note: Say) -> Data:
@@ -96,7 +108,7 @@ def start(composed: Composed, request: Request) -> Run:
     """
     config, choices = composed.config, composed.choices
     with ranks.process_group() as here:
-        ranks.run_on_all(lambda: prepare(config, request))
+        taken = ranks.run_on_all(lambda: prepare(config, request))
         from seqtrain.config import check
         from seqtrain.experiment.story import Attempt
         from seqtrain.experiment.written_config import secret_notes
@@ -110,7 +122,7 @@ def start(composed: Composed, request: Request) -> Run:
         run = run or Run(cast(Path, path), writes=False)
         say(f"run {run.path}")
         notes = (*check.repeated(request.overrides), *effects.notes(config, request.overrides), *secret_notes(config))
-        for line in (*composed.notes, *notes):
+        for line in (*composed.notes, *taken, *notes):
             say(line)
         try:
             run_attempt(run, config, Attempt(request.command))

@@ -136,8 +136,6 @@ def read_json(path: Path) -> Any:
 def read_export(path: Path) -> dict[str, Any]:
     """Return config.json of an export. Raises UserError if it is damaged, or of another program or version."""
     about = read_json(path)
-    if isinstance(about, dict) and "model_type" in about and "seqtrain_export" not in about:
-        raise UserError(f"{path}: a Hugging Face model, which cannot be loaded yet; name a run or export of seqtrain")
     if not isinstance(about, dict) or about.get("seqtrain_export") != 1:
         raise UserError(f"{path}: not what this version of `seqtrain export` writes; export the run again")
     for name, kind in EXPORTED.items():
@@ -147,6 +145,15 @@ def read_export(path: Path) -> dict[str, Any]:
     if not all(isinstance(text, str) for text in texts):
         raise UserError(f"{path}: hashes or aliases hold something else than text; export the run again")
     return about
+
+
+def is_foreign(folder: Path) -> bool:
+    """Return True if a folder holds a model of the Hugging Face hub: its config.json has a `model_type`, not ours."""
+    try:
+        about = load_json(folder / "config.json", FILES["config.json"])
+    except (OSError, ValueError, RecursionError, UserError):
+        return False
+    return isinstance(about, dict) and "model_type" in about and "seqtrain_export" not in about
 
 
 def check_references(config: Any, where: Path, trust: Sequence[str]) -> None:

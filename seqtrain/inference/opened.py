@@ -20,6 +20,7 @@ from seqtrain.data.tokenizers.recipes import Tokenizer
 from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import exists
 from seqtrain.files.untrusted import check_references
+from seqtrain.hub.convert import converted
 from seqtrain.models.base import SequenceModel
 from seqtrain.runs import export
 from seqtrain.runs.checkpoint import BEST, load, newest_valid, refuse_other
@@ -57,6 +58,9 @@ class Opened:
     def predictor(self, name: str | None = None) -> Predictor[Any]:
         """Return the task's predictor of this name, by default its first. Raise UserError if there is none."""
         predictors = self.task.predictors
+        reason = self.run.summary.reason
+        if self.run.exported and not self.step and reason:  # a folder of the hub without a head of this task
+            raise UserError(f"{self.run.path}: {reason}; begin a training with it, or use embed")
         if not predictors:
             raise UserError(f"run {self.run.path} is of task={self.task.name()}, which predicts nothing of texts")
         name = name or next(iter(predictors))
@@ -82,17 +86,26 @@ class Opened:
         return digest.hexdigest()
 
 
+def open_origin(path: Path | str) -> Run:
+    """Return a run, an export, or a folder of the hub as the export that it is converted to.
+
+    Raises:
+        UserError: It is none of these.
+    """
+    return Run.open(converted(str(path)), export="take")
+
+
 def open_run(path: Path | str, checkpoint: str = "best") -> Opened:
     """Open a run directory; nothing in it can execute.
 
     Args:
-        path: of a run, or of its export.
+        path: of a run, of its export, or of a folder of the Hugging Face hub.
         checkpoint: `best` or `last`.
 
     Raises:
         UserError: If it is not a run, was not trained yet, or holds weights or files that do not match its config.
     """
-    run = Run.open(path, export="take")
+    run = open_origin(path)
     config = checked_config(run)
     preprocessor = Preprocessor.load(run.path, run.summary.hashes)
     if run.exported:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -11,9 +12,10 @@ from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.models.layers.attention import padding_mask
-from seqtrain.models.layers.blocks import Activation, EncoderBlock, Norm, final_norm
+from seqtrain.models.layers.block_options import Activation, BlockOptions, FeedForwardKind, Norm, NormKind
+from seqtrain.models.layers.blocks import EncoderBlock
 from seqtrain.models.layers.front_ends import TokenEmbedding
-from seqtrain.models.layers.positions import Positions, check_sizes, learned_positions, place, rotary_table
+from seqtrain.models.layers.positions import BASE, Positions, check_sizes, learned_positions, place, rotary_table
 
 
 class BERT(SequenceModel):
@@ -39,24 +41,45 @@ class BERT(SequenceModel):
         bias: bool,
         activation: Activation,
         dim_feedforward: int | None = None,
+        norm_kind: NormKind = "layer",
+        norm_eps: float = 1e-5,
+        feed_forward: FeedForwardKind = "plain",
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        qk_norm: bool = False,
+        rotary_base: float = BASE,
     ) -> None:
         super().__init__()
-        check_sizes(dim, num_heads, positions, max_length)
+        options = BlockOptions(
+            dim=dim,
+            num_heads=num_heads,
+            dropout=dropout,
+            norm=norm,
+            bias=bias,
+            dim_feedforward=dim_feedforward,
+            activation=activation,
+            norm_kind=norm_kind,
+            norm_eps=norm_eps,
+            feed_forward=feed_forward,
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            qk_norm=qk_norm,
+        )
+        check_sizes(options, positions, max_length)
         if num_segments < 1:
             raise ValueError(f"num_segments={num_segments} must be above 0")
         self.embed = embed
         self.dim = dim
-        self.num_heads = num_heads
+        self.head_width = options.head_width
+        self.rotary_base = rotary_base
         self.positions: Positions = positions
         self.max_length = max_length
         self.table = learned_positions(max_length, dim)
         self.segments = nn.Embedding(num_segments, dim)
-        self.first_norm = nn.LayerNorm(dim, bias=bias) if norm == "post" else nn.Identity()
+        self.first_norm = options.make_norm() if norm == "post" else nn.Identity()
         self.dropout = nn.Dropout(dropout)
-        sizes = {"dim": dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward}
-        shape = {**sizes, "dropout": dropout, "norm": norm, "bias": bias, "activation": activation}
-        self.blocks = nn.ModuleList(EncoderBlock(**shape, name=f"layer {layer + 1}") for layer in range(num_layers))
-        self.norm = final_norm(norm, dim, bias=bias)
+        self.blocks = nn.ModuleList(EncoderBlock(options, f"layer {layer + 1}") for layer in range(num_layers))
+        self.norm = options.final_norm()
         self._initialise()
 
     def _initialise(self) -> None:
@@ -72,6 +95,13 @@ class BERT(SequenceModel):
         for name, weight in self.named_parameters():
             if name.endswith("out.weight"):
                 weight.data.div_(math.sqrt(2 * len(self.blocks)))
+
+    @classmethod
+    def idle(cls, options: Mapping[str, Any]) -> dict[str, str]:
+        """Return the option of rotary positions, where the model has none, with the reason."""
+        if options["positions"] == "rotary":
+            return {}
+        return {"rotary_base": f"is of rotary positions, and positions={options['positions']}"}
 
     def initial(self, batch: int) -> State:
         return {}
@@ -92,7 +122,7 @@ class BERT(SequenceModel):
         mask = None if lengths is None else padding_mask(lengths, tokens.shape[1])
         rotary = None
         if self.positions == "rotary":
-            rotary = rotary_table(tokens.shape[1], self.dim // self.num_heads, x.device).to(x.dtype)
+            rotary = rotary_table(tokens.shape[1], self.head_width, x.device, base=self.rotary_base).to(x.dtype)
         for block in self.blocks:
             x = block(x, mask, rotary)
         return self.norm(x), {}

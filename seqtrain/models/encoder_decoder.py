@@ -14,14 +14,8 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.models.layers.blocks import (
-    Activation,
-    CrossDecoderBlock,
-    EncoderBlock,
-    Norm,
-    final_norm,
-    initialise_transformer,
-)
+from seqtrain.models.layers.block_options import Activation, BlockOptions, FeedForwardKind, Norm, NormKind
+from seqtrain.models.layers.blocks import CrossDecoderBlock, EncoderBlock, initialise_transformer
 from seqtrain.models.layers.lengths import real_lengths
 from seqtrain.models.layers.positions import AbsolutePositions, PlacedInput, check_sizes
 from seqtrain.models.layers.recurrence import Cell
@@ -34,7 +28,10 @@ EncoderKind = Literal["transformer", "rnn", "gru", "lstm", "cnn"]
 DecoderKind = Literal["transformer", "rnn", "gru", "lstm"]
 
 CELLS = get_args(Cell)
-OF_TRANSFORMERS = ("num_heads", "positions", "max_length", "norm", "activation", "dim_feedforward")
+OF_TRANSFORMERS = (
+    *("num_heads", "positions", "max_length", "norm", "activation", "dim_feedforward", "norm_kind", "norm_eps"),
+    *("feed_forward", "num_kv_heads", "head_dim", "qk_norm"),
+)
 
 
 class EncoderDecoder(SequenceModel):
@@ -47,7 +44,7 @@ class EncoderDecoder(SequenceModel):
     Args:
         encoder: what reads the source.
         decoder: what reads, or writes, the target.
-        num_heads: of a Transformer, as the five options after it.
+        num_heads: of a Transformer, as the other options of `BlockOptions`.
         max_length: size of the tables of learned positions: neither side of a pair with a Transformer is longer.
         bidirectional: a recurrent encoder reads both ways, each direction with half of `dim`.
         attention: how a recurrent decoder looks at the source; a Transformer's is of its own kind.
@@ -72,6 +69,12 @@ class EncoderDecoder(SequenceModel):
         norm: Norm = "pre",
         activation: Activation = "relu",
         dim_feedforward: int | None = None,
+        norm_kind: NormKind = "layer",
+        norm_eps: float = 1e-5,
+        feed_forward: FeedForwardKind = "plain",
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        qk_norm: bool = False,
         bidirectional: bool = True,
         attention: Attention = "additive",
         kernel_size: int = 3,
@@ -84,31 +87,43 @@ class EncoderDecoder(SequenceModel):
         self.kinds = encoder, decoder
         size: dict[str, Any] = {"dim": dim, "num_layers": num_layers, "dropout": dropout}
         front: dict[str, Any] = {"dim": dim, "positions": positions, "max_length": max_length, "dropout": dropout}
-        heads: dict[str, Any] = {"dim": dim, "num_heads": num_heads}
-        inner = {"dim_feedforward": dim_feedforward, "activation": activation}
-        block: dict[str, Any] = {**heads, **inner, "dropout": dropout, "norm": norm, "bias": True}
+        options = BlockOptions(
+            dim=dim,
+            num_heads=num_heads,
+            dropout=dropout,
+            norm=norm,
+            bias=True,
+            dim_feedforward=dim_feedforward,
+            activation=activation,
+            norm_kind=norm_kind,
+            norm_eps=norm_eps,
+            feed_forward=feed_forward,
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            qk_norm=qk_norm,
+        )
         layers = [f"layer {layer + 1}" for layer in range(num_layers)]
         # Recurrent networks and convolutions have no table of positions, and read any length.
         if "transformer" in (encoder, decoder):
-            check_sizes(dim, num_heads, positions, max_length)
+            check_sizes(options, positions, max_length)
             self.max_length = max_length
         # The order in which modules are made decides which random numbers become whose first weights.
         if encoder == "transformer":
-            blocks = [EncoderBlock(**block, name=f"{layer} source") for layer in layers]
-            self.encoder = TransformerEncoder(dim=dim, front=PlacedInput(**front), blocks=blocks)
+            blocks = [EncoderBlock(options, f"{layer} source") for layer in layers]
+            self.encoder = TransformerEncoder(options, front=PlacedInput(**front), blocks=blocks)
         elif encoder == "cnn":
             self.encoder = ConvolutionalEncoder(**size, kernel_size=kernel_size)
         else:
             self.encoder = RecurrentEncoder(**size, cell=encoder, bidirectional=bidirectional)
         if decoder == "transformer":
-            cross_blocks = [CrossDecoderBlock(**block, name=layer) for layer in layers]
-            self.decoder = TransformerDecoder(**heads, front=PlacedInput(**front), blocks=cross_blocks)
+            cross_blocks = [CrossDecoderBlock(options, layer) for layer in layers]
+            self.decoder = TransformerDecoder(options, front=PlacedInput(**front), blocks=cross_blocks)
         else:
             width = self.encoder.state_width
             self.decoder = RecurrentDecoder(**size, cell=decoder, attention=attention, encoder_width=width)
         # Last, not in the parts: the order of parameters decides the last bit of the norm of all gradients.
-        self.source_norm = final_norm(norm, dim) if encoder == "transformer" else nn.Identity()
-        self.norm = final_norm(norm, dim) if decoder == "transformer" else nn.Identity()
+        self.source_norm = options.final_norm() if encoder == "transformer" else nn.Identity()
+        self.norm = options.final_norm() if decoder == "transformer" else nn.Identity()
         kinds = [(self.encoder, encoder), (self.decoder, decoder)]
         initialise_transformer([part for part, kind in kinds if kind == "transformer"])
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -11,10 +13,12 @@ from torch.nn import functional
 
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.models.layers.attention import window_mask
-from seqtrain.models.layers.blocks import DecoderBlock, Norm, final_norm
+from seqtrain.models.layers.block_options import Activation, BlockOptions, FeedForwardKind, Norm, NormKind
+from seqtrain.models.layers.blocks import DecoderBlock
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.models.layers.lengths import real_lengths
 from seqtrain.models.layers.positions import (
+    BASE,
     Positions,
     check_sizes,
     learned_positions,
@@ -43,24 +47,46 @@ class GPT(SequenceModel):
         norm: Norm,
         bias: bool,
         dim_feedforward: int | None = None,
+        activation: Activation = "gelu",
+        norm_kind: NormKind = "layer",
+        norm_eps: float = 1e-5,
+        feed_forward: FeedForwardKind = "plain",
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        qk_norm: bool = False,
+        rotary_base: float = BASE,
     ) -> None:
         super().__init__()
-        check_sizes(dim, num_heads, positions, max_length)
+        options = BlockOptions(
+            dim=dim,
+            num_heads=num_heads,
+            dropout=dropout,
+            norm=norm,
+            bias=bias,
+            dim_feedforward=dim_feedforward,
+            activation=activation,
+            norm_kind=norm_kind,
+            norm_eps=norm_eps,
+            feed_forward=feed_forward,
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            qk_norm=qk_norm,
+        )
+        check_sizes(options, positions, max_length)
         if attention_window < 0:
             raise ValueError(f"memory={attention_window} must be 0 or more tokens")
         self.embed = embed
         self.dim = dim
-        self.num_heads = num_heads
+        self.key_shape = options.kv_heads, options.head_width
+        self.rotary_base = rotary_base
         self.attention_window = attention_window
         self.positions: Positions = positions
         self.max_length = max_length
         self.capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
         self.table = learned_positions(max_length, dim)
         self.dropout = nn.Dropout(dropout)
-        sizes = {"dim": dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward}
-        shape = {**sizes, "dropout": dropout, "norm": norm, "bias": bias}
-        self.blocks = nn.ModuleList(DecoderBlock(**shape, name=f"layer {layer + 1}") for layer in range(num_layers))
-        self.norm = final_norm(norm, dim, bias=bias)
+        self.blocks = nn.ModuleList(DecoderBlock(options, f"layer {layer + 1}") for layer in range(num_layers))
+        self.norm = options.final_norm()
         self._initialise()
 
     def _initialise(self) -> None:
@@ -74,13 +100,21 @@ class GPT(SequenceModel):
             if name.endswith("out.weight"):
                 nn.init.normal_(weight, std=0.02 / math.sqrt(2 * len(self.blocks)))
 
+    @classmethod
+    def idle(cls, options: Mapping[str, Any]) -> dict[str, str]:
+        """Return the option of rotary positions, where the model has none, with the reason."""
+        if options["positions"] == "rotary":
+            return {}
+        return {"rotary_base": f"is of rotary positions, and positions={options['positions']}"}
+
     def initial(self, batch: int) -> State:
         return self._unread(batch, self.attention_window)
 
     def _unread(self, batch: int, slots: int) -> State:
         """Return the state before anything was read, with `slots` places for keys."""
         like = next(self.blocks.parameters())
-        shape = (batch, self.num_heads, slots, self.dim // self.num_heads)
+        num_kv_heads, head_width = self.key_shape
+        shape = (batch, num_kv_heads, slots, head_width)
         state: State = {}
         for layer in range(len(self.blocks)):
             state[f"key.{layer}"] = like.new_zeros(shape)
@@ -141,7 +175,7 @@ class GPT(SequenceModel):
         """Return cosines and sines of `length` positions from `begin` on, in the dtype of `like`, or None."""
         if self.positions != "rotary":
             return None
-        return rotary_table(length, self.dim // self.num_heads, like.device, begin).to(like.dtype)
+        return rotary_table(length, self.key_shape[1], like.device, begin, self.rotary_base).to(like.dtype)
 
     def sequential_steps(self, length: int) -> int:
         return len(self.blocks)
@@ -168,8 +202,8 @@ class GPT(SequenceModel):
 
 
 def newest(
-    keys: Float[Tensor, "B H N K"], lengths: Int[Tensor, " B"] | None, cached: int, count: int
-) -> Float[Tensor, "B H {count} K"]:
+    keys: Float[Tensor, "B G N K"], lengths: Int[Tensor, " B"] | None, cached: int, count: int
+) -> Float[Tensor, "B G {count} K"]:
     """Return the last `count` of `cached` old and T new keys: before the end, or before each lane's length."""
     if lengths is None:
         return keys[:, :, keys.shape[2] - count :]

@@ -68,12 +68,11 @@ class StateStepper(Stepper):
         self.width = rows.shape[1]
 
 
-def fold(x: Float[Tensor, "N H 1 K"], lanes: int) -> Float[Tensor, "{lanes} H W K"]:
-    """Arrange the rows of a lane as positions of one sequence: they attend to the same keys."""
-    rows, heads, _, width = x.shape
-    return x.view(lanes, rows // lanes, heads, width).transpose(1, 2)
+def fold(x: Float[Tensor, "N H R K"], lanes: int) -> Float[Tensor, "{lanes} H W K"]:
+    """Arrange the rows of a lane, each of R queries, as positions of one sequence: they attend to the same keys."""
+    return x.unflatten(0, (lanes, -1)).transpose(1, 2).flatten(2, 3)
 
 
-def unfold(x: Float[Tensor, "B H W K"]) -> Float[Tensor, "B*W H 1 K"]:
-    """Undo `fold`."""
-    return x.transpose(1, 2).flatten(0, 1).unsqueeze(2)
+def unfold(x: Float[Tensor, "B H W K"], count: int) -> Float[Tensor, "N H {count} K"]:
+    """Undo `fold` of rows with `count` queries each."""
+    return x.unflatten(2, (-1, count)).transpose(1, 2).flatten(0, 1)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from seqtrain.runs.summary import Summary
+
 WEIGHTS = "model.safetensors"
 MAX_HEADER_BYTES = 1 << 24  # some 100 for each weight
 FILES = (TOKENIZER, TARGET_TOKENIZER, LABELS, SCALE, SERIES)
@@ -27,7 +29,7 @@ MOST_NAMES = 1 << 16  # weights that one may have
 # Entries of a run's summary in an export: what the numbers are, not who computed them where.
 KEPT = (
     *("task", "metrics", "best", "baselines", "context", "monitor", "signatures", "parameters", "tokens", "steps"),
-    *("unknown", "splits", "hashes", "versions", "measures", "compared_by", "parent", "lineage"),
+    *("unknown", "reason", "splits", "hashes", "versions", "measures", "compared_by", "parent", "lineage"),
 )
 
 
@@ -48,16 +50,37 @@ def write(run: Run, preprocessor: Preprocessor, weights: dict[str, Tensor], step
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with appearing(target) as folder:
-            aliases = _write_weights(folder / WEIGHTS, weights)
-            preprocessor.save(folder)
-            hashes = {path.name: _hash(path) for path in sorted(folder.iterdir()) if path.name != LOCK}
-            about = {"seqtrain_export": FORMAT, "step": step, "hashes": hashes, "aliases": aliases}
-            about |= {"vocabulary": _sizes(preprocessor), "config": run.config}
-            about["summary"] = {name: value for name, value in run.summary.to_plain().items() if name in KEPT}
-            (folder / EXPORT).write_text(plain_json(about, indent=2) + "\n", "utf-8")
+            fill(folder, run.config, run.summary, preprocessor, weights, step)
     except (OSError, SafetensorError) as error:
         why = getattr(error, "strerror", None) or error
         raise UserError(f"--output {target}: {why}; make room, or name another folder") from None
+
+
+def fill(
+    folder: Path,
+    config: dict[str, Any],
+    summary: Summary,
+    preprocessor: Preprocessor,
+    weights: dict[str, Tensor],
+    step: int,
+) -> None:
+    """Write the files of an export into an empty folder.
+
+    Args:
+        folder: Folder to fill.
+        config: Config of the run, in plain values.
+        summary: Its summary, of which the entries of KEPT are written.
+        preprocessor: Its tokenizers, labels and scaling.
+        weights: Weights of model and task, by name.
+        step: Step of the weights.
+    """
+    aliases = _write_weights(folder / WEIGHTS, weights)
+    preprocessor.save(folder)
+    hashes = {path.name: _hash(path) for path in sorted(folder.iterdir()) if path.name != LOCK}
+    about = {"seqtrain_export": FORMAT, "step": step, "hashes": hashes, "aliases": aliases}
+    about |= {"vocabulary": _sizes(preprocessor), "config": config}
+    about["summary"] = {name: value for name, value in summary.to_plain().items() if name in KEPT}
+    (folder / EXPORT).write_text(plain_json(about, indent=2) + "\n", "utf-8")
 
 
 def described(folder: Path) -> dict[str, Tensor]:
@@ -65,26 +88,38 @@ def described(folder: Path) -> dict[str, Tensor]:
 
     An untrusted file may have any size: it is hashed and loaded only after its weights match those of its model.
     """
-    import torch
-    from safetensors import SafetensorError, safe_open
-
     path = folder / WEIGHTS
     if not path.is_file():
         raise _other(path)
-    _check_header(path)
+    return _with_aliases(folder, shapes_of(path), read_export(folder / EXPORT)["aliases"])
+
+
+def shapes_of(path: Path, *, remedy: str = "export the run again") -> dict[str, Tensor]:
+    """Return the weights of a safetensors file by name, on the meta device, from its header alone.
+
+    Args:
+        path: File, which may be a stranger's.
+        remedy: What to do about a file that is not right, for the message.
+
+    Raises:
+        UserError: The file is damaged, or no model's.
+    """
+    import torch
+    from safetensors import SafetensorError, safe_open
+
+    _check_header(path, remedy)
     try:
         with safe_open(path, "pt") as file:  # which compares the size of the file with its header
             names = file.keys()
             if len(names) > MOST_NAMES:
-                raise UserError(f"{path}: {len(names):,} weights, more than any model has; export the run again")
+                raise UserError(f"{path}: {len(names):,} weights, more than any model has; {remedy}")
             slices = {name: file.get_slice(name) for name in names}
-            found = {
-                name: torch.empty(each.get_shape(), dtype=_type(path, name, each.get_dtype()), device="meta")
+            return {
+                name: torch.empty(each.get_shape(), dtype=_type(path, name, each.get_dtype(), remedy), device="meta")
                 for name, each in slices.items()
             }
     except (OSError, RuntimeError, SafetensorError) as error:
         raise UserError(f"{path} cannot be read: {error}") from None
-    return _with_aliases(folder, found, read_export(folder / EXPORT)["aliases"])
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -116,22 +151,20 @@ def _with_aliases(folder: Path, weights: dict[str, Tensor], aliases: dict[str, s
     return weights | {name: weights[other] for name, other in aliases.items()}
 
 
-def _type(path: Path, name: str, written: str) -> torch.dtype:
+def _type(path: Path, name: str, written: str, remedy: str) -> torch.dtype:
     import torch
 
     if written not in TYPES:
-        raise UserError(f"{path}: {name} is {written}, a type that no weight of a model has; export the run again")
+        raise UserError(f"{path}: {name} is {written}, a type that no weight of a model has; {remedy}")
     return getattr(torch, TYPES[written])
 
 
-def _check_header(path: Path) -> None:
+def _check_header(path: Path, remedy: str) -> None:
     """Raise UserError for a header longer than any export's: it is parsed completely before a weight is read."""
     with open_checked(path) as file:
         size = int.from_bytes(file.read(8), "little")
     if size > MAX_HEADER_BYTES:
-        raise UserError(
-            f"{path} cannot be read: its header has {size:,} bytes, more than any export's; export the run again"
-        )
+        raise UserError(f"{path} cannot be read: its header has {size:,} bytes, more than any model's; {remedy}")
 
 
 def _write_weights(path: Path, weights: dict[str, Tensor]) -> dict[str, str]:

@@ -136,8 +136,12 @@ class MaskedLM(ExampleTask):
         pseudo_examples: int,
         dim: int,
         vocab_size: int,
+        norm_eps: float = 1e-5,
     ) -> None:
-        """Build the head. Raise ValueError for shares outside 0 to 1, or with a sum above 1."""
+        """Build the head. Raise ValueError for shares outside 0 to 1, or with a sum above 1.
+
+        `norm_eps` is that of the norm before the output.
+        """
         super().__init__()
         if not 0 < mask_prob <= 1:
             raise ValueError(f"mask_prob={mask_prob}: must be above 0 and at most 1")
@@ -152,7 +156,9 @@ class MaskedLM(ExampleTask):
         self.dim = dim
         self.vocab_size = vocab_size
         self.mask = vocab_size + 2  # behind the start and the separator, which stand behind all tokens of text
-        self.transform = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.LayerNorm(dim)) if transform else None
+        self.transform = None
+        if transform:
+            self.transform = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.LayerNorm(dim, eps=norm_eps))
         self.head = None if tied else nn.Linear(dim, vocab_size)
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if tied else None
         self.follows = nn.Sequential(nn.Linear(dim, dim), nn.Tanh(), nn.Linear(dim, 2)) if next_sentence else None

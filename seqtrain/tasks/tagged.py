@@ -156,12 +156,16 @@ def word_ends(tokenizer: Tokenizer, text: str, tokens: Int[np.ndarray, " n"]) ->
     """
     if tokenizer.kind == "word":
         return np.arange(len(tokens))
+    last = [match.end() - 1 for match in WORD.finditer(text)]
+    known = tokenizer.text_ends(text)
+    if known is not None:
+        ends = np.searchsorted(known, np.array(last, dtype=np.int64) + 1)
+        return ends.clip(max=len(tokens) - 1)
     # Counted in bytes, where tokens are made of them: a token may be a part of a character.
     sizes = np.ones(len(text), dtype=np.int64)
     if tokenizer.lossless:
         sizes = np.array([len(character.encode()) for character in text], dtype=np.int64)
     ends_of_characters = sizes.cumsum()
-    last = [match.end() - 1 for match in WORD.finditer(text)]
     ends_of_tokens = tokenizer.text_lengths(tokens).cumsum()
     # The first token that reaches the end of the word's last character.
     return np.searchsorted(ends_of_tokens, ends_of_characters[last])

@@ -15,7 +15,6 @@ from seqtrain.data.preprocess import Preprocessor
 from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel, Weights, name_of
 from seqtrain.models.layers.side_by_side import DIRECTIONS
-from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -123,9 +122,11 @@ def shared_preprocessor(init_from: str | Sequence[str]) -> Preprocessor:
     Raises:
         UserError: Two runs have two tokenizers: token 7 of one is another word to the other.
     """
+    from seqtrain.inference.opened import open_origin
+
     found: dict[str, Preprocessor] = {}
     for path in origins(init_from):
-        run = Run.open(path, export="take")
+        run = open_origin(path)
         found[path] = Preprocessor.load(run.path, run.summary.hashes)
     first, *others = found.values()
     for other in others:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
+from seqtrain.config.check import key_of
 from seqtrain.config.options import origins
 from seqtrain.errors import UserError, did_you_mean
-from seqtrain.inference.opened import checked_config
+from seqtrain.inference.opened import checked_config, open_origin
 from seqtrain.models.base import SequenceModel
-from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Task
 
 MAX_MODULES = 6  # named in a line about weights
@@ -26,7 +26,36 @@ def take_tokenizer(config: DictConfig) -> None:
     Raises:
         UserError: There is no such run, or its config is invalid.
     """
-    config.tokenizer = checked_config(Run.open(origins(config.init_from)[0], export="take")).tokenizer
+    config.tokenizer = checked_config(open_origin(origins(config.init_from)[0])).tokenizer
+
+
+def take_model(config: DictConfig, overrides: Sequence[str]) -> list[str]:
+    """Set the model's options to those of the run that `config.init_from` names, except those that were typed.
+
+    Dropout stays what the task recommends if that run had none: trained on much text, it says nothing about this one.
+    Nothing changes if another model was typed, or if two runs are to begin a model of two directions.
+
+    Returns:
+        Lines that say what has changed.
+
+    Raises:
+        UserError: There is no such run, or its config is invalid.
+    """
+    runs = origins(config.init_from)
+    if len(runs) != 1:
+        return []
+    theirs = checked_config(open_origin(runs[0])).model
+    typed = {key_of(word).removeprefix("model.") for word in overrides if key_of(word).partition(".")[0] == "model"}
+    if "model" in typed and theirs._target_ != config.model._target_:
+        return []
+    kept = set(typed) if theirs.dropout else {*typed, "dropout"}
+    chosen = {key: value for key, value in OmegaConf.to_container(config.model, resolve=False).items() if key in kept}  # type: ignore[union-attr]
+    if "_recommend_" not in theirs:
+        chosen["_recommend_"] = config.model.get("_recommend_", {})
+    if config.model == {**theirs, **chosen}:
+        return []
+    config.model = {**theirs, **chosen}
+    return [f"model: that of {runs[0]}, with its options"]
 
 
 def copy_matching(

@@ -258,7 +258,7 @@ def test_a_cell_that_was_slow_in_one_round_keeps_its_least_time_and_the_first_ro
 @pytest.mark.parametrize("name", ["rnn", "gru", "lstm", "cnn", "gpt", "bert"])
 def test_the_clock_knows_the_work_of_each_model(name: str) -> None:
     model = model_of(Case(name, ()))
-    seconds = timing.seconds_by_kind(model, 2, 8, timing.num_heads_of(model))
+    seconds = timing.seconds_by_kind(model, 2, 8, timing.heads_of(model))
     assert set(formula_of(model, 8).flops) <= set(seconds)
     assert (ALONE in seconds) == (name in ("gpt", "bert"))
     assert all(value > 0 for kind, value in seconds.items() if kind != REST)

@@ -12,6 +12,7 @@ import torch
 import seqtrain
 from seqtrain.cli import main
 from seqtrain.data.leaks import Sketch
+from seqtrain.data.tokenizers.saved import load_tokenizer
 from seqtrain.inference import probes, probing
 from seqtrain.models.encoder_decoder import EncoderDecoder
 from tests.support.untrained_runs import SENTIMENT, TRANSLATION, make_run
@@ -189,7 +190,7 @@ def test_sides_that_are_equal_are_found_first_and_a_constant_model_finds_by_chan
 def test_targets_of_a_vocabulary_of_their_own_are_refused(call: Any, tmp_path: Path, runs: dict[str, Path]) -> None:
     trained = seqtrain.load(runs["pair"])
     preprocessor = trained.opened.preprocessor
-    trained.opened.preprocessor = type(preprocessor)(preprocessor.tokenizer, trained.tokenizer.load(_tokenizer(runs)))
+    trained.opened.preprocessor = type(preprocessor)(preprocessor.tokenizer, load_tokenizer(_tokenizer(runs)))
     with pytest.raises(seqtrain.UserError, match=r"vocabularies of their own.*task\.shared_vocab=true"):
         probes.probe_pairs(trained, ["a", "b"], ["c", "d"])
     file = table(tmp_path / "pairs.tsv", [PAIRS[0]] * 3, "source\ttarget")

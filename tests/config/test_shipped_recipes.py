@@ -16,6 +16,7 @@ GROUPS = ("task", "data", "model", "tokenizer", "tbptt", "optimizer", "schedule"
 TRAINER = ("accumulate", "grad_clip", "max_steps", "max_epochs", "max_seconds", "validate_every", "keep_best")
 LAYOUT = ("eval_batch_size", "workers")  # change no number
 
+PLAIN = "norm_kind=layer norm_eps=1e-05 feed_forward=plain num_kv_heads=None head_dim=None qk_norm=False"
 SHIPPED = {
     "next_token": [
         "NextToken tied=True direction=forward",
@@ -30,11 +31,11 @@ SHIPPED = {
     ],
     "masked_lm": [
         "MaskedLM mask_prob=0.15 mask_share=0.8 random_share=0.1 whole_word=False next_sentence=False "
-        "tied=True transform=True pseudo_examples=8",
+        "tied=True transform=True norm_eps=1e-05 pseudo_examples=8",
         "PythonStdlib batch_size=None eval_lanes=16 batch_tokens=2048 max_length=64 "
         "validation_fraction=0.05 test_fraction=0.05",
         "BERT dim=128 num_layers=2 num_heads=4 dropout=0.0 positions=rotary max_length=None "
-        "num_segments=2 norm=pre bias=True activation=gelu dim_feedforward=None",
+        f"num_segments=2 norm=pre bias=True activation=gelu dim_feedforward=None {PLAIN} rotary_base=10000.0",
         "BPE size=2048",
         "TBPTT k2=64 k1=64 carry=False reset=never jitter=none",
         "Muon lr=0.01 lr_rest=0.003 momentum=0.95 betas=[0.9, 0.95] eps=1e-08 weight_decay=0.01",
@@ -68,8 +69,8 @@ SHIPPED = {
         "LocalePhrases batch_size=None eval_lanes=16 batch_tokens=2048 max_length=128 "
         "source_locale=en target_locale=de size=12000 seed=0 validation_fraction=0.05 test_fraction=0.05",
         "EncoderDecoder encoder=transformer decoder=transformer dim=128 num_layers=2 dropout=0.1 num_heads=4 "
-        "positions=sinusoidal max_length=None norm=pre activation=relu dim_feedforward=None bidirectional=True "
-        "attention=additive kernel_size=3",
+        "positions=sinusoidal max_length=None norm=pre activation=relu dim_feedforward=None "
+        f"{PLAIN} bidirectional=True attention=additive kernel_size=3",
         "BPE size=600",
         "TBPTT k2=128 k1=128 carry=False reset=never jitter=none",
         "AdamW lr=0.003 betas=[0.9, 0.95] eps=1e-08 weight_decay=0.01 fused=True",

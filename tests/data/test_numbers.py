@@ -40,7 +40,7 @@ def put(folder: Path, format: str, values: list[Any], kind: Any = None) -> Path:
 
 
 def numbers(source: Source, cache: Path) -> list[float]:
-    source.expect_numbers()
+    source.expect_numbers()  # type: ignore[attr-defined]
     source.check()
     _, rows = prepare_rows(
         source, Char(), ["train"], source.fields, label_kind="number", cache=cache, say=lambda line: None

@@ -165,7 +165,7 @@ def test_induction_asks_at_the_end_for_what_followed_the_mark() -> None:
     ],
 )
 def test_chance_is_what_a_guess_among_the_possible_answers_comes_to(source: Synthetic, chance: float) -> None:
-    assert source.chance() == chance
+    assert source.chance() == chance  # type: ignore[attr-defined]
     right = asked = 0
     for words, labels in read(source, "train"):
         possible = words[1:8:2] if isinstance(source, Recall) else None

@@ -19,12 +19,16 @@ TIME = 6 * (MEMORY + 1)  # six windows
 DECODERS = [*(case for case in cases() if case.name == "gpt"), Case("gpt", (("attention_window", 0),))]
 
 
-def turned(vector: Tensor, position: int) -> Tensor:
+def turned(vector: Tensor, position: int, base: float = 10_000.0) -> Tensor:
     """Rotary positions as a product of complex numbers: the halves of a head are the parts of K/2 numbers."""
     half = len(vector) // 2
-    rates = 10_000.0 ** (-torch.arange(half).double() / half)
+    rates = base ** (-torch.arange(half).double() / half)
     number = torch.complex(vector[:half], vector[half:]) * torch.polar(torch.ones(half).double(), position * rates)
     return torch.cat([number.real, number.imag])
+
+
+def rms(x: Tensor, norm: Any) -> Tensor:
+    return x / (x.square().mean(-1, keepdim=True) + norm.eps).sqrt() * norm.weight
 
 
 def sinusoid(position: int, dim: int) -> Tensor:
@@ -35,20 +39,32 @@ def sinusoid(position: int, dim: int) -> Tensor:
 
 def attend(model: GPT, x: Tensor, attention: Any) -> Tensor:
     """Each token alone over itself and the `attention_window` tokens before it: x (T, D)."""
-    width = model.dim // model.num_heads
-    queries, keys, values = (part.view(len(x), -1, width) for part in attention.query_key_value(x).chunk(3, -1))
+    width, sharing = attention.head_width, attention.num_heads // attention.num_kv_heads
+    rows = [attention.num_heads * width, *[attention.num_kv_heads * width] * 2]
+    queries, keys, values = (part.view(len(x), -1, width) for part in attention.query_key_value(x).split(rows, -1))
+    if attention.query_norm is not None:
+        queries, keys = rms(queries, attention.query_norm), rms(keys, attention.key_norm)
     out = []
     for now in range(len(x)):
         seen = range(max(now - model.attention_window, 0), now + 1)
         heads = []
-        for head in range(model.num_heads):
-            query, known = queries[now, head], [keys[then, head] for then in seen]
+        for head in range(attention.num_heads):
+            query, known = queries[now, head], [keys[then, head // sharing] for then in seen]
             if model.positions == "rotary":
-                query, known = turned(query, now), [turned(k, t) for k, t in zip(known, seen, strict=True)]
+                base = model.rotary_base
+                query, known = turned(query, now, base), [turned(k, t, base) for k, t in zip(known, seen, strict=True)]
             shares = (torch.stack(known) @ query / math.sqrt(width)).softmax(0)
-            heads.append(shares @ values[list(seen), head])
+            heads.append(shares @ values[list(seen), head // sharing])
         out.append(torch.cat(heads))
     return attention.out(torch.stack(out))
+
+
+def inner(feed: Any, x: Tensor) -> Tensor:
+    """The feed-forward part: gelu, or SwiGLU."""
+    if not feed.gated:
+        return feed.out(F.gelu(feed.wide(x)))
+    gate, up = feed.wide.weight.chunk(2)
+    return feed.out(x @ gate.T * torch.sigmoid(x @ gate.T) * (x @ up.T))
 
 
 def dense(model: GPT, tokens: Tensor) -> Tensor:
@@ -63,10 +79,10 @@ def dense(model: GPT, tokens: Tensor) -> Tensor:
         feed = block.feed_forward
         if block.norm1.pre:
             x = x + attend(model, block.norm1(x), block.attention)
-            x = x + feed.out(F.gelu(feed.wide(block.norm2(x))))
+            x = x + inner(feed, block.norm2(x))
         else:
             x = block.norm1(x + attend(model, x, block.attention))
-            x = block.norm2(x + feed.out(F.gelu(feed.wide(x))))
+            x = block.norm2(x + inner(feed, x))
     return model.norm(x)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqtrain.models.base import SequenceModel
+from seqtrain.models.layers.block_options import BlockOptions
 from seqtrain.models.layers.blocks import ResidualNorm
 from seqtrain.models.layers.recorder import recording
 from seqtrain.training.learner import Learner
@@ -131,7 +132,7 @@ def test_a_residual_path_drops_its_change_and_never_the_stream(name: str) -> Non
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_residual_norm_keeps_the_stream_where_its_change_is_dropped(norm: Any) -> None:
-    path = ResidualNorm(dim=WIDTH, norm=norm, dropout=1.0, bias=True).double()
+    path = ResidualNorm(BlockOptions(dim=WIDTH, num_heads=1, norm=norm, dropout=1.0, bias=True)).double()
     x, change = torch.randn(2, BATCH, TIME, WIDTH, dtype=torch.float64)
     assert_near(path.after(x, change), x if norm == "pre" else F.layer_norm(x, (WIDTH,)))
 

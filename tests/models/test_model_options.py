@@ -18,6 +18,7 @@ from seqtrain.training.model_and_task import make_model
 from tests.support.model_cases import TABLE, VOCABULARY, Case, cases, some_tokens, starting
 
 NUMBERS = {"dim": 16, "num_layers": 3, "num_heads": 4, "attention_window": 2, "kernel_size": 5, "dim_feedforward": 24}
+NUMBERS |= {"num_kv_heads": 1, "head_dim": 6}
 PLAIN = [case for case in cases() if not case.options]
 LEARNED = {"positions": "learned", "max_length": TABLE}
 

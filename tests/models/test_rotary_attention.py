@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from seqtrain.models.layers.attention import BidirectionalSelfAttention, CausalSelfAttention, split_heads
+from seqtrain.models.layers.block_options import BlockOptions
 from seqtrain.models.layers.positions import rotary_table, rotate, turns_of
 from tests.models.test_attention import turned
 from tests.support.model_cases import assert_near
@@ -19,9 +20,13 @@ from tests.support.model_cases import assert_near
 DIM, HEADS, TIME = 12, 3, 5
 
 
+def options(bias: bool = True) -> BlockOptions:
+    return BlockOptions(dim=DIM, num_heads=HEADS, dropout=0.0, norm="pre", bias=bias)
+
+
 def test_each_key_is_turned_by_its_own_position_and_each_query_by_its_own() -> None:
     torch.manual_seed(0)
-    made = BidirectionalSelfAttention(dim=DIM, num_heads=HEADS, dropout=0.0, bias=True, name="self").double()
+    made = BidirectionalSelfAttention(options(), "self").double()
     x, width = torch.randn(1, TIME, DIM, dtype=torch.float64), DIM // HEADS
     queries, keys, values = (part.view(TIME, HEADS, width) for part in made.query_key_value(x[0]).chunk(3, -1))
     rows = []
@@ -49,7 +54,7 @@ def test_what_is_read_alone_and_its_gradients_are_those_of_a_map_that_autograd_f
     bias: bool, positions: str, dtype: torch.dtype, tolerance: float
 ) -> None:
     torch.manual_seed(0)
-    made = CausalSelfAttention(dim=DIM, num_heads=HEADS, dropout=0.0, bias=bias, name="self").to(dtype)
+    made = CausalSelfAttention(options(bias=bias), "self").to(dtype)
     x, weighting = torch.randn(2, 2, TIME, DIM).to(dtype)
     x.requires_grad_()
     exact = deepcopy(made).double()
@@ -68,7 +73,7 @@ def test_what_is_read_alone_and_its_gradients_are_those_of_a_map_that_autograd_f
 
 
 def test_reading_alone_writes_over_nothing_that_a_caller_holds() -> None:
-    made = BidirectionalSelfAttention(dim=DIM, num_heads=HEADS, dropout=0.0, bias=True, name="self")
+    made = BidirectionalSelfAttention(options(), "self")
     x, table = torch.randn(1, TIME, DIM), rotary_table(TIME, DIM // HEADS, torch.device("cpu")).float()
     held = [x, table, *made.parameters()]
     before = [each.clone() for each in held]
@@ -81,7 +86,7 @@ def test_reading_alone_writes_over_nothing_that_a_caller_holds() -> None:
 @pytest.mark.parametrize("rotary", [True, False])
 def test_under_autocast_gradients_are_those_of_a_map_that_autograd_follows(rotary: bool) -> None:
     torch.manual_seed(0)
-    made = CausalSelfAttention(dim=DIM, num_heads=HEADS, dropout=0.0, bias=True, name="self")
+    made = CausalSelfAttention(options(), "self")
     x, weighting = torch.randn(2, 2, TIME, DIM)
     table = rotary_table(TIME, DIM // HEADS, x.device).float() if rotary else None
     found = []
@@ -98,7 +103,7 @@ def test_under_autocast_gradients_are_those_of_a_map_that_autograd_follows(rotar
 
 
 def test_weights_that_are_frozen_get_no_gradient() -> None:
-    made = CausalSelfAttention(dim=DIM, num_heads=HEADS, dropout=0.0, bias=True, name="self")
+    made = CausalSelfAttention(options(), "self")
     made.query_key_value.requires_grad_(False)
     x = torch.randn(1, TIME, DIM, requires_grad=True)
     made.alone(x, rotary_table(TIME, DIM // HEADS, x.device).float()).sum().backward()
@@ -109,7 +114,7 @@ def test_weights_that_are_frozen_get_no_gradient() -> None:
 
 @pytest.mark.parametrize("rotary", [True, False])
 def test_what_is_kept_for_the_gradient_is_what_autograd_keeps(rotary: bool) -> None:
-    made = CausalSelfAttention(dim=DIM, num_heads=HEADS, dropout=0.0, bias=True, name="self").query_key_value
+    made = CausalSelfAttention(options(), "self").query_key_value
     x = torch.randn(2, TIME, DIM, requires_grad=True)
     turns = turns_of(rotary_table(TIME, DIM // HEADS, x.device).float()) if rotary else None
     kept = []

@@ -60,7 +60,7 @@ def test_a_header_without_end_is_not_parsed(exported: Path) -> None:
     header = b"{" + b" " * (1 << 24) + b"}"
     path.write_bytes(len(header).to_bytes(8, "little") + header + torch.zeros(9).numpy().tobytes())
     sign(exported)
-    with pytest.raises(UserError, match="its header has 16,777,218 bytes, more than any export's"):
+    with pytest.raises(UserError, match="its header has 16,777,218 bytes, more than any model's"):
         seqtrain.load(exported)
 
 

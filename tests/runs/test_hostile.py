@@ -14,8 +14,8 @@ import pytest
 import seqtrain as package
 from seqtrain.data.cache import Store
 from seqtrain.data.corpus import tokenised
-from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.data.tokenizers.recipes import Byte
+from seqtrain.data.tokenizers.saved import load_tokenizer
 from seqtrain.errors import UserError
 from seqtrain.training.loggers.base import load_or_make_identity
 from tests.conftest import Seqtrain
@@ -275,7 +275,7 @@ def test_a_tokenizer_of_a_stranger_brings_no_expressions(tmp_path: Path) -> None
     ]
     content["normalizer"] = {"type": "Replace", "pattern": {"String": "film"}, "content": "x" * 9}
     path.write_text(json.dumps(content))
-    untrained_runs.sign(run, {"tokenizer": Tokenizer.load(path).hash})
+    untrained_runs.sign(run, {"tokenizer": load_tokenizer(path).hash})
     assert package.load(run).tokenizer.encode("a film that was not good").tolist() == before
 
 

@@ -36,6 +36,12 @@ MIXED = [
 ONCE_MIXED = [("transformer", "lstm"), ("gru", "transformer"), ("cnn", "transformer"), ("cnn", "rnn"), ("gru", "lstm")]
 """Pairs in which each way to meet comes once."""
 
+PUBLISHED: dict[str, Any] = {
+    **{"norm_kind": "rms", "feed_forward": "gated", "activation": "silu"},
+    **{"num_kv_heads": 1, "head_dim": 6, "qk_norm": True},
+}
+"""Options that published decoders have, all at once."""
+
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "ar": [{"window": 6}],
     "dlinear": [{"window": 6, "kernel_size": 3}],
@@ -48,8 +54,10 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"positions": "learned", "max_length": TABLE},
         {"positions": "sinusoidal"},
         {"positions": "none"},
+        {**PUBLISHED, "rotary_base": 100.0},
     ],
     "encoder_decoder": [
+        PUBLISHED,
         {"norm": "post"},
         {"positions": "learned", "max_length": TABLE},
         {"positions": "none"},
@@ -63,6 +71,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         if (cell, attention, bidirectional) != ("gru", "additive", True)
     ],
     "gpt": [
+        {**PUBLISHED, "rotary_base": 100.0},
         {"norm": "post", "bias": True},
         {"positions": "sinusoidal"},
         {"positions": "sinusoidal", "norm": "post"},

@@ -20,7 +20,7 @@ from seqtrain.data.sources import hub
 from seqtrain.data.sources.files import find
 from seqtrain.data.sources.opening import readable
 from seqtrain.data.sources.text import Text
-from seqtrain.data.tokenizers.encoding import Tokenizer
+from seqtrain.data.tokenizers.saved import load_tokenizer
 from seqtrain.distributed import ranks
 from seqtrain.errors import Unavailable, UserError, kind_of, merged
 from seqtrain.experiment import endings
@@ -122,7 +122,7 @@ WANTING: dict[str, Callable[[Path], Any]] = {
     "data of a source": lambda path: Text(path=f"{path}/corpus.txt").check(),
     "a file of JSON": lambda path: untrusted.read_json(path / "config.json"),
     "a file of YAML": lambda path: untrusted.read_yaml(path / "config.yaml"),
-    "a tokenizer": lambda path: Tokenizer.load(path / "tokenizer.json"),
+    "a tokenizer": lambda path: load_tokenizer(path / "tokenizer.json"),
     "a run": lambda path: Run.open(path / "run"),
     "a checkpoint": lambda path: checkpoint.load(path / "step-1.ckpt"),
     "room for checkpoints": lambda path: checkpoint.probe(path / "checkpoints", space=1 << 62),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from seqtrain.inference import forecast_plot
 from seqtrain.runs.shown import Samples, Table
 from seqtrain.training.callbacks import samples as shown
 from seqtrain.training.loggers.base import Guarded, RunLogger
@@ -34,13 +35,13 @@ class Keeps(RunLogger):
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The pictures that were drawn."""
     found: list[Path] = []
-    draw = shown.draw_small_fan
+    draw = forecast_plot.draw_small_fan
 
     def count(fan: Any, path: Path) -> None:
         found.append(path)
         draw(fan, path)
 
-    monkeypatch.setattr(shown, "draw_small_fan", count)
+    monkeypatch.setattr(forecast_plot, "draw_small_fan", count)
     return found
 
 
@@ -67,14 +68,14 @@ def test_nothing_is_drawn_where_no_logger_shows_pictures(tmp_path: Path, drawn: 
 def test_a_picture_that_cannot_be_drawn_costs_a_line_and_the_others_are_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    draw = shown.draw_small_fan
+    draw = forecast_plot.draw_small_fan
 
     def fail(fan: Any, path: Path) -> None:
         if path.stem == "sample_1":
             raise MemoryError("no room")
         draw(fan, path)
 
-    monkeypatch.setattr(shown, "draw_small_fan", fail)
+    monkeypatch.setattr(forecast_plot, "draw_small_fan", fail)
     run_logger = Keeps(tmp_path)
     shown.log_samples([run_logger], SAMPLES, 30)
     assert list(run_logger.images) == ["sample_3"]

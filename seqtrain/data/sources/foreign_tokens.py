@@ -20,6 +20,7 @@ from seqtrain.data.sources.tokens import TokenSource
 from seqtrain.data.token_store.index import TokenStore, documents_name
 from seqtrain.data.token_store.tokens import MappedTokens, Part, Stretch, TokenArray, mapped_offsets
 from seqtrain.data.tokenizers.encoding import IdTokenizer, Tokenizer
+from seqtrain.data.tokenizers.saved import load_tokenizer
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import expanded
 
@@ -118,7 +119,7 @@ class ForeignTokens(TokenSource):
 
     def _tokenizer(self) -> Tokenizer:
         if self.tokenizer is not None:
-            return Tokenizer.load(expanded(self.tokenizer))
+            return load_tokenizer(expanded(self.tokenizer))
         assert self.vocab_size is not None
         if not 1 <= self.vocab_size <= MAX_VOCABULARY:
             raise UserError(f"data.vocab_size={self.vocab_size}: expected a number from 1 to {MAX_VOCABULARY:,}")

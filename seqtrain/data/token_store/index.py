@@ -24,6 +24,7 @@ from seqtrain.data.corpus import DTYPES, Corpus
 from seqtrain.data.sources.base import SPLITS, Split
 from seqtrain.data.token_store.tokens import MappedTokens, Part, mapped_offsets
 from seqtrain.data.tokenizers.encoding import Tokenizer
+from seqtrain.data.tokenizers.saved import load_tokenizer
 from seqtrain.errors import Unavailable, UserError, kind_of
 from seqtrain.files.atomic import plain_json, write_text
 from seqtrain.files.checked import file_hash, load_json, open_checked
@@ -144,7 +145,7 @@ def _tokenizer(folder: Path, content: Mapping[str, Any]) -> Tokenizer:
     """Return the tokenizer of a store; raise UserError if it is missing, or is another one."""
     if not (folder / TOKENIZER).exists():
         raise Unavailable(f"{folder / TOKENIZER}: {MISSING}")
-    tokenizer = Tokenizer.load(folder / TOKENIZER)
+    tokenizer = load_tokenizer(folder / TOKENIZER)
     if tokenizer.hash != content["tokenizer"]["hash"]:
         raise UserError(f"{folder / TOKENIZER}: is not the tokenizer of this store; put the store's own file back")
     return tokenizer

@@ -20,6 +20,7 @@ from seqtrain.data.token_store.index import INDEX, TOKENIZER, TokenStore, open_s
 from seqtrain.data.token_store.writer import Writer, clear
 from seqtrain.data.tokenizers.encoding import Tokenizer, segments_of
 from seqtrain.data.tokenizers.recipes import Recipe
+from seqtrain.data.tokenizers.saved import load_tokenizer
 from seqtrain.errors import UserError, kind_of
 from seqtrain.files import folders
 from seqtrain.files.atomic import exists, listed, locked, plain_json
@@ -178,7 +179,7 @@ def _tokenizer(folder: Path, order: Order, say: Callable[[str], None]) -> Tokeni
     """Return the tokenizer of the store: the one given, that of an earlier call, or one made from a sample of train."""
     path = folder / TOKENIZER
     if exists(path):
-        return Tokenizer.load(path)
+        return load_tokenizer(path)
     tokenizer = order.tokenizer
     if tokenizer is None:
         assert order.recipe is not None
@@ -209,7 +210,8 @@ def _counted(order: Order, tokenizer: Tokenizer, split: Split) -> tuple[list[int
     new: list[int] = []
 
     def encode(first: int) -> Iterator[Encoded]:
-        segments = itertools.islice(segments_of(_segments(order.source, split)), first, None)
+        whole = segments_of(_segments(order.source, split), at_spaces=tokenizer.at_spaces)
+        segments = itertools.islice(whole, first, None)
         for job in encoded(tokenizer, segments, order.processes):
             new.append(len(job.tokens))
             yield job

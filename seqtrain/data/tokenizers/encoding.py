@@ -18,44 +18,48 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from seqtrain.data.tokenizers.tokenizer_file import LINE_END, UNKNOWN, byte_ids, check_vocabulary, merges
-from seqtrain.errors import Unavailable, UserError, kind_of
+from seqtrain.data.tokenizers.tokenizer_file import LINE_END, UNKNOWN, byte_ids, merges
+from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
-from seqtrain.files.checked import load_json
 
-Kind = Literal["byte", "char", "word", "bpe", "ids", "none"]
+Kind = Literal["byte", "char", "word", "bpe", "ids", "foreign", "none"]
 HIDDEN = "[MASK]"  # stands for a hidden token in the texts of `encode_masked`
 SEGMENT = 1 << 18  # characters encoded as one piece; bounds the memory that a long document takes
-MAX_BYTES = 1 << 27  # of tokenizer.json
 BATCH = 1 << 22  # characters handed to the threads of `tokenizers` at a time
-# The longest stretch that ends in a word and stands before a space or a line end. No token of any tokenizer here
+# The longest stretch that ends in a word and stands before a space or a line end. No token of any tokenizer made here
 # spans that place from the left, so cutting there changes no token.
 CUT = re.compile(r".*\S(?=[ \n])", re.DOTALL)
 NEXT_CUT = re.compile(r"\S(?=[ \n])")
+# Tokenizers of others may join a mark and the line end behind it, but no word and the space behind it.
+SPACE_CUT, NEXT_SPACE_CUT = re.compile(r".*\S(?= )", re.DOTALL), re.compile(r"\S(?= )")
 # Characters of a text that `tokenizers` is given: measured, it takes three quarters of the time that it takes of whole
 # segments, for which it asks the system for memory again and again.
 AT_A_TIME = 1 << 14
 
 
-def segments(text: str, size: int = SEGMENT) -> Iterator[str]:
+def segments(text: str, size: int = SEGMENT, *, at_spaces: bool = False) -> Iterator[str]:
     """Yield pieces of at most `size` characters that make up `text`, cut where no token is split.
 
     A cut is within a word only if the word and the white space before it are longer than a piece. The empty text is one
-    piece.
+    piece. `at_spaces`: cut before spaces alone, not before line ends.
     """
-    return (segment for segment, _ in segments_of([(text, True)], size))
+    return (segment for segment, _ in segments_of([(text, True)], size, at_spaces=at_spaces))
 
 
-def segments_of(parts: Iterable[tuple[str, bool]], size: int = SEGMENT) -> Iterator[tuple[str, bool]]:
+def segments_of(
+    parts: Iterable[tuple[str, bool]], size: int = SEGMENT, *, at_spaces: bool = False
+) -> Iterator[tuple[str, bool]]:
     """Yield the `segments` of documents that come in parts of any size; memory does not grow with a document.
 
     Args:
         parts: Parts of documents, cut anywhere, each with True if it ends its document.
         size: The most characters of a segment.
+        at_spaces: Cut before spaces alone, not before line ends.
 
     Returns:
         The segments of each document, in order, each with True if it is the document's last.
     """
+    last_cut = SPACE_CUT if at_spaces else CUT
     waiting = ""
     for text, ends in parts:
         waiting += text
@@ -63,7 +67,9 @@ def segments_of(parts: Iterable[tuple[str, bool]], size: int = SEGMENT) -> Itera
         # A segment is cut only once the character behind it is known, so that the cut does not depend on the parts.
         while len(waiting) - begin > size:
             end = begin + size
-            if cut := CUT.match(waiting, begin, end + 1):  # one more, so that it sees the space after a whole segment
+            if cut := last_cut.match(
+                waiting, begin, end + 1
+            ):  # one more, so that it sees the space after a whole segment
                 end = cut.end()
             yield waiting[begin:end], False
             begin = end
@@ -73,14 +79,15 @@ def segments_of(parts: Iterable[tuple[str, bool]], size: int = SEGMENT) -> Itera
             waiting = ""
 
 
-def whole_words(text: str, size: int = AT_A_TIME) -> Iterator[str]:
+def whole_words(text: str, size: int = AT_A_TIME, *, at_spaces: bool = False) -> Iterator[str]:
     """Yield parts of about `size` characters that make up `text`, cut where no token is split.
 
-    A part is longer if there is no such cut. The empty text is one part.
+    A part is longer if there is no such cut. The empty text is one part. `at_spaces`: cut before spaces alone.
     """
+    last_cut, next_cut = (SPACE_CUT, NEXT_SPACE_CUT) if at_spaces else (CUT, NEXT_CUT)
     begin = 0
     while len(text) - begin > size:
-        cut = CUT.match(text, begin, begin + size + 1) or NEXT_CUT.search(text, begin + size)
+        cut = last_cut.match(text, begin, begin + size + 1) or next_cut.search(text, begin + size)
         if cut is None:
             break
         yield text[begin : cut.end()]
@@ -96,20 +103,25 @@ class Tokenizer(ABC):
     """
 
     kind: ClassVar[Kind]
-    lossless: ClassVar[bool]  # whether decode(encode(text)) is text, for any text
+    lossless: bool  # whether decode(encode(text)) is text, for any text
     unknown: int | None = None  # id of <unk>
-    before: ClassVar[str] = ""  # what a token that begins a word holds of the text before the word
+    at_spaces: ClassVar[bool] = False  # whether a long text is cut before spaces alone
+    before: str = ""  # what a token that begins a word holds of the text before the word
 
     def __init__(self, content: dict[str, Any]) -> None:
         """Set the vocabulary. `content`: the tokenizer.json of the `tokenizers` library."""
+        self._set(content, content["model"]["vocab"])
+        if not self.lossless:  # BPE may have learnt the characters <unk> as a token like any other
+            self.unknown = self.ids[UNKNOWN]
+
+    def _set(self, content: dict[str, Any], ids: dict[str, int]) -> None:
+        """Set what is saved, and the ids 0..V-1 of the tokens of text."""
         self.content = content
-        self.ids: dict[str, int] = content["model"]["vocab"]
+        self.ids = ids
         self.vocab_size = len(self.ids)  # V
         self.start = self.vocab_size
         self.separator = self.vocab_size + 1
         self.mask = self.vocab_size + 2
-        if not self.lossless:  # BPE may have learnt the characters <unk> as a token like any other
-            self.unknown = self.ids[UNKNOWN]
         # The order of keys in the file is no part of what the tokenizer is.
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         self.hash = hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
@@ -155,6 +167,13 @@ class Tokenizer(ABC):
         """Return the length of text of each of the tokens (n,): in bytes, or in characters if tokens are characters."""
         return np.ones(len(tokens), dtype=np.int64)
 
+    def text_ends(self, text: str) -> np.ndarray | None:
+        """Return the place (n,) in the text at which each of its tokens ends, in characters.
+
+        None: lengths of tokens tell it. They do not if less is read than is written, such as no accents.
+        """
+        return None
+
     def encode_documents(self, documents: Iterable[str]) -> Iterator[np.ndarray]:
         """Yield the ids of each document, (n,) int64."""
         document: list[np.ndarray] = []
@@ -170,7 +189,7 @@ class Tokenizer(ABC):
         ends: list[bool] = []
         num_characters = 0
         for text in documents:
-            cut = list(segments(text))
+            cut = list(segments(text, at_spaces=self.at_spaces))
             for number, segment in enumerate(cut, 1):
                 batch.append(segment)
                 ends.append(number == len(cut))
@@ -195,7 +214,7 @@ class Tokenizer(ABC):
 
     def token_text(self, token: int) -> str:
         """Return one token in printable form."""
-        return _printable(self.tokens[token].encode())
+        return printable(self.tokens[token].encode())
 
     @cached_property
     def tokens(self) -> list[str]:
@@ -205,19 +224,6 @@ class Tokenizer(ABC):
     def save(self, path: Path | str) -> None:
         """Write one JSON file, which `tokenizers.Tokenizer.from_file` can read too."""
         write_text(Path(path), json.dumps(self.content, ensure_ascii=False))
-
-    @classmethod
-    def load(cls, path: Path | str) -> Tokenizer:
-        """Read what `save` wrote; raise UserError for any other file."""
-        try:
-            content = load_json(Path(path), MAX_BYTES)
-            tokenizer_class = _class_of(content)
-            check_vocabulary(content, tokenizer_class.kind)  # before any of it is used
-            return tokenizer_class(content)
-        except FileNotFoundError:
-            raise Unavailable(f"{path}: no such tokenizer file") from None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise kind_of(error)(f"{path}: not a tokenizer that seqtrain saved ({error!r})") from None
 
 
 class ByteTokenizer(Tokenizer):
@@ -233,7 +239,7 @@ class ByteTokenizer(Tokenizer):
         return bytes(map(int, ids)).decode(errors="replace")
 
     def token_text(self, token: int) -> str:
-        return _printable(bytes([token]))
+        return printable(bytes([token]))
 
     def _sides(self, token: int) -> tuple[bool, bool]:
         return _letters(bytes([token]))
@@ -325,7 +331,7 @@ class BPETokenizer(Tokenizer):
         return np.array([len(self._bytes[token]) for token in tokens.tolist()], dtype=np.int64)
 
     def token_text(self, token: int) -> str:
-        return _printable(self._bytes[token])
+        return printable(self._bytes[token])
 
     def _sides(self, token: int) -> tuple[bool, bool]:
         return _letters(self._bytes[token])
@@ -386,16 +392,6 @@ def words(text: str) -> list[str]:
     return text.replace("\n", f" {LINE_END} ").split()
 
 
-def _class_of(content: dict[str, Any]) -> type[Tokenizer]:
-    """Return the class of tokenizer that a file holds, by the entries that training writes."""
-    before = content["pre_tokenizer"]
-    if before["type"] == "WhitespaceSplit":
-        return IdTokenizer
-    if content["model"]["type"] != "BPE":
-        return WordTokenizer if content["normalizer"] else CharTokenizer
-    return BPETokenizer if before["use_regex"] else ByteTokenizer
-
-
 def _letters(token: bytes) -> tuple[bool, bool]:
     """Return True for the first and for the last character that is a letter or digit; a broken character is one."""
     text = token.decode(errors="replace")
@@ -406,7 +402,8 @@ def _is_letter(character: str) -> bool:
     return character.isalnum() or character == "\ufffd"  # that stands for bytes which are no character by themselves
 
 
-def _printable(token: bytes) -> str:
+def printable(token: bytes) -> str:
+    """Return bytes as text in which every character prints: others as escapes."""
     text = token.decode(errors="backslashreplace")
     # An escape is printable, so that what is put in is not replaced again.
     for character in filterfalse(str.isprintable, text):

@@ -46,10 +46,12 @@ class NoText(Recipe):
 
 
 class OfStore(Recipe):
-    """The tokenizer that made the tokens of `data=tokens`; that data sets it, not the user."""
+    """A tokenizer that is given: it made the tokens of `data=tokens`, or came with a model of others."""
 
     def train(self, documents: Iterable[str]) -> Tokenizer:
-        raise UserError("tokenizer: that of a token store belongs to data=tokens alone; use tokenizer=bpe, or another")
+        raise UserError(
+            "tokenizer: that of a token store, or of a model of others, is given; use tokenizer=bpe, or another"
+        )
 
 
 class Byte(Recipe):

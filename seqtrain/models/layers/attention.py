@@ -11,19 +11,20 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from seqtrain.models.layers.block_options import BlockOptions
 from seqtrain.models.layers.lengths import padding_of
 from seqtrain.models.layers.positions import halves, neighbours, rotate, turn, turns_of
 from seqtrain.models.layers.recorder import active, record
-from seqtrain.models.layers.slots import KeysValues, Seen, Slots
+from seqtrain.models.layers.slots import KeysValues, Seen, Slots, by_keys
 from seqtrain.models.stepper import fold, unfold
 
-Cache = tuple[Float[Tensor, "B H M K"], Float[Tensor, "B H M K"]]
+Cache = tuple[Float[Tensor, "B G M K"], Float[Tensor, "B G M K"]]
 """Keys and values of M tokens that were read before."""
 
-SourceKeysValues = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
+SourceKeysValues = tuple[Float[Tensor, "B G S K"], Float[Tensor, "B G S K"]]
 """Those of the S tokens of a source."""
 
-HeadsOfThree = tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Float[Tensor, "B H T K"]]
+HeadsOfThree = tuple[Float[Tensor, "B H T K"], Float[Tensor, "B G T K"], Float[Tensor, "B G T K"]]
 """Queries, keys and values."""
 
 MOST_KEYS_BY_HAND = 256  # in bf16 on a CPU; with more the weights take longer to write than the fused kernel to run
@@ -61,8 +62,8 @@ def padding_mask(lengths: Int[Tensor, " B"], width: int) -> Bool[Tensor, "B 1 1 
 
 def attend(
     query: Float[Tensor, "B H T K"],
-    key: Float[Tensor, "B H N K"],
-    value: Float[Tensor, "B H N K"],
+    key: Float[Tensor, "B G N K"],
+    value: Float[Tensor, "B G N K"],
     *,
     mask: Bool[Tensor, "B 1 #T N"] | None,
     causal: bool,
@@ -71,8 +72,11 @@ def attend(
 ) -> Float[Tensor, "B T H*K"]:
     """Mix the values of all heads by scaled dot products. An active recorder gets the weights under `name`.
 
-    `causal`: with T = N, each query sees the keys up to its own; `mask` is then None.
+    Each of G heads of keys and values serves H/G heads of queries. `causal`: with T = N, each query sees the keys up
+    to its own; `mask` is then None.
     """
+    if key.shape[1] < query.shape[1]:
+        key, value = (part.repeat_interleave(query.shape[1] // part.shape[1], 1) for part in (key, value))
     if not active() and not _faster_by_hand(query, key):
         # torch's fused kernel never makes the weights, which take T x N numbers for each head.
         mixed = F.scaled_dot_product_attention(query, key, value, mask, dropout, causal)
@@ -113,6 +117,11 @@ def split_heads(
     """Split the output of one linear map into `count` tensors, such as query and key, each cut into heads."""
     # (B, T, E) to (B, T, count, H, K) to (count, B, H, T, K)
     return packed.unflatten(-1, (count, num_heads, -1)).permute(2, 0, 3, 1, 4)
+
+
+def normed(heads: Float[Tensor, "B H T K"], norm: nn.RMSNorm) -> Float[Tensor, "B H T K"]:
+    """Normalise queries or keys in the precision of the norm's weights: torch's fused kernel takes no other."""
+    return norm(heads.to(norm.weight.dtype)).to(heads.dtype)
 
 
 class QueryKeyValue(nn.Linear):
@@ -182,38 +191,71 @@ class _Heads(torch.autograd.Function):
         return grad_x, grad_weight, grad_bias, None, None
 
 
-class SelfAttention(nn.Module):
+class Attention(nn.Module):
+    """Sizes and norms that all attention has: H heads of queries, and G of keys and values, which are K wide."""
+
+    def __init__(self, options: BlockOptions, name: str) -> None:
+        super().__init__()
+        self.num_heads, self.num_kv_heads, self.head_width = options.num_heads, options.kv_heads, options.head_width
+        self.dropout = options.dropout
+        self.name = name
+        self.query_norm = self.key_norm = None
+        if options.qk_norm:
+            self.query_norm = nn.RMSNorm(self.head_width, eps=options.norm_eps)
+            self.key_norm = nn.RMSNorm(self.head_width, eps=options.norm_eps)
+
+    def attend(
+        self,
+        query: Float[Tensor, "B H T K"],
+        key: Float[Tensor, "B G N K"],
+        value: Float[Tensor, "B G N K"],
+        mask: Bool[Tensor, "B 1 #T N"] | None,
+        *,
+        causal: bool,
+    ) -> Float[Tensor, "B T H*K"]:
+        """Mix the values with `attend`; in training some weights are dropped."""
+        dropout = self.dropout if self.training else 0.0
+        return attend(query, key, value, mask=mask, causal=causal, dropout=dropout, name=self.name)
+
+
+class SelfAttention(Attention):
     """The weights of attention within one sequence: one map to queries, keys and values, and `out`."""
 
-    def __init__(self, *, dim: int, num_heads: int, dropout: float, bias: bool, name: str) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        self.dropout = dropout
-        self.name = name
-        self.query_key_value = QueryKeyValue(dim, 3 * dim, bias=bias)
-        self.out = nn.Linear(dim, dim, bias=bias)
+    def __init__(self, options: BlockOptions, name: str) -> None:
+        super().__init__(options, name)
+        rows = (self.num_heads + 2 * self.num_kv_heads) * self.head_width
+        self.query_key_value = QueryKeyValue(options.dim, rows, bias=options.bias)
+        self.out = nn.Linear(self.num_heads * self.head_width, options.dim, bias=options.bias)
 
     def heads(self, x: Float[Tensor, "B T D"], rotary: Float[Tensor, "2 T K"] | None) -> HeadsOfThree:
         """Return queries and keys, rotated by their positions, and values."""
-        if torch.compiler.is_compiling():  # compiled code cannot multiply complex numbers
-            query, key, value = split_heads(self.query_key_value(x), 3, self.num_heads)
-            if rotary is None:
-                return query, key, value
-            return rotate(query, rotary), rotate(key, rotary), value
+        # Compiled code cannot multiply complex numbers, and the one pass is for as many heads of each.
+        if torch.compiler.is_compiling() or self.query_norm is not None or self.num_kv_heads < self.num_heads:
+            return self.split(x, rotary)
         return self.query_key_value(x, self.num_heads, None if rotary is None else turns_of(rotary))
+
+    def split(self, x: Float[Tensor, "B T D"], rotary: Float[Tensor, "2 T K"] | None) -> HeadsOfThree:
+        """Return what `heads` does, by torch's functions alone."""
+        packed = self.query_key_value(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2)  # (B, H + 2G, T, K)
+        both, value = packed[:, : -self.num_kv_heads], packed[:, -self.num_kv_heads :]
+        if self.query_norm is not None and self.key_norm is not None:
+            query, key = both[:, : self.num_heads], both[:, self.num_heads :]
+            both = torch.cat([normed(query, self.query_norm), normed(key, self.key_norm)], 1)
+        if rotary is not None:
+            both = rotate(both, rotary)  # both at once: at one token a call is the cost
+        return both[:, : self.num_heads], both[:, self.num_heads :], value
 
     def mix(
         self,
         query: Float[Tensor, "B H T K"],
-        key: Float[Tensor, "B H N K"],
-        value: Float[Tensor, "B H N K"],
+        key: Float[Tensor, "B G N K"],
+        value: Float[Tensor, "B G N K"],
         mask: Bool[Tensor, "B 1 #T N"] | None,
         *,
         causal: bool,
     ) -> Float[Tensor, "B T D"]:
-        """Mix the values with `attend`, and project them with `out`."""
-        dropout = self.dropout if self.training else 0.0
-        return self.out(attend(query, key, value, mask=mask, causal=causal, dropout=dropout, name=self.name))
+        """Mix the values, and project them with `out`."""
+        return self.out(self.attend(query, key, value, mask, causal=causal))
 
 
 class CausalSelfAttention(SelfAttention):
@@ -252,11 +294,7 @@ class CausalSelfAttention(SelfAttention):
         self, x: Float[Tensor, "N 1 D"], slots: Slots, seen: Seen, rotary: Float[Tensor, "2 1 K"] | None
     ) -> Float[Tensor, "N 1 D"]:
         """Return the mixed values of one more token, and add its key and value to `slots`."""
-        query_key_value = split_heads(self.query_key_value(x), 3, self.num_heads)
-        query, key = query_key_value[:2]
-        if rotary is not None:
-            query, key = rotate(query_key_value[:2], rotary)  # both at once: at one token a call is the cost
-        value = query_key_value[2]
+        query, key, value = self.split(x, rotary)
         return self.out(slots.attend(query, key, value, seen))
 
 
@@ -273,17 +311,15 @@ class BidirectionalSelfAttention(SelfAttention):
         return self.mix(*self.heads(x, rotary), mask, causal=False)
 
 
-class CrossAttention(nn.Module):
+class CrossAttention(Attention):
     """Attention of each token to the tokens of a source, whose keys and values are made once."""
 
-    def __init__(self, *, dim: int, num_heads: int, dropout: float, bias: bool, name: str) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        self.dropout = dropout
-        self.name = name
-        self.query = nn.Linear(dim, dim, bias=bias)
-        self.key_value = nn.Linear(dim, 2 * dim, bias=bias)
-        self.out = nn.Linear(dim, dim, bias=bias)
+    def __init__(self, options: BlockOptions, name: str) -> None:
+        super().__init__(options, name)
+        dim, width = options.dim, self.head_width
+        self.query = nn.Linear(dim, self.num_heads * width, bias=options.bias)
+        self.key_value = nn.Linear(dim, 2 * self.num_kv_heads * width, bias=options.bias)
+        self.out = nn.Linear(self.num_heads * width, dim, bias=options.bias)
 
     def read(self, source: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> SourceKeysValues:
         """Return keys and values of a right-padded source.
@@ -291,23 +327,26 @@ class CrossAttention(nn.Module):
         They are zero at padding, so an empty source is mixed to zero.
         """
         padding = padding_of(lengths, source.shape[1]).unsqueeze(-1)
-        key, value = split_heads(self.key_value(source).masked_fill(padding, 0.0), 2, self.num_heads)
-        return key, value
+        key, value = split_heads(self.key_value(source).masked_fill(padding, 0.0), 2, self.num_kv_heads)
+        return (key if self.key_norm is None else normed(key, self.key_norm)), value
+
+    def _query(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T K"]:
+        (query,) = split_heads(self.query(x), 1, self.num_heads)
+        return query if self.query_norm is None else normed(query, self.query_norm)
 
     def forward(
         self, x: Float[Tensor, "B T D"], source: SourceKeysValues, mask: Bool[Tensor, "B 1 1 S"] | None
     ) -> Float[Tensor, "B T D"]:
         """Return the mixed values of a source that was `read`; without a mask all of it is real."""
-        (query,) = split_heads(self.query(x), 1, self.num_heads)
+        query = self._query(x)
         key, value = source[0].to(query.dtype), source[1].to(query.dtype)  # under autocast the query's is lower
-        dropout = self.dropout if self.training else 0.0
-        return self.out(attend(query, key, value, mask=mask, causal=False, dropout=dropout, name=self.name))
+        return self.out(self.attend(query, key, value, mask, causal=False))
 
     def step(
         self, x: Float[Tensor, "N 1 D"], source: SourceKeysValues, mask: Bool[Tensor, "B 1 1 S"]
     ) -> Float[Tensor, "N 1 D"]:
         """Return the mixed values of one token for each row; several rows of a lane share one source."""
-        (query,) = split_heads(self.query(x), 1, self.num_heads)
+        query = by_keys(self._query(x), self.num_kv_heads)
         key, value = source[0].to(query.dtype), source[1].to(query.dtype)
-        mixed = unfold(F.scaled_dot_product_attention(fold(query, len(key)), key, value, mask))
-        return self.out(mixed.transpose(1, 2).flatten(2))
+        mixed = unfold(F.scaled_dot_product_attention(fold(query, len(key)), key, value, mask), query.shape[2])
+        return self.out(mixed.flatten(1).unsqueeze(1))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from functools import partial
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -17,39 +18,57 @@ from seqtrain.models.layers.attention import (
     SelfAttention,
     SourceKeysValues,
 )
+from seqtrain.models.layers.block_options import Activation, BlockOptions
 from seqtrain.models.layers.slots import KeysValues, Seen, Slots
 
-Norm = Literal["pre", "post"]
-Activation = Literal["gelu", "relu"]
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+}
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with an activation between them, `width` numbers wide inside; None: four times as wide as x."""
+    """Two linear maps with an activation between them; gated, the first gives a gate and what the gate multiplies."""
 
-    def __init__(self, *, dim: int, width: int | None, bias: bool, activation: Activation = "gelu") -> None:
+    def __init__(self, options: BlockOptions) -> None:
         super().__init__()
-        if width is None:
-            width = 4 * dim
-        if width < 1:
-            raise ValueError(f"dim_feedforward={width} must be above 0")
-        self.activation = activation
+        dim, width = options.dim, options.inner
+        self.gated = options.feed_forward == "gated"
+        self.activate = ACTIVATIONS[options.activation]
         # The name `out` marks what ends a residual path: models scale its first weights by their depth.
-        self.wide = nn.Linear(dim, width, bias=bias)
-        self.out = nn.Linear(width, dim, bias=bias)
+        self.wide = nn.Linear(dim, 2 * width if self.gated else width, bias=options.bias)
+        self.out = nn.Linear(width, dim, bias=options.bias)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        activate = F.relu if self.activation == "relu" else F.gelu
-        return self.out(activate(self.wide(x)))
+        wide = self.wide(x)
+        if self.gated:
+            gate, wide = wide.chunk(2, -1)
+            return self.out(self.activate(gate) * wide)
+        return self.out(self.activate(wide))
 
 
-class ResidualNorm(nn.LayerNorm):
+class ResidualNorm(nn.Module):
     """The norm of one residual path: it stands before the part (pre) or after the sum (post)."""
 
-    def __init__(self, *, dim: int, norm: Norm, dropout: float, bias: bool) -> None:
-        # It is the layer norm itself, so that weights are called norm1.weight, as in torch's own blocks.
-        super().__init__(dim, bias=bias)
-        self.pre = norm == "pre"
-        self.dropout = nn.Dropout(dropout)
+    bias: Float[Tensor, " D"] | None
+
+    def __init__(self, options: BlockOptions) -> None:
+        super().__init__()
+        # Its own weights, so that they are called norm1.weight, as in torch's own blocks.
+        self.weight = nn.Parameter(torch.ones(options.dim))
+        self.rms = options.norm_kind == "rms"
+        bias = options.bias and not self.rms
+        self.register_parameter("bias", nn.Parameter(torch.zeros(options.dim)) if bias else None)
+        self.eps = options.norm_eps
+        self.pre = options.norm == "pre"
+        self.dropout = nn.Dropout(options.dropout)
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        if self.rms:
+            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
 
     def before(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Return the input of the part: normalised if pre-norm, else unchanged."""
@@ -61,13 +80,6 @@ class ResidualNorm(nn.LayerNorm):
         return x if self.pre else self(x)
 
 
-def final_norm(norm: Norm, dim: int, *, bias: bool = True) -> nn.Module:
-    """Return the module after the last block: a norm, except with post-norm, where each block already ends with one."""
-    if norm == "post":
-        return nn.Identity()
-    return nn.LayerNorm(dim, bias=bias)
-
-
 class Block(nn.Module):
     """The parts common to all blocks: attention, attention to a source if any, feed-forward, and a norm for each."""
 
@@ -75,29 +87,16 @@ class Block(nn.Module):
     attention_type: type[SelfAttention]
     has_source: bool
 
-    def __init__(
-        self,
-        *,
-        dim: int,
-        num_heads: int,
-        dim_feedforward: int | None,
-        dropout: float,
-        norm: Norm,
-        bias: bool,
-        name: str,
-        activation: Activation = "gelu",
-    ) -> None:
+    def __init__(self, options: BlockOptions, name: str) -> None:
         super().__init__()
         # The order in which modules are made decides which random numbers become whose first weights.
-        sizes = {"dim": dim, "num_heads": num_heads, "dropout": dropout, "bias": bias}
-        self.attention = self.attention_type(**sizes, name=f"{name} self")
+        self.attention = self.attention_type(options, f"{name} self")
         if self.has_source:
-            self.cross = CrossAttention(**sizes, name=f"{name} cross")
-        self.feed_forward = FeedForward(dim=dim, width=dim_feedforward, bias=bias, activation=activation)
-        self.norm1 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
-        self.norm2 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
+            self.cross = CrossAttention(options, f"{name} cross")
+        self.feed_forward = FeedForward(options)
+        self.norm1, self.norm2 = ResidualNorm(options), ResidualNorm(options)
         if self.has_source:
-            self.norm3 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
+            self.norm3 = ResidualNorm(options)
 
 
 class EncoderBlock(Block):

@@ -9,21 +9,29 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor, nn
 
+from seqtrain.models.layers.block_options import BlockOptions
+
 Positions = Literal["rotary", "sinusoidal", "learned", "none"]
 AbsolutePositions = Literal["sinusoidal", "learned", "none"]
 
 BASE = 10_000.0
+"""Ratio of the longest wavelength to the shortest, of sinusoids and, unless another is set, of rotary angles."""
 
 
-def check_sizes(dim: int, num_heads: int, positions: Positions, max_length: int | None) -> None:
+def check_sizes(options: BlockOptions, positions: Positions, max_length: int | None) -> None:
     """Raise ValueError if the sizes of a Transformer do not fit each other or its kind of positions."""
-    if dim % num_heads:
-        raise ValueError(f"dim={dim} must be a multiple of num_heads={num_heads}")
+    if options.head_dim is None and options.dim % options.num_heads:
+        raise ValueError(f"dim={options.dim} must be a multiple of num_heads={options.num_heads}")
+    if options.num_heads % options.kv_heads:
+        raise ValueError(f"num_heads={options.num_heads} must be a multiple of num_kv_heads={options.kv_heads}")
+    if options.inner < 1:
+        raise ValueError(f"dim_feedforward={options.inner} must be above 0")
     # Rotary positions turn pairs of a head's numbers, and sinusoids are pairs of a sine and a cosine.
-    if positions == "rotary" and dim // num_heads % 2:
-        raise ValueError(f"dim / num_heads = {dim // num_heads} must be even for rotary positions")
-    if positions == "sinusoidal" and dim % 2:
-        raise ValueError(f"dim={dim} must be even for sinusoidal positions")
+    if positions == "rotary" and options.head_width % 2:
+        source = "dim / num_heads" if options.head_dim is None else "head_dim"
+        raise ValueError(f"{source} = {options.head_width} must be even for rotary positions")
+    if positions == "sinusoidal" and options.dim % 2:
+        raise ValueError(f"dim={options.dim} must be even for sinusoidal positions")
     # A bound without a table would cut texts for nothing, and a table needs its size.
     if (positions == "learned") != (max_length is not None):
         raise ValueError("max_length is the table of learned positions: set it with positions=learned, and only then")
@@ -77,10 +85,10 @@ class PlacedInput(nn.Module):
         return self.dropout(place(x * self.scale, self.positions, self.table, num_before))
 
 
-def angles(index: Int[Tensor, "*T"], width: int) -> Float[Tensor, "*T {width}//2"]:
+def angles(index: Int[Tensor, "*T"], width: int, base: float = BASE) -> Float[Tensor, "*T {width}//2"]:
     """Return the `width / 2` angles of each position, in float64."""
     # A stream counts its positions on without end, and an angle in float32 drifts after a million tokens.
-    rates = BASE ** (-torch.arange(0, width, 2, device=index.device, dtype=torch.float64) / width)
+    rates = base ** (-torch.arange(0, width, 2, device=index.device, dtype=torch.float64) / width)
     return index.to(torch.float64).unsqueeze(-1) * rates
 
 
@@ -90,9 +98,11 @@ def sinusoids(index: Int[Tensor, "*T"], dim: int, dtype: torch.dtype) -> Float[T
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2).to(dtype)
 
 
-def rotary_table(length: int, width: int, device: torch.device, begin: int = 0) -> Float[Tensor, "2 {length} {width}"]:
+def rotary_table(
+    length: int, width: int, device: torch.device, begin: int = 0, base: float = BASE
+) -> Float[Tensor, "2 {length} {width}"]:
     """Return cosines and signed sines of `length` positions from `begin` on, in float64, in the layout of `rotate`."""
-    angle = angles(torch.arange(begin, begin + length, device=device), width)
+    angle = angles(torch.arange(begin, begin + length, device=device), width, base)
     cos, sin = angle.cos(), angle.sin()
     # Once for each half of a pair.
     return torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)])

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from seqtrain.models.stepper import Stepper, fold, unfold
 
-KeysValues = tuple[Float[Tensor, "B H N K"], Float[Tensor, "B H N K"]]
+KeysValues = tuple[Float[Tensor, "B G N K"], Float[Tensor, "B G N K"]]
 """Those of all N tokens that attention sees, old and new."""
 
 SPARE = 32  # slots at least that are made at a time
@@ -67,33 +67,33 @@ class Slots:
     def attend(
         self,
         query: Float[Tensor, "N H 1 K"],
-        key: Float[Tensor, "N H 1 K"],
-        value: Float[Tensor, "N H 1 K"],
+        key: Float[Tensor, "N G 1 K"],
+        value: Float[Tensor, "N G 1 K"],
         seen: Seen,
     ) -> Float[Tensor, "N 1 H*K"]:
         """Write a key and a value, and mix the values of all slots that are seen."""
         self._write(key, value, seen.begin)
+        query = by_keys(query, key.shape[1])
         # From here on a row's own keys are those of the buffers from slot `begin` on.
         begin = max(seen.begin - self.first, 0)
         keys, values = self.key[:, :, begin : self.used], self.value[:, :, begin : self.used]
         if self.prefix is None or seen.begin >= self.first:
             self.prefix = None  # no later token sees it again
-            mixed = F.scaled_dot_product_attention(query, keys, values, seen.mask)
-            return mixed.transpose(1, 2).flatten(2)
+            return F.scaled_dot_product_attention(query, keys, values, seen.mask).flatten(1).unsqueeze(1)
         # Two softmaxes in one: over the prefix, at which all rows of a lane look together, and over each row's own.
         prefix_key, prefix_value = (part[:, :, seen.begin :].to(key.dtype) for part in self.prefix)
         lanes = len(prefix_key)
         scaled = query / math.sqrt(query.shape[-1])
-        before = fold(scaled, lanes) @ prefix_key.transpose(2, 3)  # (B, H, W, S)
+        before = fold(scaled, lanes) @ prefix_key.transpose(2, 3)  # (B, G, W * R, S)
         if seen.mask is not None:
             before = before.masked_fill(~seen.mask, -torch.inf)
-        scores = torch.cat([unfold(before), scaled @ keys.transpose(2, 3)], -1)
+        scores = torch.cat([unfold(before, query.shape[2]), scaled @ keys.transpose(2, 3)], -1)
         weights = scores.softmax(-1)
         split = prefix_key.shape[2]
-        mixed = unfold(fold(weights[..., :split], lanes) @ prefix_value) + weights[..., split:] @ values
-        return mixed.transpose(1, 2).flatten(2)
+        mixed = unfold(fold(weights[..., :split], lanes) @ prefix_value, query.shape[2])
+        return (mixed + weights[..., split:] @ values).flatten(1).unsqueeze(1)
 
-    def _write(self, key: Float[Tensor, "N H 1 K"], value: Float[Tensor, "N H 1 K"], begin: int) -> None:
+    def _write(self, key: Float[Tensor, "N G 1 K"], value: Float[Tensor, "N G 1 K"], begin: int) -> None:
         """Write a key and a value into the next slot; keys before slot `begin` are not seen again."""
         if self.used == self.key.shape[2]:
             # Room for as many again: so each key is moved a few times at most, however long the text becomes.
@@ -106,6 +106,11 @@ class Slots:
         self.key[:, :, self.used] = key[:, :, 0]
         self.value[:, :, self.used] = value[:, :, 0]
         self.used += 1
+
+
+def by_keys(query: Float[Tensor, "N H 1 K"], num_kv_heads: int) -> Float[Tensor, "N {num_kv_heads} R K"]:
+    """Arrange the R = H/G queries that share one head of keys as positions of one sequence."""
+    return query.unflatten(1, (num_kv_heads, -1)).squeeze(3)
 
 
 def _with_room(keys: Float[Tensor, "N H C K"], count: int, like: Float[Tensor, "M H T K"]) -> Float[Tensor, "M H _ K"]:

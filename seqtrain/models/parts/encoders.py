@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from seqtrain.models.base import State, read_by_length
 from seqtrain.models.cnn import CNN
 from seqtrain.models.layers.attention import padding_mask
+from seqtrain.models.layers.block_options import BlockOptions
 from seqtrain.models.layers.blocks import EncoderBlock, count_weights
 from seqtrain.models.layers.positions import PlacedInput
 from seqtrain.models.layers.recurrence import CORES, STATE_NAMES, Cell, mirror_index, reverse, run_fused
@@ -27,9 +28,10 @@ class Encoded(NamedTuple):
 class TransformerEncoder(nn.Module):
     """Blocks in which each token attends to every token of the source (Vaswani et al. 2017); no norm stands behind."""
 
-    def __init__(self, *, dim: int, front: PlacedInput, blocks: Sequence[EncoderBlock]) -> None:
+    def __init__(self, options: BlockOptions, *, front: PlacedInput, blocks: Sequence[EncoderBlock]) -> None:
         super().__init__()
-        self.state_width = dim  # of the vector that a recurrent decoder begins from
+        self.state_width = options.dim  # of the vector that a recurrent decoder begins from
+        self.inner = options.num_heads * options.head_width
         self.front = front
         self.blocks = nn.ModuleList(blocks)
 
@@ -45,7 +47,7 @@ class TransformerEncoder(nn.Module):
     def operations(self, length: int) -> int:
         """Count the floating-point operations of reading `length` tokens."""
         # Each token is scored against each and mixes them: two products a layer, of two operations each.
-        attended = 4 * length * length * self.state_width * len(self.blocks)
+        attended = 4 * length * length * self.inner * len(self.blocks)
         return 2 * length * count_weights(self.blocks) + attended
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from seqtrain.models.base import State
 from seqtrain.models.layers.attention import padding_mask, window_mask
+from seqtrain.models.layers.block_options import BlockOptions
 from seqtrain.models.layers.blocks import CrossDecoderBlock, count_weights
 from seqtrain.models.layers.lengths import real_lengths
 from seqtrain.models.layers.positions import PlacedInput
@@ -24,10 +25,10 @@ class TransformerDecoder(nn.Module):
     No norm stands behind the last one: the model has it.
     """
 
-    def __init__(self, *, dim: int, num_heads: int, front: PlacedInput, blocks: Sequence[CrossDecoderBlock]) -> None:
+    def __init__(self, options: BlockOptions, *, front: PlacedInput, blocks: Sequence[CrossDecoderBlock]) -> None:
         super().__init__()
-        self.dim = dim
-        self.num_heads = num_heads
+        self.key_shape = options.kv_heads, options.head_width
+        self.inner = options.num_heads * options.head_width
         self.front = front
         self.blocks = nn.ModuleList(blocks)
 
@@ -35,7 +36,8 @@ class TransformerDecoder(nn.Module):
         """Return the state after an empty source."""
         # One key of zeros, masked: attention over no key at all has no softmax.
         like = next(self.blocks.parameters())
-        shape = (batch, self.num_heads, 1, self.dim // self.num_heads)
+        num_kv_heads, head_width = self.key_shape
+        shape = (batch, num_kv_heads, 1, head_width)
         state: State = {}
         for layer in range(len(self.blocks)):
             self._put(state, "source_", layer, (like.new_zeros(shape), like.new_zeros(shape)))
@@ -43,7 +45,7 @@ class TransformerDecoder(nn.Module):
         return state
 
     def begin(self, encoded: Encoded, lengths: Int[Tensor, " B"]) -> State:
-        """Return keys and values of the source for each layer (B, H, S, K), and `source_filled` (B,)."""
+        """Return keys and values of the source for each layer (B, G, S, K), and `source_filled` (B,)."""
         state: State = {"source_filled": lengths}
         for layer, block in enumerate(self.blocks):
             self._put(state, "source_", layer, block.cross.read(encoded.out, lengths))  # type: ignore[union-attr,operator]
@@ -54,7 +56,7 @@ class TransformerDecoder(nn.Module):
     ) -> tuple[Float[Tensor, "B T D"], State]:
         """Return the hidden states of embedded tokens, and the state with all their keys and values, right-aligned.
 
-        A state that `begin` gave has no entries for the target: `key.i`, `value.i` (B, H, N, K) and `filled` (B,).
+        A state that `begin` gave has no entries for the target: `key.i`, `value.i` (B, G, N, K) and `filled` (B,).
         """
         length = x.shape[1]
         num_before = state.get("filled")  # target tokens that each lane has read; None right after `begin`
@@ -98,7 +100,7 @@ class TransformerDecoder(nn.Module):
     def operations(self, length: int) -> int:
         """Count the floating-point operations of reading `length` target tokens after a source of the same length."""
         # A token looks at those of the target and at those of the source: four products a layer.
-        attended = 8 * length * length * self.dim * len(self.blocks)
+        attended = 8 * length * length * self.inner * len(self.blocks)
         return 2 * length * count_weights(self.blocks) + attended
 
 
@@ -133,7 +135,7 @@ class DecoderStepper(BlockStepper):
         self.sources = [(key.index_select(0, lanes), value.index_select(0, lanes)) for key, value in self.sources]
 
 
-def align(keys: Float[Tensor, "B H N K"], length: int, lengths: Int[Tensor, " B"]) -> Float[Tensor, "B H M K"]:
+def align(keys: Float[Tensor, "B G N K"], length: int, lengths: Int[Tensor, " B"]) -> Float[Tensor, "B G M K"]:
     """Right-align the keys of lanes whose last `length` tokens are right-padded.
 
     Returns:

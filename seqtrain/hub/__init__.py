@@ -1,0 +1,1 @@
+"""Models that others have trained, in the formats of the Hugging Face hub: read, and written."""

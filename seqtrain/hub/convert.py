@@ -1,0 +1,237 @@
+"""A folder of the hub as an export of ours, which everything that opens an export opens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from seqtrain.config.check import compose
+from seqtrain.data.cache import Store
+from seqtrain.data.preprocess import Preprocessor
+from seqtrain.data.tokenizers.foreign import ForeignTokenizer
+from seqtrain.errors import UserError
+from seqtrain.files.untrusted import is_foreign
+from seqtrain.hub.decoders import GPT2, GPT_NEOX, LLAMA
+from seqtrain.hub.encoders import BERT, DISTILBERT, ROBERTA
+from seqtrain.hub.family import Family, Unfit
+from seqtrain.hub.folder import TOKENIZER, HubFolder
+from seqtrain.hub.names import Rule, expanded, in_order, read
+from seqtrain.runs import export
+from seqtrain.runs.summary import Summary
+from seqtrain.training.model_and_task import make_pair, on_meta
+
+FAMILIES: dict[str, Family] = {
+    **{"bert": BERT, "roberta": ROBERTA, "distilbert": DISTILBERT},
+    **{"gpt2": GPT2, "gpt_neox": GPT_NEOX},
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), LLAMA),
+}
+LR = 5e-5  # with which a pretrained Transformer is usually trained on (Devlin et al. 2019)
+FORMAT = 1  # of what is cached; raise it whenever a folder would be converted otherwise
+PREFIX = "hub:"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A folder of the hub, as it would be converted."""
+
+    folder: HubFolder
+    family: Family
+    options: dict[str, Any]
+    tokenizer: ForeignTokenizer
+    rules: list[Rule]
+
+    @property
+    def model_type(self) -> str:
+        """Family as config.json has it."""
+        return self.folder.config["model_type"]
+
+    @property
+    def tied(self) -> bool:
+        """True if tokens are scored by their own embeddings."""
+        head = f"{self.family.head}.weight"
+        return (
+            self.family.head is None or self.folder.config.get("tie_word_embeddings", True) or head not in self.shapes
+        )
+
+    @property
+    def shapes(self) -> dict[str, Tensor]:
+        """Weights on the meta device by name, without the family's prefix."""
+        return self.bare(self.folder.shapes)
+
+    def bare(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return weights by the names of the model without its head."""
+        return _without_prefix(weights, self.family.prefix)
+
+    @property
+    def fills(self) -> bool:
+        """True if the folder has the head by which an encoder fills masks, and ours is the same function."""
+        filler = self.family.filler
+        return filler is not None and filler[2] in self.shapes and self.options["activation"] == "gelu"
+
+    @property
+    def left_behind(self) -> list[str]:
+        """Names of weights that have no place in our model."""
+        taken = {f"{name}.{kind}" for rule in self.rules for name in rule.theirs for kind in ("weight", "bias")}
+        if self.family.head is not None:
+            taken.add(f"{self.family.head}.weight")
+        if self.fills and self.family.filler is not None:
+            dense, norm, bias = self.family.filler
+            taken |= {f"{name}.{kind}" for name in (dense, norm) for kind in ("weight", "bias")} | {bias}
+        ignored = tuple(self.family.ignored)
+        return [name for name in self.shapes if name not in taken and not name.endswith(ignored)]
+
+
+def opened(path: Path) -> Imported:
+    """Read what a folder holds, without its weights.
+
+    Raises:
+        UserError: The folder is damaged, or of a family or with options that our models do not have.
+    """
+    folder = HubFolder(path)
+    kind = folder.config.get("model_type")
+    if kind not in FAMILIES:
+        raise UserError(f"{path}: model_type={kind} is not read; families that are: {', '.join(sorted(FAMILIES))}")
+    family = FAMILIES[kind]
+    try:
+        options = family.options(folder.config)
+        rules = expanded(family.rules(folder.config), options["num_layers"])
+    except Unfit as reason:
+        raise UserError(f"{path}: {kind} with {reason}") from None
+    names = _without_prefix(folder.shapes, family.prefix)
+    embedding = names.get(f"{rules[0].theirs[0]}.weight")
+    if embedding is None:
+        raise UserError(f"{path}: has no weight {rules[0].theirs[0]}.weight")
+    tokenizer = _tokenizer(folder, family, len(embedding))
+    rules[0] = Rule("embed", rules[0].theirs, in_order(tokenizer.theirs.tolist()))
+    return Imported(folder, family, options, tokenizer, rules)
+
+
+def write(imported: Imported, target: Path) -> None:
+    """Write an export of the folder's model into an empty folder.
+
+    Raises:
+        UserError: A weight is missing, or has another shape than config.json says.
+    """
+    task = "masked_lm" if imported.family.model == "bert" else "next_token"
+    words = [f"task={task}", f"model={imported.family.model}", "logger=none"]
+    config = compose(words).config
+    config.model = {**config.model, **imported.options, "_recommend_": {"lr": LR}}
+    config.data.max_length = imported.options.get("max_length") or imported.folder.config["max_position_embeddings"]
+    config.tokenizer = {"_target_": "seqtrain.data.tokenizers.recipes.OfStore"}
+    config.task.tied = imported.tied
+    if task == "masked_lm":
+        config.task.transform, config.task.norm_eps = imported.fills, imported.options["norm_eps"]
+    preprocessor = Preprocessor(imported.tokenizer, imported.tokenizer)
+    with on_meta():
+        model, head = make_pair(config, preprocessor)
+    path = imported.folder.path
+    try:
+        theirs = imported.bare(imported.folder.weights())
+        like = {name: torch.zeros(value.shape) for name, value in model.state_dict().items()}
+        ours, _ = read(imported.rules, theirs, like)
+    except KeyError as missing:
+        raise UserError(f"{path}: has no weight {missing.args[0]}") from None
+    except ValueError as reason:
+        raise UserError(f"{path}: {reason}") from None
+    weights = {f"model.{name}": value for name, value in ours.items()}
+    weights |= {f"task.{name}": torch.zeros(value.shape) for name, value in head.state_dict().items()}
+    rows = imported.tokenizer.theirs[: imported.tokenizer.vocab_size]
+    reason = None
+    if not imported.tied:
+        weights["task.head.weight"] = theirs[f"{imported.family.head}.weight"][rows]
+    if imported.fills and imported.family.filler is not None:
+        dense, norm, bias = imported.family.filler
+        filler, _ = read([Rule("transform.0", (dense,)), Rule("transform.2", (norm,))], theirs, head.state_dict())
+        weights |= {f"task.{name}": value for name, value in filler.items()} | {"task.bias": theirs[bias][rows]}
+    elif task == "masked_lm":
+        reason = "it has no head that could fill masks"
+    summary = Summary.from_plain({"task": task, "hashes": preprocessor.hashes, "reason": reason})
+    plain = OmegaConf.to_container(config, resolve=True)
+    export.fill(target, plain, summary, preprocessor, weights, step=0)  # type: ignore[arg-type]
+
+
+def converted(origin: str) -> str:
+    """Return the folder of an export for what `init_from` names; a run or an export of ours stays as it is.
+
+    Args:
+        origin: Path of a run, of an export or of a folder of the hub, or `hub:NAME`, which is downloaded.
+
+    Raises:
+        UserError: A folder of the hub cannot be converted.
+    """
+    path = _downloaded(origin.removeprefix(PREFIX)) if origin.startswith(PREFIX) else Path(origin)
+    if not is_foreign(path):
+        return origin
+    imported = opened(path)
+    key = f"{FORMAT} {imported.folder.hash} {imported.tokenizer.hash}"
+    return Store().entry("hub", key, lambda folder: write(imported, folder), _complete)
+
+
+def _complete(folder: Path) -> str:
+    export.described(folder)
+    return str(folder)
+
+
+def _downloaded(name: str) -> Path:
+    """Return the folder of a model of the hub, from the hub's own cache if it is there."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
+    except Exception as error:  # of many classes: names, network, rights
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError(f"init_from={PREFIX}{name}: cannot be downloaded: {reason}") from None
+
+
+def _tokenizer(folder: HubFolder, family: Family, rows: int) -> ForeignTokenizer:
+    """Return the tokenizer of a folder; raise UserError if it cannot be read."""
+    path = folder.path / TOKENIZER
+    if not path.is_file():
+        raise UserError(
+            f"{folder.path}: has no {TOKENIZER}; load it once with transformers' fast tokenizer, and save it"
+        )
+    content = folder.json(TOKENIZER)
+    try:
+        tokens = dict(content["model"]["vocab"])
+        tokens.update({token["content"]: token["id"] for token in content.get("added_tokens") or ()})
+        specials = _specials(folder, family, tokens)
+        return ForeignTokenizer({"tokenizer": content, "rows": rows, "specials": specials})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{path} is not read: {error}") from None
+
+
+def _specials(folder: HubFolder, family: Family, tokens: dict[str, int]) -> list[int]:
+    """Return the ids of start, separator and mask: of an encoder all three, of a decoder the start."""
+    if family.model != "bert":
+        found = [folder.config.get(name) for name in ("bos_token_id", "eos_token_id")]
+        first = next((each for each in found if each is not None), None)
+        if isinstance(first, list):
+            first = first[0]
+        if first is None:
+            raise ValueError("config.json names neither bos_token_id nor eos_token_id")
+        return [first]
+    names = {**folder.optional_json("special_tokens_map.json"), **folder.optional_json("tokenizer_config.json")}
+    specials = []
+    for name in ("cls_token", "sep_token", "mask_token"):
+        token = names.get(name)
+        token = token.get("content") if isinstance(token, dict) else token
+        if token not in tokens:
+            raise ValueError(f"tokenizer_config.json names no {name} that it has")
+        specials.append(tokens[token])
+    return specials
+
+
+def _without_prefix(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return weights by the names of the bare model; the first norms of BERT had other names for weight and bias."""
+    found = {}
+    for name, value in weights.items():
+        name = name.removeprefix(prefix)
+        for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
+            name = name.removesuffix(old) + new if name.endswith(old) else name
+        found[name] = value
+    return found
