@@ -13,7 +13,6 @@ from seqtrain.data.leaks import Sketch
 from seqtrain.data.sources.base import Row
 from seqtrain.data.sources.labelled import Labelled
 from seqtrain.data.sources.parallel import Parallel
-from seqtrain.data.sources.split_files import FileSource
 from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import exists, plain_json
@@ -63,7 +62,7 @@ def measure(options: argparse.Namespace) -> int:
     return 0
 
 
-def _source(options: argparse.Namespace, way: str, path: str) -> FileSource:
+def _source(options: argparse.Namespace, way: str, path: str) -> Labelled | Parallel:
     with _as_flags(way):
         if way == "pairs":
             return Parallel(
@@ -88,7 +87,7 @@ def _place(column: str) -> str | int:
     return int(column) if column.isdecimal() else column
 
 
-def _rows(source: FileSource, way: str, path: str) -> list[Row]:
+def _rows(source: Labelled | Parallel, way: str, path: str) -> list[Row]:
     with _as_flags(way):
         source.check()
         rows = list(source.rows("train"))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from seqtrain.data.sources.base import Cut, Row, Split
+from seqtrain.data.sources.base import Row, Split
 from seqtrain.data.sources.files import find, json_rows, lines
 from seqtrain.data.sources.opening import PLAIN
-from seqtrain.data.sources.split_files import FileSource, SplitFiles, key_of
+from seqtrain.data.sources.split_files import FileSource, key_of
 from seqtrain.errors import UserError, did_you_mean, first_few
 
 DOCUMENT_START = "-DOCSTART-"  # CoNLL 2003: a line that begins a document, and is no token
@@ -26,23 +27,12 @@ Comments = Literal["auto", "all", "none"]
 ColumnNumber = int | Literal["auto"]
 
 
-class Options(NamedTuple):
-    """Options of reading: the columns or keys that are read, and which lines are comments."""
-
-    format: Literal["auto", "conll", "jsonl"]
-    token_column: ColumnNumber
-    label_column: ColumnNumber
-    comments: Comments
-    tokens_key: str
-    labels_key: str
-
-
 class TokenFile(NamedTuple):
-    """A file of labelled tokens; `SplitFiles` checks and reads it as any file of rows."""
+    """A file of labelled tokens; `FileSource` checks and reads it as any file of rows."""
 
     path: Path
     format: Literal["conll", "jsonl"]
-    options: Options
+    options: Conll
 
     def rows(self, limit: int | None = None) -> Iterator[Row]:
         """Yield the file's sentences; raise UserError for a sentence that cannot be read, and if the file has none."""
@@ -55,12 +45,42 @@ class TokenFile(NamedTuple):
             raise UserError(f"{self.path}: holds no sentences; give a file with some, or leave it out")
 
 
-class TokenFiles(SplitFiles):
-    """The files of each split."""
+@dataclass(kw_only=True, eq=False)
+class Conll(FileSource):
+    """Sentences of local files; a split without a file of its own is cut off from train's, by sentence.
 
-    options: Options
+    Columns are numbered from 0, or below 0 from the last one; keys are for jsonl.
 
-    def _files(self, split: Split) -> list[TokenFile]:
+    Attributes:
+        format: Format of the files; auto = by their extension.
+        token_column: Column of tokens; auto = the first one, in CoNLL-U FORM.
+        label_column: Column of labels; auto = the last one, in CoNLL-U UPOS.
+        comments: auto = lines that begin with `#` before the first token of a sentence; all = every such line.
+        tokens_key: Key of the list of tokens in jsonl.
+        labels_key: Key of the list of labels in jsonl.
+    """
+
+    format: Literal["auto", "conll", "jsonl"] = "auto"
+    token_column: ColumnNumber = "auto"
+    label_column: ColumnNumber = "auto"
+    comments: Comments = "auto"
+    tokens_key: str = "tokens"
+    labels_key: str = "labels"
+
+    called = "conll"
+    document = "a sentence"
+    fields = ("text", "label")
+    label_kind = "names"
+
+    def __post_init__(self) -> None:
+        """Check the options; raise UserError where tokens and labels would be the same."""
+        if self.tokens_key == self.labels_key:
+            raise UserError(f"data.labels_key={self.labels_key}: is data.tokens_key too; name two keys")
+        if self.token_column == self.label_column != "auto":
+            raise UserError(f"data.label_column={self.label_column}: is data.token_column too; name two columns")
+        super().__post_init__()
+
+    def files(self, split: Split) -> list[TokenFile]:
         path = self.paths[split]
         found = []
         for file in find(key_of(split), path, "txt", []):  # any extension: CoNLL files have many, or none
@@ -68,65 +88,17 @@ class TokenFiles(SplitFiles):
             suffix = file.path.suffix.lower()
             if file.path != Path(path).expanduser() and suffix not in EXTENSIONS:
                 continue
-            format = self.options.format
+            format = self.format
             if format == "auto":
                 format = "jsonl" if suffix in JSONL else "conll"
-            found.append(TokenFile(file.path, format, self.options))
+            found.append(TokenFile(file.path, format, self))
         if not found:
             raise UserError(f"{key_of(split)}={path}: no file with one of the extensions {', '.join(EXTENSIONS)}")
         return found
 
-
-class Conll(FileSource):
-    """Sentences of local files; a split without a file of its own is cut off from train's, by sentence."""
-
-    _files: TokenFiles
-    called = "conll"
-    document = "a sentence"
-    fields = ("text", "label")
-    label_kind = "names"
-
-    def __init__(
-        self,
-        *,
-        path: str,
-        validation_path: str | None = None,
-        test_path: str | None = None,
-        format: Literal["auto", "conll", "jsonl"] = "auto",
-        token_column: ColumnNumber = "auto",
-        label_column: ColumnNumber = "auto",
-        comments: Comments = "auto",
-        tokens_key: str = "tokens",
-        labels_key: str = "labels",
-        validation_fraction: float = 0.1,
-        test_fraction: float = 0.0,
-    ) -> None:
-        """Set paths and columns. Columns are numbered from 0, or below 0 from the last one; keys are for jsonl.
-
-        Args:
-            path: Files of train: a file, a glob or a folder.
-            validation_path: Files of validation; None: validation is cut off from train.
-            test_path: Files of test; None: test is cut off from train.
-            format: Format of the files; auto = by their extension.
-            token_column: Column of tokens; auto = the first one, in CoNLL-U FORM.
-            label_column: Column of labels; auto = the last one, in CoNLL-U UPOS.
-            comments: auto = lines that begin with `#` before the first token of a sentence; all = every such line.
-            tokens_key: Key of the list of tokens in jsonl.
-            labels_key: Key of the list of labels in jsonl.
-            validation_fraction: Fraction of the sentences.
-            test_fraction: Fraction of the sentences.
-        """
-        if tokens_key == labels_key:
-            raise UserError(f"data.labels_key={labels_key}: is data.tokens_key too; name two keys")
-        if token_column == label_column != "auto":
-            raise UserError(f"data.label_column={label_column}: is data.token_column too; name two columns")
-        self._files = TokenFiles({"train": path, "validation": validation_path, "test": test_path}, "auto", [])
-        self._files.options = Options(format, token_column, label_column, comments, tokens_key, labels_key)
-        self._cut = Cut(by="row", validation=validation_fraction, test=test_fraction, given=self._files.paths)
-
     def idle(self) -> dict[str, str]:
         idle = super().idle()
-        kinds = self._files.formats()
+        kinds = self.formats
         if "conll" not in kinds:
             idle |= dict.fromkeys(("token_column", "label_column", "comments"), "jsonl has keys, not columns")
         if "jsonl" not in kinds:
@@ -148,7 +120,7 @@ class Layout(NamedTuple):
     is_guessed: bool  # whether that of tokens is
 
     @classmethod
-    def of(cls, path: Path, number: int, line: str, options: Options) -> Layout:
+    def of(cls, path: Path, number: int, line: str, options: Conll) -> Layout:
         """Return the layout; raise UserError if the line lacks a column, or if both are the same."""
         fields, place = _split(line, "\t" in line), f"{path}:{number}"
         width = len(fields)
@@ -172,7 +144,7 @@ class Layout(NamedTuple):
         return cls(number, "\t" in line, width, is_conllu, (columns[0], columns[1]), is_guessed)
 
 
-def _read_conll(path: Path, options: Options) -> Iterator[tuple[list[str], list[str]]]:
+def _read_conll(path: Path, options: Conll) -> Iterator[tuple[list[str], list[str]]]:
     """Yield tokens and labels of each sentence of a CoNLL file."""
     layout: Layout | None = None
     separated = False  # whether any line has ended a sentence
@@ -256,7 +228,7 @@ def _checked(place: str, what: str, value: str) -> str:
 # -- jsonl -------------------------------------------------------------------------------------------------------
 
 
-def _read_jsonl(path: Path, options: Options) -> Iterator[tuple[list[str], list[str]]]:
+def _read_jsonl(path: Path, options: Conll) -> Iterator[tuple[list[str], list[str]]]:
     """Yield the sentences of a jsonl file: each line has a list of tokens and a list of as many labels."""
     for place, row in json_rows(path, PLAIN, '"tokens": [...], "labels": [...]'):
         tokens = _list_of(place, row, "tokens_key", options.tokens_key)

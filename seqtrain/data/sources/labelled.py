@@ -5,144 +5,77 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 from unicodedata import normalize
 
 import numpy as np
 
 from seqtrain.data.batching.splitmix64 import mixed
-from seqtrain.data.sources.base import Cut, Row, Split, SplitBy, check_fractions, no_split
-from seqtrain.data.sources.guess import Asked, Place
-from seqtrain.data.sources.labelled_files import LabelledFiles
-from seqtrain.data.sources.opening import Encoding
-from seqtrain.data.sources.split_files import FileSource
-from seqtrain.data.sources.text import row_cut
+from seqtrain.data.sources.base import Cut, Row, Split, check_fractions, no_split
+from seqtrain.data.sources.labelled_files import LabelledSource
 from seqtrain.errors import UserError
 
-AUTO = "auto"
 VALIDATION, TRAIN, TEST = 1, 0, 2  # what a row is to one fold, as the places in SPLITS have it
 PLACES: dict[Split, int] = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
 
 
-class Labelled(FileSource):
-    """Rows of a text and a label; a split without a file of its own is cut off from train's, or is a fold of it."""
+@dataclass(kw_only=True, eq=False)
+class Labelled(LabelledSource):
+    """Rows of a text and a label; a split without a file of its own is cut off from train's, or is a fold of it.
 
-    _files: LabelledFiles
-    called = "labelled"
-    document = "a row of a table, a line, or a text of a folder"
-    fields = ("text", "label")
+    Attributes:
+        folds: Number of folds; None: no cross-validation.
+        fold: Number, from 0, of the fold that is test.
+        fold_seed: Seed by which rows are dealt to folds.
+    """
 
-    def __init__(
-        self,
-        *,
-        path: str,
-        validation_path: str | None = None,
-        test_path: str | None = None,
-        test_paths: dict[str, str] | None = None,
-        format: Literal["auto", "jsonl", "csv", "tsv", "parquet", "lines", "folders"] = "auto",
-        encoding: Encoding = "utf-8",
-        header: bool | Literal["auto"] = "auto",
-        column: str | int | list[str] = AUTO,
-        label_column: str | int | list[str] = AUTO,
-        split_by: SplitBy = "document",
-        validation_fraction: float = 0.1,
-        test_fraction: float = 0.0,
-        folds: int | None = None,
-        fold: int | None = None,
-        fold_seed: int = 0,
-    ) -> None:
-        """Set paths and columns. Columns are names, or, without a header, numbers from 1.
+    folds: int | None = None
+    fold: int | None = None
+    fold_seed: int = 0
 
-        If several names are given for a column, the first one that a file has is used.
-
-        Args:
-            path: Train: a file, a glob or a folder.
-            validation_path: Validation; None: it is cut off from train.
-            test_path: Test; None: it is cut off from train, or a fold of it.
-            test_paths: Several test sets, by name.
-            format: Format of the files; auto = detected.
-            encoding: Encoding of the text.
-            header: True if the first row names the columns; auto = detected.
-            column: Column of the text; auto = detected.
-            label_column: Column of the label; auto = detected.
-            split_by: `document` only; rows cannot be cut by position.
-            validation_fraction: Fraction of train's rows.
-            test_fraction: Fraction of train's rows, without folds.
-            folds: Number of folds; None: no cross-validation.
-            fold: Number, from 0, of the fold that is test.
-            fold_seed: Seed by which rows are dealt to folds.
-
-        Raises:
-            UserError: Options do not go together.
-        """
-        if test_paths and test_path:
-            raise UserError(f"data.test_path={test_path}: data.test_paths is given too; name it there")
-        # An empty path would be taken for the folder that the command is run in.
-        for name, file in (test_paths or {}).items():
-            if not file:
-                raise UserError(f"data.test_paths.{name}=: an empty path; give a file, a glob or a folder")
-        asked = Asked(_places(column), _places(label_column), None if header == AUTO else bool(header))
-        if asked.text and asked.text == asked.label:
-            raise UserError(f"data.label_column={label_column}: is data.column too; name two columns")
-        # Checked here: later the message would be that the column is missing from the file.
-        if asked.by_name and asked.header is False:
-            raise UserError("data.header=false: then columns have no names; give their numbers, counted from 1")
-        paths: dict[Split, str | None] = {"train": path, "validation": validation_path, "test": test_path}
-        self._files = LabelledFiles(paths, format, asked, encoding, test_paths or {})
-        check_fractions(validation_fraction, test_fraction)
-        _check_folds(folds, fold, self._files.keys)
-        self._folds, self._fold, self._fold_seed = folds, fold, fold_seed
-        self._validation = validation_fraction
-        self._cut = Cut(
-            by=row_cut(split_by), validation=validation_fraction, test=test_fraction, given=self._files.paths
-        )
-
-    def expect_numbers(self) -> None:
-        self._files.asked = replace(self._files.asked, is_number=True)
-
-    def recall(self, described: Mapping[str, Any]) -> None:
-        readings = described.get("readings")
-        if isinstance(readings, Mapping):
-            self._files.recall(readings)
+    def __post_init__(self) -> None:
+        """Check the options; raise UserError where they do not go together."""
+        super().__post_init__()
+        check_fractions(self.validation_fraction, self.test_fraction)
+        _check_folds(self.folds, self.fold, self.keys)
 
     def check(self) -> None:
-        if self._folds is None:
+        if self.folds is None:
             return super().check()
         # Folds cut train themselves, so that no fractions are to be checked of it.
-        self._files.check(Cut(by="row", validation=0.0, test=0.0))
+        self._check_files(Cut(by="row", validation=0.0, test=0.0))
         self._owner  # noqa: B018 - raises where the rows cannot be dealt
 
     def rows(self, split: Split) -> Iterator[Row]:
-        if self._folds is None or (split in self._files.paths and split != "train"):
+        if self.folds is None or (split in self.paths and split != "train"):
             return super().rows(split)
         if not self.has(split):
             raise no_split(split)
         # The files are read anew and sieved: only the owners of rows are held in memory, not their texts.
         is_in_split = self._owner == PLACES[split]
-        return (row for row, is_in in zip(self._files.rows("train"), is_in_split, strict=True) if is_in)
+        return (row for row, is_in in zip(self._read("train"), is_in_split, strict=True) if is_in)
 
     def has(self, split: Split) -> bool:
-        return super().has(split) or (self._folds is not None and split == "test")
+        return super().has(split) or (self.folds is not None and split == "test")
 
     def describe(self) -> dict[str, Any]:
-        described = super().describe()  # first: it settles how each file is read
-        described["readings"] = {path: reading.plain() for path, reading in self._files.read_as.items()}
-        if self._folds is None:
+        described = super().describe()
+        if self.folds is None:
             return described
         owner = self._owner
         sizes = {split: int((owner == place).sum()) for split, place in PLACES.items()}
         # The hash of all rows, too: folds of a file that has changed since are not folds of one set.
-        fold = {"folds": self._folds, "fold": self._fold, "seed": self._fold_seed}
+        fold = {"folds": self.folds, "fold": self.fold, "seed": self.fold_seed}
         return described | {"fold": fold | {"hash": self._all_rows.hash, **sizes}}
 
     def notes(self) -> list[str]:
         lines = super().notes()
-        if self._folds is None:
+        if self.folds is None:
             return lines
         texts, rows = self._all_rows.repeated()
-        line = f"fold {self._fold} of {self._folds} is test, drawn from {len(self._all_rows.labels):,} rows"
+        line = f"fold {self.fold} of {self.folds} is test, drawn from {len(self._all_rows.labels):,} rows"
         if texts:
             line += f"; texts that stand there more than once ({texts:,} in {rows:,} rows) are kept in one fold each"
         if not self._all_rows.stratified:
@@ -151,7 +84,7 @@ class Labelled(FileSource):
 
     def idle(self) -> dict[str, str]:
         idle = super().idle()
-        if self._folds is None:
+        if self.folds is None:
             idle["fold_seed"] = "there are no folds without data.folds"
         else:
             idle["test_fraction"] = "test is a fold of train"
@@ -159,23 +92,16 @@ class Labelled(FileSource):
 
     @cached_property
     def _all_rows(self) -> Rows:
-        return Rows.of(self._files.rows("train"), stratify=not self._files.asked.is_number)
+        return Rows.of(self._read("train"), stratify=not self._asked.is_number)
 
     @cached_property
     def _owner(self) -> np.ndarray:
         """Split (rows,) of each row of train's files in this fold."""
-        assert self._folds is not None  # as _check_folds has seen
-        assert self._fold is not None
+        assert self.folds is not None  # as _check_folds has seen
+        assert self.fold is not None
         # With a file of its own validation takes no rows from train, which each fold is in want of.
-        validation = 0.0 if "validation" in self._files.paths else self._validation
-        return split_of_rows(self._all_rows, self._folds, self._fold, self._fold_seed, validation)
-
-
-def _places(column: str | int | list[str]) -> tuple[Place, ...]:
-    """Return the columns that were asked for; empty where they are detected."""
-    if column == AUTO:
-        return ()
-    return tuple(column) if isinstance(column, list) else (column,)
+        validation = 0.0 if "validation" in self.paths else self.validation_fraction
+        return split_of_rows(self._all_rows, self.folds, self.fold, self.fold_seed, validation)
 
 
 def _check_folds(folds: int | None, fold: int | None, given: Mapping[Split, str]) -> None:

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
-from seqtrain.data.sources.base import Row, Split
+from seqtrain.data.sources.base import Row, Split, SplitBy
 from seqtrain.data.sources.columns import Column, row_of
 from seqtrain.data.sources.files import TextFile, check_delimiter, check_is_text, find, first_row
 from seqtrain.data.sources.guess import (
     FASTTEXT,
     Asked,
     Kind,
+    Place,
     Reading,
     first_keys,
     keyed_reading,
     loose_reading,
     table_reading,
 )
-from seqtrain.data.sources.opening import Packed, packed_as, readable, unpacked_name
-from seqtrain.data.sources.split_files import SplitFiles, key_of
+from seqtrain.data.sources.opening import Encoding, Packed, packed_as, readable, unpacked_name
+from seqtrain.data.sources.split_files import FileSource, key_of
+from seqtrain.data.sources.text import row_cut
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import expanded
 
@@ -32,6 +36,7 @@ EXTENSIONS: dict[str, Kind] = {
     ".tsv": "tsv",
     ".parquet": "parquet",
 }
+AUTO = "auto"
 MAX_LISTED = 3  # files that one line names
 
 
@@ -102,85 +107,114 @@ class LabelledFile(NamedTuple):
                 yield row_of(place, self.columns, [text, label.removeprefix(FASTTEXT)])
 
 
-class LabelledFiles(SplitFiles):
-    """Files of each split, each with its layout."""
+@dataclass(kw_only=True, eq=False)
+class LabelledSource(FileSource):
+    """Rows of a text and a label in files, each with its layout.
 
-    def __init__(
-        self,
-        paths: Mapping[Split, str | None],
-        format: Kind | Literal["auto"],
-        asked: Asked,
-        encoding: str,
-        tests: Mapping[str, str],
-    ) -> None:
-        """Set the paths and options.
+    Columns are names, or, without a header, numbers from 1. If several names are given for a column, the first one that
+    a file has is used.
 
-        Args:
-            paths: Path of each split, or None.
-            format: Format of all files; auto = detected.
-            asked: Options that the user has set.
-            encoding: Encoding of the text.
-            tests: Several test sets by name; together they are the test split.
-        """
-        super().__init__(paths, "auto", [])
-        self._tests = tests
-        if tests:
-            self.paths["test"] = ", ".join(tests.values())
-        self.asked = asked
-        self._kind = format
-        self._encoding = encoding
+    Attributes:
+        test_paths: Several test sets, by name; together they are the test split.
+        format: Format of the files; auto = detected.
+        encoding: Encoding of the text.
+        header: True if the first row names the columns; auto = detected.
+        column: Column of the text; auto = detected.
+        label_column: Column of the label; auto = detected.
+        split_by: `document` only; rows cannot be cut by position.
+    """
+
+    test_paths: dict[str, str] | None = None
+    format: Literal["auto", "jsonl", "csv", "tsv", "parquet", "lines", "folders"] = "auto"
+    encoding: Encoding = "utf-8"
+    header: bool | Literal["auto"] = "auto"
+    column: str | int | list[str] = AUTO
+    label_column: str | int | list[str] = AUTO
+    split_by: SplitBy = "document"
+
+    called = "labelled"
+    document = "a row of a table, a line, or a text of a folder"
+    fields = ("text", "label")
+
+    def __post_init__(self) -> None:
+        """Check the options; raise UserError where they do not go together."""
+        if self.test_paths and self.test_path:
+            raise UserError(f"data.test_path={self.test_path}: data.test_paths is given too; name it there")
+        # An empty path would be taken for the folder that the command is run in.
+        for name, file in (self.test_paths or {}).items():
+            if not file:
+                raise UserError(f"data.test_paths.{name}=: an empty path; give a file, a glob or a folder")
+        header = None if self.header == AUTO else bool(self.header)
+        self._asked = Asked(_places(self.column), _places(self.label_column), header)
+        if self._asked.text and self._asked.text == self._asked.label:
+            raise UserError(f"data.label_column={self.label_column}: is data.column too; name two columns")
+        # Checked here: later the message would be that the column is missing from the file.
+        if self._asked.by_name and header is False:
+            raise UserError("data.header=false: then columns have no names; give their numbers, counted from 1")
+        super().__post_init__()
         self._found: dict[Split, list[LabelledFile]] = {}
-        self._known: set[str] | None = None  # the labels of train
         self._recorded: dict[str, Reading] = {}
-        self.read_as: dict[str, Reading] = {}  # by path, what was settled so far
-        self.left_out: dict[str, str] = {}  # by path of a folder, in words
+        self._read_as: dict[str, Reading] = {}  # by path, what was settled so far
+        self._left_out: dict[str, str] = {}  # by path of a folder, in words
 
-    def recall(self, recorded: Mapping[str, Any]) -> None:
+    def _given(self) -> dict[Split, str | None]:
+        given = super()._given()
+        if self.test_paths:
+            given["test"] = ", ".join(self.test_paths.values())
+        return given
+
+    def _cut_by(self) -> Literal["row"]:
+        return row_cut(self.split_by)
+
+    @property
+    def keys(self) -> dict[Split, str]:
+        tests: dict[Split, str] = {"test": "data.test_paths"} if self.test_paths else {}
+        return super().keys | tests
+
+    def expect_numbers(self) -> None:
+        self._asked = replace(self._asked, is_number=True)
+
+    def recall(self, described: Mapping[str, Any]) -> None:
         """Use the layouts that a run has recorded, because another version may detect others."""
+        recorded = described.get("readings")
         # A malformed record is ignored: the layout of its file is then detected.
-        for path, value in recorded.items():
+        for path, value in recorded.items() if isinstance(recorded, Mapping) else ():
             reading = Reading.from_plain(value)
             if reading is not None:
                 self._recorded[path] = reading
 
-    def _files(self, split: Split) -> list[LabelledFile]:
-        if split not in self._found:
-            found: list[LabelledFile] = []
-            if split == "test" and self._tests:
-                for name, path in self._tests.items():
-                    found += self._find(split, f"data.test_paths.{name}", path)
-            else:
-                found = self._find(split, key_of(split), self.paths[split])
-            self._found[split] = found
-        return self._found[split]
+    def describe(self) -> dict[str, Any]:
+        described = super().describe()  # first: it settles how each file is read
+        return described | {"readings": {path: reading.plain() for path, reading in self._read_as.items()}}
 
-    @property
-    def keys(self) -> dict[Split, str]:
-        found = super().keys
-        if self._tests:
-            found["test"] = "data.test_paths"
-        return found
+    def files(self, split: Split) -> list[LabelledFile]:
+        if split not in self._found:
+            named = {key_of(split): self.paths[split]}
+            if split == "test" and self.test_paths:
+                named = {f"data.test_paths.{name}": path for name, path in self.test_paths.items()}
+            self._found[split] = [file for key, path in named.items() for file in self._find(split, key, path)]
+        return self._found[split]
 
     def _find(self, split: Split, key: str, path: str) -> list[LabelledFile]:
         files = [file.path for file in find(key, path, "txt", [])]  # of any extension
         where = expanded(path)
-        if where.is_dir() and self._kind != "lines":
+        if where.is_dir() and self.format != "lines":
             # Tables decide before classes do: a README beside them is no class.
             tables = [file for file in files if unpacked_name(file).suffix.lower() in EXTENSIONS]
-            if not tables or self._kind == "folders":
+            if not tables or self.format == "folders":
                 return self._class_files(key, where, files)
             files = tables
-        elif self._kind == "folders":
+        elif self.format == "folders":
             raise UserError(f"data.format=folders: {key}={path} is no folder")
         found = []
         for file in files:
             reading = self._recorded.get(str(file)) or self._reading(split, file)
-            self.read_as[str(file)] = reading
-            found.append(LabelledFile(file, reading, self.asked.is_number))
+            self._read_as[str(file)] = reading
+            found.append(LabelledFile(file, reading, self._asked.is_number))
         return found
 
     def _class_files(self, key: str, home: Path, files: list[Path]) -> list[LabelledFile]:
-        if self.asked.text or self.asked.label:
+        if self._asked.text or self._asked.label:
             raise UserError(
                 f"{key}={home}: no table in this folder, and data.column and data.label_column name columns of one"
             )
@@ -188,50 +222,49 @@ class LabelledFiles(SplitFiles):
         words = f": {counted(texts)}"
         if left_out:
             words += f"; left out: {', '.join(left_out)}"
-        self.left_out[str(home)] = words
-        reading = Reading("folders", packed=Packed("none", self._encoding))
-        self.read_as[str(home)] = reading
+        self._left_out[str(home)] = words
+        reading = Reading("folders", packed=Packed("none", self.encoding))
+        self._read_as[str(home)] = reading
         found = []
         for path, label in texts:
             # File by file, as people compress some texts of a folder and not others.
-            own = Reading("folders", packed=packed_as(path, self._encoding))
-            found.append(LabelledFile(path, own, self.asked.is_number, label))
+            own = Reading("folders", packed=packed_as(path, self.encoding))
+            found.append(LabelledFile(path, own, self._asked.is_number, label))
         return found
 
     def _reading(self, split: Split, path: Path) -> Reading:
         """Return the layout of a file that no run has recorded."""
-        packed = packed_as(path, self._encoding)
-        kind: Kind | None = cast("Kind | None", None if self._kind == "auto" else self._kind)
+        packed = packed_as(path, self.encoding)
+        kind: Kind | None = cast("Kind | None", None if self.format == "auto" else self.format)
         if kind is None and unpacked_name(path).suffix.lower() in EXTENSIONS:
             kind = EXTENSIONS[unpacked_name(path).suffix.lower()]
         if kind == "jsonl":
-            return keyed_reading(path, kind, packed, self.asked, first_keys(path, packed))
+            return keyed_reading(path, kind, packed, self._asked, first_keys(path, packed))
         if kind == "parquet":
-            return keyed_reading(path, kind, packed, self.asked, _parquet_names(path))
+            return keyed_reading(path, kind, packed, self._asked, _parquet_names(path))
         # Few rows of a test set do not show which column repeats, but its labels are those of train.
-        known = self._labels_of_train() if split != "train" else ()
+        known = self._labels_of_train if split != "train" else ()
         if kind != "csv" and kind != "tsv":  # a folder's files have been taken before
-            return loose_reading(path, packed, self.asked, known, sure=kind == "lines")
+            return loose_reading(path, packed, self._asked, known, sure=kind == "lines")
         # One field alone: another delimiter, or lines under the name of a table.
         first = first_row(path, kind, packed)
-        if len(first) == 1 and not self.asked.by_name:
+        if len(first) == 1 and not self._asked.by_name:
             names = Column("", "text", "text"), Column("", "label", "label")
             check_delimiter(TextFile(path, kind, names), first)
             if kind == "tsv":
-                return loose_reading(path, packed, self.asked, known, sure=False)
-        return table_reading(path, kind, packed, self.asked, known)
+                return loose_reading(path, packed, self._asked, known, sure=False)
+        return table_reading(path, kind, packed, self._asked, known)
 
+    @cached_property
     def _labels_of_train(self) -> set[str]:
-        if self._known is None:
-            self._known = {row["label"] for row in self.rows("train")}
-        return self._known
+        return {row["label"] for row in self._read("train")}
 
     def notes(self) -> list[str]:
         """Return a line for each layout in which files were read, with the files that were left out."""
         # Files that are read alike share a line: a folder may hold hundreds.
         by_words: dict[str, list[str]] = {}
-        for path, reading in self.read_as.items():
-            by_words.setdefault(reading.words() + self.left_out.get(path, ""), []).append(path)
+        for path, reading in self._read_as.items():
+            by_words.setdefault(reading.words() + self._left_out.get(path, ""), []).append(path)
         lines = []
         for words, paths in by_words.items():
             named = ", ".join(paths[:MAX_LISTED])
@@ -239,6 +272,13 @@ class LabelledFiles(SplitFiles):
                 named += f" and {len(paths) - MAX_LISTED} files more"
             lines.append(f"read {named} as {words}")
         return lines
+
+
+def _places(column: str | int | list[str]) -> tuple[Place, ...]:
+    """Return the columns that were asked for; empty where they are detected."""
+    if column == AUTO:
+        return ()
+    return tuple(column) if isinstance(column, list) else (column,)
 
 
 def _parquet_names(path: Path) -> list[str]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from seqtrain.data.sources.base import SPLITS, Cut, Row, Split
+from seqtrain.data.sources.base import SPLITS, Row, Split
 from seqtrain.data.sources.columns import columns_of
 from seqtrain.data.sources.files import TextFile, find, first_row, lines
 from seqtrain.data.sources.opening import Encoding, absent, packed_as
-from seqtrain.data.sources.split_files import FileSource, SplitFiles, key_of
+from seqtrain.data.sources.split_files import FileSource, key_of
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import expanded
 
@@ -20,7 +21,7 @@ Sides = tuple[str | None, str | None]  # the paths of source and target
 
 
 class LinePair(NamedTuple):
-    """Two files, line by line each other's translation; `SplitFiles` checks and reads them as one file of rows."""
+    """Two files, line by line each other's translation; `FileSource` checks and reads them as one file of rows."""
 
     path: Path
     target: Path
@@ -43,37 +44,100 @@ class LinePair(NamedTuple):
             raise UserError(f"{self.path}: is empty; give a file with a sentence a line, or leave it out")
 
 
-class PairFiles(SplitFiles):
-    """Tables of pairs, of which csv and tsv may have no header; or two files of lines for each split."""
+@dataclass(kw_only=True, eq=False)
+class Parallel(FileSource):
+    """Pairs of source and target; a split without files of its own is cut off from train's by row.
 
+    Files are given in one of two ways: as `path` and its like, tables of pairs, of which csv and tsv may have no
+    header; or as `source_path`, `target_path` and their like, two files of lines for each split. Line files hold a
+    sentence a line. Blank lines are kept, because both sides must have equally many lines.
+
+    Attributes:
+        path: Tables of train, or None.
+        source_path: Line file of train's sources, or None.
+        target_path: Line file of train's targets, or None.
+        validation_source_path: Line file of validation's sources, or None.
+        validation_target_path: Line file of validation's targets, or None.
+        test_source_path: Line file of test's sources, or None.
+        test_target_path: Line file of test's targets, or None.
+        format: Format of tables; auto = by their extension.
+        encoding: Encoding of the text.
+        source_column: Column of sources: a name, or a number from 1 in csv and tsv without a header.
+        target_column: Column of targets, as that of sources.
+    """
+
+    path: str | None = None  # type: ignore[assignment]  # line files have none
+    source_path: str | None = None
+    target_path: str | None = None
+    validation_source_path: str | None = None
+    validation_target_path: str | None = None
+    test_source_path: str | None = None
+    test_target_path: str | None = None
+    format: Literal["auto", "jsonl", "csv", "tsv", "parquet"] = "auto"
     encoding: Encoding = "utf-8"
-    is_numbered = False  # whether columns are called by numbers, so that there is no header
-    targets: Mapping[Split, str] = {}  # where files of lines are read
+    source_column: str | int = "source"
+    target_column: str | int = "target"
+
+    called = "parallel"
+    document = "a pair of lines, or a row of jsonl, csv, tsv or parquet"
+    fields = ("source", "target")
+
+    def __post_init__(self) -> None:
+        """Check the options; raise UserError if both ways of giving files are used, or neither."""
+        # Both ways side by side: which one it is, and whether it is whole, shows only when all paths are seen.
+        self._sides: dict[Split, Sides] = {
+            "train": (self.source_path, self.target_path),
+            "validation": (self.validation_source_path, self.validation_target_path),
+            "test": (self.test_source_path, self.test_target_path),
+        }
+        _check_ways(super()._given(), self._sides)
+        self._targets = {split: target for split, (_, target) in self._sides.items() if target}
+        self._columns = columns_of("", None, str(self.source_column), str(self.target_column))
+        # Columns that are called by numbers: then there is no header.
+        self._is_numbered = isinstance(self.source_column, int) and isinstance(self.target_column, int)
+        super().__post_init__()
+
+    def _given(self) -> dict[Split, str | None]:
+        if self._targets:
+            return {split: source for split, (source, _) in self._sides.items()}
+        return super()._given()
 
     @property
     def keys(self) -> dict[Split, str]:
-        return {split: key_of(split, "source_" if self.targets else "") for split in self.paths}
+        return {split: key_of(split, "source_" if self._targets else "") for split in self.paths}
+
+    def describe(self) -> dict[str, Any]:
+        if self._targets:
+            paths = {split: [path, self._targets[split]] for split, path in self.paths.items()}
+            return {"source": "parallel", "paths": paths}
+        return super().describe()
+
+    def idle(self) -> dict[str, str]:
+        idle = super().idle()
+        if self._targets:
+            idle |= dict.fromkeys(("format", "source_column", "target_column"), "line files have no columns")
+        return idle
 
     def notes(self) -> list[str]:
         """Return a line for each file that is read without a header."""
         found = []
-        for file in chain.from_iterable(map(self._files, self.paths)):
+        for file in chain.from_iterable(map(self.files, self.paths)):
             if isinstance(file, TextFile) and not file.header:
                 source, target = (column.name for column in file.columns)
                 found.append(f"read {file.path} without a header: source in column {source}, target in column {target}")
         return found
 
-    def _files(self, split: Split) -> Sequence[TextFile | LinePair]:
-        if self.targets:
+    def files(self, split: Split) -> Sequence[TextFile | LinePair]:
+        if self._targets:
             source_key, target_key = key_of(split, "source_"), key_of(split, "target_")
             source = _line_file(source_key, self.paths[split])
-            target = _line_file(target_key, self.targets[split])
+            target = _line_file(target_key, self._targets[split])
             if source.samefile(target):  # by another name, or through a link, too
                 raise UserError(
                     f"{target_key}={target}: is {source_key} too, so there is nothing to translate; name two files"
                 )
             return [LinePair(source, target, self.encoding)]
-        return [self._as_found(file) for file in find(key_of(split), self.paths[split], self.format, self.columns)]
+        return [self._as_found(file) for file in find(key_of(split), self.paths[split], self.format, self._columns)]
 
     def _as_found(self, file: TextFile) -> TextFile:
         """Return how a file is read: packed or not, tabs in a txt, and with a header or without one."""
@@ -84,9 +148,9 @@ class PairFiles(SplitFiles):
         first = first_row(file.path, kind, file.packed)
         if file.format == "txt" and len(first) < 2:
             return file
-        file = file._replace(format=kind, header=not self.is_numbered)
+        file = file._replace(format=kind, header=not self._is_numbered)
         names = [column.name for column in file.columns]
-        if self.is_numbered or names != ["source", "target"] or len(first) < 2 or {*names} & {*first}:
+        if self._is_numbered or names != ["source", "target"] or len(first) < 2 or {*names} & {*first}:
             return file
         # Two single words may be names, or a pair such as `Go` and `Geh`.
         if len(first) == 2 and not all(re.fullmatch(r"[\w-]+", cell) for cell in first):
@@ -99,71 +163,7 @@ class PairFiles(SplitFiles):
         )
 
 
-class Parallel(FileSource):
-    """Pairs of source and target; a split without files of its own is cut off from train's by row.
-
-    Line files hold a sentence a line, in UTF-8. Blank lines are kept, because both sides must have equally many lines.
-    """
-
-    _files: PairFiles
-    called = "parallel"
-    document = "a pair of lines, or a row of jsonl, csv, tsv or parquet"
-    fields = ("source", "target")
-
-    def __init__(
-        self,
-        *,
-        path: str | None = None,
-        validation_path: str | None = None,
-        test_path: str | None = None,
-        source_path: str | None = None,
-        target_path: str | None = None,
-        validation_source_path: str | None = None,
-        validation_target_path: str | None = None,
-        test_source_path: str | None = None,
-        test_target_path: str | None = None,
-        format: Literal["auto", "jsonl", "csv", "tsv", "parquet"] = "auto",
-        encoding: Encoding = "utf-8",
-        source_column: str | int = "source",
-        target_column: str | int = "target",
-        validation_fraction: float = 0.1,
-        test_fraction: float = 0.0,
-    ) -> None:
-        """Set either `path` and its like (with `format` and columns), or `source_path`, `target_path` and their like.
-
-        Columns are names, or numbers from 1 in csv and tsv without a header. Fractions are of pairs; a fraction applies
-        only where no path is given. Raises UserError if both ways are used, or neither.
-        """
-        # Both ways side by side: which one it is, and whether it is whole, shows only when all paths are seen.
-        tables: dict[Split, str | None] = {"train": path, "validation": validation_path, "test": test_path}
-        sides: dict[Split, Sides] = {
-            "train": (source_path, target_path),
-            "validation": (validation_source_path, validation_target_path),
-            "test": (test_source_path, test_target_path),
-        }
-        _check_ways(tables, sides)
-        self._files = PairFiles(tables, format, columns_of("", None, str(source_column), str(target_column)))
-        self._files.encoding = encoding
-        self._files.is_numbered = isinstance(source_column, int) and isinstance(target_column, int)
-        # Only one of the two ways has paths.
-        self._files.paths |= {split: source for split, (source, _) in sides.items() if source}
-        self._files.targets = {split: target for split, (_, target) in sides.items() if target}
-        self._cut = Cut(by="row", validation=validation_fraction, test=test_fraction, given=self._files.paths)
-
-    def describe(self) -> dict[str, Any]:
-        paths, targets = self._files.paths, self._files.targets
-        if targets:
-            return {"source": "parallel", "paths": {split: [path, targets[split]] for split, path in paths.items()}}
-        return super().describe()
-
-    def idle(self) -> dict[str, str]:
-        idle = super().idle()
-        if self._files.targets:
-            idle |= dict.fromkeys(("format", "source_column", "target_column"), "line files have no columns")
-        return idle
-
-
-def _check_ways(tables: dict[Split, str | None], sides: dict[Split, Sides]) -> None:
+def _check_ways(tables: Mapping[Split, str | None], sides: Mapping[Split, Sides]) -> None:
     """Raise UserError unless the paths are given in exactly one of the two ways, and completely."""
     faults = []
     by_line: list[Split] = []

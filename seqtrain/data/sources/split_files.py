@@ -1,16 +1,15 @@
-"""Files of rows, grouped by split."""
+"""Sources of local files: each split has files of rows, or is cut off from those of train."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from seqtrain.data.sources.base import Cut, Row, Segment, Source, Split, idle_cut
-from seqtrain.data.sources.columns import Column
-from seqtrain.data.sources.files import Format, find
+from seqtrain.data.sources.base import Cut, Row, Source, Split, SplitBy, idle_cut
 from seqtrain.errors import UserError, merged
-from seqtrain.files.checked import file_hash
 
 CHECKED = 1 << 20  # characters of each file that the preflight reads
 REPORTED = 8  # faulty files that the preflight names
@@ -34,33 +33,85 @@ class RowFile(Protocol):
         ...
 
 
-class SplitFiles:
-    """Files of each split that has a path of its own."""
+@dataclass(kw_only=True, eq=False)
+class FileSource(Source):
+    """A source of local files; a split without a file of its own is cut off from train's.
 
-    def __init__(
-        self, paths: Mapping[Split, str | None], format: Format | Literal["auto"], columns: Sequence[Column]
-    ) -> None:
-        """Set the paths; raise UserError for an empty path.
+    Attributes:
+        path: Files of train: a file, a glob or a folder.
+        validation_path: Files of validation; None: validation is cut off from train.
+        test_path: Files of test; None: test is cut off from train.
+        validation_fraction: Fraction that is cut off for validation.
+        test_fraction: Fraction that is cut off for test.
+    """
 
-        Args:
-            paths: Path of each split, or None.
-            format: Format of the files; auto = by their extension.
-            columns: Columns to read.
-        """
-        for split, path in paths.items():
+    path: str
+    validation_path: str | None = None
+    test_path: str | None = None
+    validation_fraction: float = 0.1
+    test_fraction: float = 0.0
+
+    called = ""  # the source in `describe`
+
+    def __post_init__(self) -> None:
+        """Set paths and cut; raise UserError for an empty path, or for fractions that leave nothing to train on."""
+        given = self._given()
+        for split, path in given.items():
             if path == "":  # to `pathlib` the working directory, with all that lies in it
                 raise UserError(f"{key_of(split)}=: an empty path; give a file, a glob or a folder")
-        self.paths: dict[Split, str] = {split: path for split, path in paths.items() if path}
-        self.format: Format | Literal["auto"] = format
-        self.columns = columns
+        self.paths: dict[Split, str] = {split: path for split, path in given.items() if path}
+        validation, test = self.validation_fraction, self.test_fraction
+        self._cut = Cut(by=self._cut_by(), validation=validation, test=test, given=self.paths)
 
-    def check(self, cut: Cut) -> None:
+    @abstractmethod
+    def files(self, split: Split) -> Sequence[RowFile]:
+        """Return the files of a split that has a path."""
+
+    @property
+    def keys(self) -> dict[Split, str]:
+        """Option that names the files of each split."""
+        return {split: key_of(split) for split in self.paths}
+
+    @property
+    def formats(self) -> set[str]:
+        """Formats of all files."""
+        return {file.format for split in self.paths for file in self.files(split)}
+
+    def check(self) -> None:
+        self._check_files(self._cut)
+
+    def rows(self, split: Split) -> Iterator[Row]:
+        return self._cut.rows(self._read, split)
+
+    def has(self, split: Split) -> bool:
+        return self._cut.has(split)
+
+    def describe(self) -> dict[str, Any]:
+        counts = {split: len(self.files(split)) for split in self.paths}
+        return {"source": self.called, "paths": self.paths, "files": counts}
+
+    def idle(self) -> dict[str, str]:
+        return idle_cut(self.keys)
+
+    def _given(self) -> dict[Split, str | None]:
+        """Return the path of each split, or None."""
+        return {"train": self.path, "validation": self.validation_path, "test": self.test_path}
+
+    def _cut_by(self) -> SplitBy | Literal["row"]:
+        return "row"
+
+    def _read(self, split: Split) -> Iterator[Row]:
+        """Yield the rows of a split that has a path, file after file."""
+        for file in self.files(split):
+            yield from file.rows()
+
+    def _check_files(self, cut: Cut) -> None:
         """Read the first part of every file; raise UserError with all faults, or if train cannot be cut."""
         all_faults: list[UserError] = []
         owner: dict[Path, Split] = {}
         for split in self.paths:
             try:
-                files = self._files(split)
+                files = self.files(split)
                 faults, count = _check(files)
                 all_faults += faults
                 all_faults += self._check_belower(split, files, owner)
@@ -70,48 +121,6 @@ class SplitFiles:
                 all_faults.append(fault)
         if all_faults:
             raise merged(all_faults)
-
-    def rows(self, split: Split) -> Iterator[Row]:
-        """Yield the rows of a split that has a path, file after file."""
-        for file in self._files(split):
-            yield from file.rows()
-
-    def segments(self, split: Split) -> Iterator[Segment]:
-        """Yield the text of a split that has a path, file after file; a txt file is read in blocks."""
-        for file in find(key_of(split), self.paths[split], self.format, self.columns):
-            yield from file.segments()
-
-    def hashes(self, splits: Sequence[Split]) -> dict[str, str]:
-        """Return the SHA-256 of each file that the splits are read from; a split without files is read from train's."""
-        owners: list[Split] = [split if split in self.paths else "train" for split in splits]
-        found = {}
-        for owner in dict.fromkeys(owners):
-            for file in self._files(owner):
-                found[str(file.path)] = file_hash(file.path)
-        return found
-
-    def notes(self) -> list[str]:
-        """Return lines on how files are read, where that was detected."""
-        return []
-
-    def counts(self) -> dict[Split, int]:
-        """Return the number of files of each split."""
-        return {split: len(self._files(split)) for split in self.paths}
-
-    @property
-    def keys(self) -> dict[Split, str]:
-        """Option that names the files of each split."""
-        return {split: key_of(split) for split in self.paths}
-
-    def formats(self) -> set[str]:
-        """Return the formats of all files."""
-        formats: set[str] = set()
-        for split in self.paths:
-            formats.update(file.format for file in self._files(split))
-        return formats
-
-    def _files(self, split: Split) -> Sequence[RowFile]:
-        return find(key_of(split), self.paths[split], self.format, self.columns)
 
     def _check_belower(self, split: Split, files: Sequence[RowFile], owner: dict[Path, Split]) -> list[UserError]:
         """Return the error for the first file that an earlier split owns; add the other files to `owner`.
@@ -134,32 +143,6 @@ class SplitFiles:
                     )
                 )
         return faults
-
-
-class FileSource(Source):
-    """A source of local files; a split without a file of its own is cut off from train's."""
-
-    called = ""  # the source in `describe`
-    _files: SplitFiles
-    _cut: Cut
-
-    def check(self) -> None:
-        self._files.check(self._cut)
-
-    def rows(self, split: Split) -> Iterator[Row]:
-        return self._cut.rows(self._files.rows, split)
-
-    def has(self, split: Split) -> bool:
-        return self._cut.has(split)
-
-    def describe(self) -> dict[str, Any]:
-        return {"source": self.called, "paths": self._files.paths, "files": self._files.counts()}
-
-    def notes(self) -> list[str]:
-        return self._files.notes()
-
-    def idle(self) -> dict[str, str]:
-        return idle_cut(self._files.keys)
 
 
 def key_of(split: Split, side: Literal["", "source_", "target_"] = "") -> str:

@@ -3,71 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
-from seqtrain.data.sources.base import Cut, Row, Segment, Source, Split, SplitBy
+from seqtrain.data.sources.base import Row, Segment, Source, Split, SplitBy
 from seqtrain.data.sources.columns import as_numbers, columns_of
-from seqtrain.data.sources.split_files import FileSource, SplitFiles
+from seqtrain.data.sources.files import TextFile, find
+from seqtrain.data.sources.split_files import FileSource, key_of
 from seqtrain.errors import UserError
+from seqtrain.files.checked import file_hash
 
 
+@dataclass(kw_only=True, eq=False)
 class Text(FileSource):
-    """Documents of local files, or rows of text and label; a split without a file is cut off from train's."""
+    """Documents of local files, or rows of text and label; a split without a file is cut off from train's.
+
+    Labels may be stored as text, integers or booleans; for a task that predicts numbers, as any numbers or text.
+
+    Attributes:
+        format: Format of the files; auto = by their extension.
+        column: Column of the text.
+        label_column: Column of the label; None: documents have no labels.
+        split_by: Cut of validation and test, by document or by position; fractions are of documents or characters.
+    """
+
+    format: Literal["auto", "txt", "jsonl", "csv", "tsv", "parquet"] = "auto"
+    column: str = "text"
+    label_column: str | None = None
+    split_by: SplitBy = "document"
 
     called = "text"
     document = "a txt file, or a row of jsonl, csv, tsv or parquet"
 
-    def __init__(
-        self,
-        *,
-        path: str,
-        validation_path: str | None = None,
-        test_path: str | None = None,
-        format: Literal["auto", "txt", "jsonl", "csv", "tsv", "parquet"] = "auto",
-        column: str = "text",
-        label_column: str | None = None,
-        split_by: SplitBy = "document",
-        validation_fraction: float = 0.1,
-        test_fraction: float = 0.0,
-    ) -> None:
-        """Set paths and columns; fractions (of documents or characters, by `split_by`) apply where no path is given.
-
-        Labels may be stored as text, integers or booleans; for a task that predicts numbers, as any numbers or text.
-        Raises UserError for labels with `split_by="position"`.
-        """
-        columns = columns_of(column, label_column, None, None)
-        by: SplitBy | Literal["row"] = split_by
-        # A txt file has no labels, and a row with its label is one thing.
-        if label_column is not None:
+    def __post_init__(self) -> None:
+        """Check the options; raise UserError for labels with `split_by="position"`."""
+        self._columns = columns_of(self.column, self.label_column, None, None)
+        self.fields = tuple(each.field for each in self._columns)
+        if self.label_column is not None:  # a txt file has no labels
             self.document = "a row of jsonl, csv, tsv or parquet"
-            by = row_cut(split_by)
-        self.fields = tuple(each.field for each in columns)
-        self._files = SplitFiles({"train": path, "validation": validation_path, "test": test_path}, format, columns)
-        self._cut = Cut(by=by, validation=validation_fraction, test=test_fraction, given=self._files.paths)
+        super().__post_init__()
+
+    def files(self, split: Split) -> list[TextFile]:
+        return find(key_of(split), self.paths[split], self.format, self._columns)
+
+    def _cut_by(self) -> SplitBy | Literal["row"]:
+        return self.split_by if self.label_column is None else row_cut(self.split_by)
 
     def expect_numbers(self) -> None:
-        self._files.columns = as_numbers(self._files.columns)
+        self._columns = as_numbers(self._columns)
 
     def documents(self, split: Split) -> Iterator[str]:
-        return self._cut.documents(self._texts, split)
+        return self._cut.documents(lambda owner: (row["text"] for row in self._read(owner)), split)
 
     def segments(self, split: Split) -> Iterator[Segment]:
-        return self._cut.segments(self._files.segments, split)
+        return self._cut.segments(lambda owner: chain.from_iterable(map(TextFile.segments, self.files(owner))), split)
 
     def origins(self, splits: Sequence[Split]) -> dict[str, str]:
-        return self._files.hashes(splits)
-
-    def _texts(self, split: Split) -> Iterator[str]:
-        return (row["text"] for row in self._files.rows(split))
+        """Return the SHA-256 of each file that the splits are read from; a split without files is read from train's."""
+        owners: list[Split] = [split if split in self.paths else "train" for split in splits]
+        files = chain.from_iterable(map(self.files, dict.fromkeys(owners)))
+        return {str(file.path): file_hash(file.path) for file in files}
 
     def rows(self, split: Split) -> Iterator[Row]:
         if self.fields == ("text",):  # documents alone may be cut by position, in the middle of one
             return Source.rows(self, split)
-        return FileSource.rows(self, split)
+        return super().rows(split)
 
     def idle(self) -> dict[str, str]:
         idle = super().idle()
-        if self._files.formats() == {"txt"}:  # in a folder of several kinds it still names the column of the others
+        if self.formats == {"txt"}:  # in a folder of several kinds it still names the column of the others
             idle["column"] = "a txt file has no columns"
         return idle
 
