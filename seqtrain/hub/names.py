@@ -57,7 +57,7 @@ def _transposed(weight: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Rule:
-    """Where a module's weight and bias stand in the folder. `{}` in names is the number of a block.
+    """Place of a module's weight and bias in the folder; `{}` in names is the number of a block.
 
     Args:
         ours: Name of our module.
