@@ -111,8 +111,11 @@ def subject_of(data: Data, task: Task, model: SequenceModel, options: Options) -
         options: Options of the measurement.
 
     Raises:
-        UserError: If the cut cannot be removed as asked.
+        UserError: If a loss has no distance to its inputs, or the cut cannot be removed as asked.
     """
+    # A task of others may not have said so, where it reads several texts.
+    if len(data.rows["validation"].columns) > 1:
+        raise UserError(f"task={task.name()}: it reads several texts, so that a loss has no one distance to them")
     tbptt = data.tbptt
     if isinstance(data, StreamData):
         default = tbptt.k2 + max(tbptt.k2 // 2, 8)

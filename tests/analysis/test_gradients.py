@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -395,6 +396,14 @@ def test_a_task_without_one_distance_is_refused_before_data_is_read(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: task=")
     assert reason in line
+
+
+def test_a_task_of_others_that_reads_several_texts_is_refused() -> None:
+    rows = SimpleNamespace(columns={"text": None, "other": None})
+    data: Any = SimpleNamespace(rows={"validation": rows})
+    task: Any = SimpleNamespace(name=lambda: "mine")
+    with pytest.raises(UserError, match="task=mine: it reads several texts"):
+        subject_of(data, task, Case("gru", ()).make(), Options(None, 1, False))
 
 
 @pytest.mark.parametrize(

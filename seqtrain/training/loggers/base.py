@@ -28,6 +28,7 @@ from seqtrain.runs.checkpoint import BEST
 from seqtrain.runs.directory import Run
 from seqtrain.runs.shown import Table
 from seqtrain.runs.summary import Summary
+from seqtrain.sweeps.folder import member_of
 from seqtrain.terminal import tell as say
 
 MAX_ANSWER_SECONDS = 3.0  # that a host may take
@@ -313,3 +314,14 @@ def log_picture(trainer: Trainer, name: str, what: str, draw: Callable[[], Path 
     for logger in trainer.loggers:
         if isinstance(logger, RunLogger):
             logger.log_image(name, path, trainer.global_step)
+
+
+def preformatted(text: str) -> str:
+    """Return Markdown that shows `text` verbatim: text indented by four spaces is code."""
+    return "".join(f"    {line}\n" for line in text.splitlines())
+
+
+def name_and_sweep(directory: Path) -> tuple[str, str | None]:
+    """Return the name of a run in a dashboard, and that of its sweep if it is a trial."""
+    member = member_of(directory)
+    return (directory.name, None) if member is None else (member.label or directory.name, member.sweep)

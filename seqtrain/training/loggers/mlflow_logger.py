@@ -13,7 +13,6 @@ from typing import Any
 from seqtrain.errors import Unavailable
 from seqtrain.files.checked import open_checked
 from seqtrain.runs.provenance import PASSWORD
-from seqtrain.sweeps.folder import member_of
 from seqtrain.training.loggers.base import (
     NO_METRICS,
     Record,
@@ -22,6 +21,7 @@ from seqtrain.training.loggers.base import (
     figures_as_metrics,
     hyperparameters,
     load_or_make_identity,
+    name_and_sweep,
     package,
 )
 
@@ -102,9 +102,8 @@ class MLflowLogger(RunLogger):
         else:
             # Without a server MLflow would put artifacts into the working folder.
             number = client.create_experiment(self._experiment, None if self._uri else (local / ARTIFACTS).as_uri())
-        name, tags = self._directory.name, {}
-        if member := member_of(self._directory):
-            name, tags = member.label or name, {"sweep": member.sweep}
+        name, sweep = name_and_sweep(self._directory)
+        tags = {} if sweep is None else {"sweep": sweep}
         return client.create_run(number, tags=tags, run_name=name).info.run_id
 
     def _forget(self) -> None:

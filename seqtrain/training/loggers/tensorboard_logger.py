@@ -14,6 +14,7 @@ from seqtrain.training.loggers.base import (
     figures_as_metrics,
     hyperparameters,
     package,
+    preformatted,
 )
 
 HPARAMS = ".hparams"  # suffix of the only file that the HPARAMS tab reads
@@ -39,7 +40,7 @@ class TensorBoardLogger(RunLogger):
             purge = step if self._folder.exists() else None  # a resume: hides what it overwrites
             self._remove(f"events.out.tfevents.*{HPARAMS}")
             self._writer = SummaryWriter(str(self._folder), purge_step=purge, flush_secs=10)
-            self._writer.add_text("config", _preformatted(_yaml(self._config)), step, self._time)
+            self._writer.add_text("config", preformatted(_yaml(self._config)), step, self._time)
         return self._writer
 
     def _forget(self) -> None:
@@ -57,7 +58,7 @@ class TensorBoardLogger(RunLogger):
                 writer.add_scalar(name, value, step, self._time)
 
     def _text(self, name: str, text: str, step: int) -> None:
-        self._open_at(step).add_text(name, _preformatted(text), step, self._time)
+        self._open_at(step).add_text(name, preformatted(text), step, self._time)
 
     def _image(self, name: str, path: Path, step: int) -> None:
         from matplotlib.image import imread
@@ -67,7 +68,7 @@ class TensorBoardLogger(RunLogger):
     def _end(self, figures: dict[str, Any]) -> None:
         if self._writer is not None:
             step = figures.get("steps", 0)
-            self._writer.add_text("summary", _preformatted(_yaml(figures)), step, self._time)
+            self._writer.add_text("summary", preformatted(_yaml(figures)), step, self._time)
             self._writer.close()
             self._writer = None
             self._write_hparams(figures, step)
@@ -95,8 +96,3 @@ class TensorBoardLogger(RunLogger):
 
 def _yaml(values: dict[str, Any]) -> str:
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-
-
-def _preformatted(text: str) -> str:
-    """Return Markdown that shows `text` verbatim: text indented by four spaces is code."""
-    return "".join(f"    {line}\n" for line in text.splitlines())

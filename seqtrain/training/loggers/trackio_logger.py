@@ -7,7 +7,6 @@ import io
 from pathlib import Path
 from typing import Any
 
-from seqtrain.sweeps.folder import member_of
 from seqtrain.terminal import pasted
 from seqtrain.terminal import tell as say
 from seqtrain.training.loggers.base import (
@@ -16,7 +15,9 @@ from seqtrain.training.loggers.base import (
     RunLogger,
     figures_as_metrics,
     hyperparameters,
+    name_and_sweep,
     package,
+    preformatted,
 )
 
 
@@ -45,12 +46,12 @@ class TrackioLogger(RunLogger):
         if self._run is None:
             import trackio  # type: ignore[import-not-found]
 
-            member = member_of(self._directory)
+            name, sweep = name_and_sweep(self._directory)
             with contextlib.redirect_stdout(io.StringIO()):  # it greets, and standard output is for results
                 self._run = trackio.init(
                     self._project,
-                    (member.label if member else None) or self._directory.name,
-                    member.sweep if member else None,
+                    name,
+                    sweep,
                     config=hyperparameters(self._config),
                     auto_log_gpu=False,
                     auto_log_cpu=False,
@@ -64,7 +65,7 @@ class TrackioLogger(RunLogger):
     def _text(self, name: str, text: str, step: int) -> None:
         from trackio import Markdown  # type: ignore[import-not-found]
 
-        self._open().log({name: Markdown(f"```\n{text}\n```")}, step)
+        self._open().log({name: Markdown(preformatted(text))}, step)
 
     def _image(self, name: str, path: Path, step: int) -> None:
         from trackio import Image  # type: ignore[import-not-found]
