@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from seqtrain.cli.arguments import Parser, bounded
 from seqtrain.config.groups import own_options
 from seqtrain.config.ranges import Range
-from seqtrain.data.tokenizers.saved import load_tokenizer
 from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
 from seqtrain.training.callbacks.signals import Interrupted
@@ -108,6 +107,8 @@ def _order(options: Any) -> Order:
     recipe, tokenizer = make(config.tokenizer), None
     asked = {f"data.{key}": value for key, value in plain(config.data).items() if key not in own_options("data")}
     if options.tokenizer is not None:
+        from seqtrain.data.tokenizers.saved import load_tokenizer
+
         tokenizer = load_tokenizer(options.tokenizer)
         asked["--tokenizer"] = f"a tokenizer of hash {tokenizer.hash}"
     else:

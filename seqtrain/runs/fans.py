@@ -1,0 +1,83 @@
+"""Forecast plots kept in a run as numbers, so that they can be drawn again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from seqtrain.data.values.fan import Fan, by_steps
+
+DIGITS = 5  # of a value: more are not seen in a picture
+MAX_VALUES = 1 << 16  # of a fan, which may be untrusted
+LARGEST = 1e30  # of a value, whose square and differences are finite
+
+
+def to_plain(fan: Fan) -> dict[str, Any]:
+    """Return a fan over steps in JSON values; a missing value is null."""
+    bands = {}
+    for share, (low, high) in fan.bands.items():
+        bands[f"{share:g}"] = [_rounded(low), _rounded(high)]
+    truth = None if fan.truth is None else _rounded(fan.truth)
+    lines = {"history": _rounded(fan.history), "median": _rounded(fan.median), "truth": truth}
+    return {"title": fan.title, **lines, "bands": bands}
+
+
+def from_plain(content: Any) -> Fan:
+    """Return the fan that `to_plain` wrote. Raises ValueError for anything else."""
+    if not isinstance(content, dict) or content.keys() != {"title", "history", "median", "truth", "bands"}:
+        raise ValueError("other entries than a picture has")
+    if not isinstance(content["title"], str) or not isinstance(content["bands"], dict):
+        raise ValueError("no title or no bands")
+    history, median = _values(content["history"]), _values(content["median"])
+    bands = {}
+    for share, ends in content["bands"].items():
+        if not isinstance(ends, list) or len(ends) != 2 or not 0 < float(share) < 1:
+            raise ValueError("a band has two ends, and a share between 0 and 1")
+        bands[float(share)] = (_values(ends[0], len(median)), _values(ends[1], len(median)))
+    truth = None if content["truth"] is None else _values(content["truth"], len(median))
+    if not len(median) or len(history) + (2 + 2 * len(bands)) * len(median) > MAX_VALUES:
+        raise ValueError("no values, or too many")
+    return by_steps(history, median, bands=bands, truth=truth, title=content["title"])
+
+
+def _rounded(values: Float[np.ndarray, " n"]) -> list[float | None]:
+    """Return the values with few digits; None for values that a picture cannot show."""
+    found: list[float | None] = []
+    for value in values.tolist():
+        # A diverging model predicts infinite or huge values: a gap, since they would hide all others.
+        found.append(float(f"{value:.{DIGITS}g}") if abs(value) < LARGEST else None)
+    return found
+
+
+def _values(content: Any, length: int | None = None) -> Float[np.ndarray, " n"]:
+    """Return a line of numbers, NaN for null. Raises ValueError for anything else, or for another length."""
+    if not isinstance(content, list) or length not in (None, len(content)):
+        raise ValueError("a line is no list of values, or another one is longer")
+    return np.array([_value(value) for value in content], dtype=np.float64)
+
+
+def _value(content: Any) -> float:
+    if content is None:
+        return math.nan
+    # By `type`, since True is an int.
+    if type(content) not in (int, float) or not abs(content) < LARGEST:
+        raise ValueError("a value is no number")
+    return float(content)
+
+
+def as_list(content: Any) -> tuple[Fan | None, ...]:
+    """Return the fan of each sample, None if it has none. Raises ValueError for anything else."""
+    if not isinstance(content, list):
+        raise ValueError("no list of pictures")
+    return tuple(None if each is None else from_plain(each) for each in content)
+
+
+def to_list(fans: Sequence[Fan | None]) -> list[dict[str, Any] | None]:
+    """Return the fans of samples in JSON values; empty if no sample has one."""
+    if not any(fans):
+        return []
+    return [None if fan is None else to_plain(fan) for fan in fans]
