@@ -31,6 +31,8 @@ class HubFolder:
     @cached_property
     def config(self) -> dict[str, Any]:
         """Content of config.json."""
+        if not (self.path / CONFIG).is_file():
+            raise UserError(f"{self.path}: has no {CONFIG}; name a folder of the Hugging Face hub")
         about = self.json(CONFIG, MAX_CONFIG_BYTES)
         if not isinstance(about, dict):
             raise UserError(f"{self.path / CONFIG}: holds no mapping")

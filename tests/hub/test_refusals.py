@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from seqtrain.errors import UserError
-from seqtrain.hub.convert import converted
+from seqtrain.hub.convert import converted, opened
 from tests.support.hub_folders import save
 
 
@@ -43,6 +43,7 @@ EVIL = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated",
 CASES: dict[str, tuple[str, Callable[[Path], Any], tuple[str, ...]]] = {
     "pickle alone": ("bert", pickle_alone, ("as a pickle alone, which could run code; save it as safetensors",)),
     "no weights": ("bert", lambda folder: (folder / "model.safetensors").unlink(), ("has no model.safetensors",)),
+    "no config": ("bert", lambda folder: (folder / "config.json").unlink(), ("has no config.json; name a folder",)),
     "unknown family": ("bert", lambda folder: change(folder, model_type="t5"), ("model_type=t5", "families that are:")),
     "code": ("bert", lambda folder: change(folder, auto_map={"AutoModel": "evil.Model"}), ("auto_map", "never run")),
     "missing shard": ("bert", index({"a": "model-1.safetensors"}), ("model-1.safetensors is missing",)),
@@ -87,6 +88,7 @@ def test_a_folder_that_cannot_be_read_is_refused_in_one_line(tmp_path: Path, mon
         folder = save(family, tmp_path / str(number))
         spoil(folder)
         try:
+            opened(folder)
             converted(str(folder))
             wrong.append(f"{name}: was taken")
         except UserError as fault:
