@@ -149,10 +149,7 @@ def first_step(entries: Sequence[Entry], group: Group, target: float) -> int | N
     """
     if group.split != "validation":
         return None
-    curves = []
-    for entry in entries:
-        steps, values = entry.curve(f"validation/{group.metric}", "steps")
-        curves.append(dict(zip(steps, values, strict=True)))
+    curves = [dict(zip(*entry.curve(f"validation/{group.metric}", "steps"), strict=True)) for entry in entries]
     common = set(curves[0]).intersection(*curves[1:])
     found = None
     # From the end: what was reached once and lost again was not reached.

@@ -1,6 +1,6 @@
 """Conditions on runs, one language for `compare --where` and the page's filter: model=lstm,gr* lr>0.003 seed!=2.
 
-assets/filter.js evaluates the same grammar; tests/support/filter_cases.py has the cases that both are held to.
+assets/state.js evaluates the same grammar; tests/support/filter_cases.py has the cases that both are held to.
 """
 
 from __future__ import annotations

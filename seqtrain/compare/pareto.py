@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,10 +60,7 @@ def fronts(found: Conclusion) -> dict[Cost, list[Point]]:
         return {}
     points: dict[Cost, list[Point]] = {}
     for cost in COSTS:
-        known = []
-        for variant in found.variants:
-            if variant.values and cost_of(variant, cost) is not None:
-                known.append(variant)
+        known = [each for each in found.variants if each.values and cost_of(each, cost) is not None]
         if len(known) > 1:
             points[cost] = front(known, cost, found.group.mode)
     return points
@@ -77,18 +75,17 @@ def front(variants: Sequence[Variant], cost: Cost, mode: Mode) -> list[Point]:
         mode: whether less or more of the metric is better.
     """
     better = shown_better(variants, mode)
-    ranges = list(map(partial(_range, cost=cost), variants))
     # Looked up once: every two of hundreds of variants are held against each other.
-    pairs = []
-    for variant in variants:
-        pairs.append((_loss(variant, mode), cost_of(variant, cost) or 0.0))
+    ranges = list(map(partial(_range, cost=cost), variants))
+    pairs = [(_loss(variant, mode), cost_of(variant, cost) or 0.0) for variant in variants]
     points = []
     for place, variant in enumerate(variants):
         is_led, is_beaten, rivals = False, False, []
         for other, rival in enumerate(variants):
             if other == place:
                 continue
-            is_led |= _leads(pairs[other], pairs[place])
+            # It dominates by the means: as low in loss and in cost, and lower in one of them.
+            is_led |= pairs[other] != pairs[place] and all(map(operator.le, pairs[other], pairs[place]))
             # What surely costs more says nothing of whether this one belongs to the front.
             if ranges[other][0] > ranges[place][1] * (1 + NEAR):
                 continue
@@ -96,7 +93,7 @@ def front(variants: Sequence[Variant], cost: Cost, mode: Mode) -> list[Point]:
             is_beaten |= bool(better[other, place]) and ranges[other][1] <= ranges[place][0] * (1 + NEAR)
             if not better[place, other]:
                 rivals.append(rival.name)
-        standing = _standing(is_led, is_beaten, bool(rivals))
+        standing: Standing = "behind" if is_beaten else "near" if is_led else "perhaps" if rivals else "front"
         points.append(Point(variant, pairs[place][1], standing, tuple(rivals)))
     return sorted(points, key=lambda point: point.cost)
 
@@ -174,29 +171,12 @@ def _loss(variant: Variant, mode: Mode) -> float:
     return -mean if mode == "max" else mean
 
 
-def _leads(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    """Return True if one dominates the other by the means: as low in loss and in cost, and lower in one of them."""
-    return one != other and one[0] <= other[0] and one[1] <= other[1]
-
-
-def _standing(is_led: bool, is_beaten: bool, has_rivals: bool) -> Standing:
-    if is_beaten:
-        return "behind"
-    if is_led:
-        return "near"
-    if has_rivals:
-        return "perhaps"
-    return "front"
-
-
 def _range(variant: Variant, cost: Cost) -> tuple[float, float]:
     """Return the lowest and the highest cost of a variant: seconds differ from seed to seed, too."""
     mean = cost_of(variant, cost) or 0.0
     if cost != "seconds":
         return mean, mean
-    numbers = []
-    for entry in variant.counted:
-        numbers.append(entry.cost(cost) or mean)
+    numbers = [entry.cost(cost) or mean for entry in variant.counted]
     if not any(numbers):
         return mean, mean
     # By their shares: the mean may be of an earlier step, where the comparison is at equal tokens.
@@ -206,13 +186,8 @@ def _range(variant: Variant, cost: Cost) -> tuple[float, float]:
 
 def _front_lines(title: str, points: Sequence[Point], num_variants: int) -> list[str]:
     """Format a front: its variants, the cheapest first, those that may belong to it, and how many were left out."""
-    on_front, near, has_single = [], [], False
-    for point in points:
-        has_single |= len(point.variant.values) == 1
-        if point.standing in ("front", "perhaps"):
-            on_front.append(point)
-        elif point.standing == "near":
-            near.append(point.variant.name)
+    on_front = [point for point in points if point.standing in ("front", "perhaps")]
+    near = [point.variant.name for point in points if point.standing == "near"]
     if points[-1].cost <= points[0].cost * (1 + NEAR):
         return [f"{title}: no conclusion: all cost about the same ({quantity(points[0].cost)}), the best is all of it"]
     lines = [f"{title}, the cheapest first ({len(points)} variants):"]
@@ -231,6 +206,6 @@ def _front_lines(title: str, points: Sequence[Point], num_variants: int) -> list
     left_out = num_variants - len(points)
     if left_out:
         lines.append(f"  left out, without a value or a known cost: {left_out} of {num_variants} variants")
-    if has_single:
+    if any(len(point.variant.values) == 1 for point in points):
         lines.append("  one seed shows no significant difference; 3 seeds would be a start")
     return lines

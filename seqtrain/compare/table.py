@@ -94,55 +94,38 @@ def text(
         lines += [*group.notes, "", *_run_table(entries, group.metric, width, folder)]
         if repeated(conclusion.variants):
             lines += ["", *_variant_table(conclusion, x, width)]
-        lines += ["", *_verdict(conclusion.sentences), *_first(conclusion.caveats), *_few(conclusion.remarks, width)]
+        lines += ["", *_verdict(conclusion.sentences), *few(conclusion.caveats), *few(conclusion.remarks, width)]
         lines += pareto.text_lines(conclusion, costs)
         lines += importance.text_lines(importance.importances(conclusion))
         blocks.append("\n".join(map(printable, lines)))
-    return "\n".join(["\n\n".join(blocks), *_few(missing, width)])
+    return "\n".join(["\n\n".join(blocks), *few(missing, width)])
 
 
 def _title(group: Group) -> str:
     """Return the task, the unit and split of the figures, and the number of runs, by status if any is unfinished."""
     runs = count_runs(group.entries)
-    if not _all_finished(group.entries):
+    if not all(entry.finished for entry in group.entries):
         runs += f" ({count_statuses(group.entries)})"
     return f"{group.entries[0].task}, {group.unit} of {test_figures.compared_figures(group)}, {runs}"
-
-
-def _all_finished(entries: Iterable[Entry]) -> bool:
-    return all(entry.finished for entry in entries)
 
 
 def _verdict(sentences: list[str]) -> list[str]:
     """Return the sentences on the variants that come nearest to the best, and the number of further ones."""
     # No sentence is cut to the width: the interval, which says how sure it is, stands near its end.
-    rest = sentences[MOST_SENTENCES:]
-    if not rest:
-        return sentences
-    shown = sum(" beats " in sentence for sentence in rest)
-    return [*sentences[:MOST_SENTENCES], f"and {len(rest)} more, {shown} of them significant: --json has all"]
+    return few(sentences, rest=f", {sum(' beats ' in each for each in sentences[MOST_SENTENCES:])} of them significant")
 
 
-def _first(lines: Sequence[str]) -> list[str]:
-    """Return the first lines, whole, and the number of further ones."""
-    rest = len(lines) - MOST_SENTENCES
-    return [*lines[:MOST_SENTENCES], f"and {rest} more: --json has all"] if rest > 0 else list(lines)
-
-
-def _few(lines: Sequence[str], width: int) -> list[str]:
-    """Return the first lines, cut to the width, and the number of further ones."""
-    cut = []
-    for line in lines[:MOST_SENTENCES]:
-        cut.append(line if len(line) <= width else f"{line[: width - 2]}..")
-    if len(lines) > len(cut):
-        cut.append(f"and {len(lines) - len(cut)} more: --json has all")
-    return cut
+def few(lines: Sequence[str], width: int | None = None, rest: str = "") -> list[str]:
+    """Return the first lines, cut to the width if there is one, and the number of further ones, which are `rest`."""
+    shown = [line if width is None or len(line) <= width else f"{line[: width - 2]}.." for line in lines]
+    more = len(lines) - MOST_SENTENCES
+    return [*shown[:MOST_SENTENCES], f"and {more} more{rest}: --json has all"] if more > 0 else shown
 
 
 def _run_table(entries: list[Entry], metric: str, width: int, folder: str) -> list[str]:
     """Format the table of runs, named from `folder` on: settings that differ, a status if a run has not finished."""
     settings, unit = short_names(differing(entries)), entries[0].unit(metric)
-    all_finished = _all_finished(entries)
+    all_finished = all(entry.finished for entry in entries)
     table = []
     for entry in entries:
         row = {"run": entry.name.removeprefix(folder)}
@@ -177,10 +160,9 @@ def _variant_table(conclusion: Conclusion, x: Axis | None, width: int) -> list[s
             f"mean {conclusion.group.unit}": _metric(variant.mean),
             "95 % interval": interval,
             "sd": _metric(variant.sd),
-            "tokens": _quantity(variant.costs.get("tokens")),
-            "FLOPs": _quantity(variant.costs.get("flops")),
-            "s": _quantity(variant.costs.get("seconds")),
         }
+        for axis in ("tokens", "flops", "seconds"):
+            row[HEADS.get(axis, axis)] = _quantity(variant.costs.get(axis))
         table.append(row)
     return _fitted(table, ["FLOPs", "tokens", "s", "sd"], width)
 

@@ -372,7 +372,7 @@ def test_the_metric_stands_against_any_option_that_is_a_number(tab: Any, tmp_pat
     reader.choose("cost", "=optimizer.lr")
     settled(reader)
     axis = "document.querySelector('#costs-plot').layout.xaxis"
-    rates = reader.page.evaluate("data.runs.map(run => [run.values['optimizer.lr'], run.final])")
+    rates = reader.page.evaluate("data.runs.map(run => [run.settings['optimizer.lr'], run.final])")
     drawn = reader.page.evaluate(f"{POINTS}.x.map((x, k) => [x, {POINTS}.y[k]])")
     assert drawn == [each for each in rates if each[1] is not None]
     assert "Left out: 1 run without the metric, or without lr." in reader.page.inner_text("#costs-note")

@@ -11,8 +11,7 @@ from seqtrain.compare.comparisons import MOST_SEEDS, Comparison, repeated
 from seqtrain.compare.entries import Entry, Mode, count_statuses, differing, number, quantity, short_names
 from seqtrain.compare.filters import written
 from seqtrain.compare.names import brief
-from seqtrain.compare.page.course import Ending, duration, mean_of
-from seqtrain.compare.page.rows import Endings, mean_cost
+from seqtrain.compare.page.course import Ending, Endings, duration, mean_cost, mean_of
 from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import Conclusion
 from seqtrain.errors import first_few

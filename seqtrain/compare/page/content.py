@@ -7,18 +7,20 @@ import functools
 import gzip
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from seqtrain.compare import baselines, importance, pareto, test_figures
-from seqtrain.compare.entries import Entry, differing, short_names
-from seqtrain.compare.filters import FIGURES, GRAMMAR, words
+from seqtrain.compare.comparisons import Comparison
+from seqtrain.compare.entries import AXES, Entry, decimals, differing, number, short_names
+from seqtrain.compare.filters import FIGURES, GRAMMAR, value, words
 from seqtrain.compare.names import COMMIT, LABEL, TAG, by_value
-from seqtrain.compare.page import answers, course, curves, rows, samples
-from seqtrain.compare.page.course import Course, Ending
+from seqtrain.compare.page import answers, course, curves, samples
+from seqtrain.compare.page.course import Course, Endings, mean_cost, mean_of
+from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import Conclusion, all_entries
 from seqtrain.runs import measures
 from seqtrain.runs.directory import METRICS, Run
@@ -26,6 +28,8 @@ from seqtrain.terminal import printable
 
 # Entries of summary.json that say where and how a run was made, beside the versions of packages.
 ENVIRONMENT = ("command", "trust", "platform", "cpu", "cores", "world_size", "commit")
+# Costs of a variant, in the table of variants.
+COSTING = (*AXES, "parameters", "tokens_per_second")
 
 
 def safe_json(value: Any) -> str:
@@ -44,7 +48,7 @@ def all_curves(entries: Sequence[Entry]) -> list[curves.Curves]:
     return [_recorded(entry.path, _stamp(entry.path / METRICS))[0] for entry in entries]
 
 
-def endings(found: Conclusion) -> dict[int, Ending | None]:
+def endings(found: Conclusion) -> Endings:
     """Return how validation and training of each run of a group ended, in its metric, by the id of its entry."""
     group = found.group
     known = {}
@@ -91,39 +95,36 @@ def groups_and_runs(
         folder: in which the page will stand, for links to the runs; None: without links.
     """
     entries = all_entries(found)
-    settings = differing(entries)
+    common = _shared(entries)
+    measured = dict.fromkeys(name for entry in entries for name in entry.metrics)
     groups, runs = [], []
     for conclusion in found:
         variants = {}
         for variant in conclusion.variants:
             variants |= dict.fromkeys(map(id, variant.entries), variant.name)
-        own, recorded, ends = [], set(), endings(conclusion)
+        own, recorded = [], set()
         for entry in conclusion.group.entries:
             index = len(runs)  # `entries` lists them group by group, too
             own.append(index)
             recorded.update(drawn[index].metrics)
-            run = _run(entry, conclusion.group.metric, settings)
-            run |= {"index": index, "variant": variants[id(entry)], "links": links(entry, folder)}
-            runs.append(run)
+            run = _run(entry, conclusion.group.metric)
+            run["settings"] = {key: _plain(each) for key, each in entry.settings.items() if key not in common}
+            run["metrics"] = {name: entry.metric(name) for name in measured}
+            runs.append(run | {"index": index, "variant": variants[id(entry)], "links": links(entry, folder)})
         places = [place for place, name in enumerate(metrics) if name in recorded]
-        group = _group(conclusion, ends)
-        groups.append(group | {"runs": own, "metrics": places})
-    for run, found_of_run in zip(runs, _asked(entries), strict=True):
-        found_of_run["settings"] = _plain_values(found_of_run["settings"])
-        run["asked"] = found_of_run
+        groups.append(_group(conclusion) | {"runs": own, "metrics": places})
     return {
         "groups": groups,
         "runs": runs,
-        "common": _plain_values(_shared(entries)),
-        "short": short_names(settings),
+        "common": {key: _plain(each) for key, each in common.items()},
+        "short": short_names(differing(entries)),
         "known": {"words": words(entries), "figures": list(FIGURES), "grammar": GRAMMAR},
     }
 
 
-def _group(found: Conclusion, ends: Mapping[int, Ending | None]) -> dict[str, Any]:
-    group = found.group
-    standings = pareto.standings(found)
-    variants = rows.rows(found, ends)
+def _group(found: Conclusion) -> dict[str, Any]:
+    group, standings, ends = found.group, pareto.standings(found), endings(found)
+    variants = rows(found, ends)
     for row in variants:
         row["pareto"] = standings.get(row["name"], {})  # by cost: front, perhaps, near, behind
     return {
@@ -139,30 +140,24 @@ def _group(found: Conclusion, ends: Mapping[int, Ending | None]) -> dict[str, An
         "verdict": found.sentences,
         "answers": answers.answers(found, ends),
         "variants": variants,
-        "digits": rows.digits(found.variants),
+        "digits": digits(found.variants),
         "baselines": baselines.baselines(group.entries),
         "keys": differing(group.entries),
         "importance": importance.importances(found).record(),
     }
 
 
-def _run(entry: Entry, metric: str, settings: Sequence[str]) -> dict[str, Any]:
+def _run(entry: Entry, metric: str) -> dict[str, Any]:
     return {
+        **{name: value(entry, name) for name in FIGURES},
         "name": printable(entry.name),
         "label": printable(entry.label),
         "status": printable(entry.status),
-        "reason": entry.reason,
         "marks": {LABEL: by_value(entry, LABEL), TAG: by_value(entry, TAG), COMMIT: by_value(entry, COMMIT)},
-        "values": {key: _plain(entry.settings[key]) for key in settings if key in entry.settings},
         "final": entry.metric(metric),
         "best": entry.metric(metric, checkpoint="best"),
         "test": test_figures.columns(entry, metric)["test"],
         "looks": entry.kept.looks(),
-        "tokens": entry.cost("tokens"),
-        "flops": entry.cost("flops"),
-        "seconds": entry.cost("seconds"),
-        "tokens_per_second": entry.speed,
-        "parameters": entry.parameters,
         "flops_per_token": entry.flops_per_token,
         "progress": course.progress(entry),
         "words": course.progress_words(entry),
@@ -170,15 +165,9 @@ def _run(entry: Entry, metric: str, settings: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _plain_values(settings: dict[str, Any]) -> dict[str, Any]:
-    return {key: _plain(value) for key, value in settings.items()}
-
-
 def _plain(value: Any) -> Any:
     """Return a value of a config as JSON can hold it; other types become text."""
-    if value is None or isinstance(value, bool | str) or curves.finite(value) is not None:
-        return value
-    return str(value)
+    return value if value is None or isinstance(value, bool | str) or number(value) is not None else str(value)
 
 
 def _environment(entry: Entry) -> dict[str, str]:
@@ -207,27 +196,9 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 def _shared(entries: Sequence[Entry]) -> dict[str, Any]:
     """Return the settings that every run has, with the same value in all of them."""
-    if not entries:
-        return {}
-    found = {}
-    for key, value in entries[0].settings.items():
-        if all(key in entry.settings and entry.settings[key] == value for entry in entries):
-            found[key] = value
-    return found
-
-
-def _asked(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return the settings of each run that not all share, its final metrics, and figures that the page lacks."""
-    common = _shared(entries)
-    metrics: dict[str, None] = {}  # each once, in the order of the runs
+    found = dict(entries[0].settings) if entries else {}
     for entry in entries:
-        metrics |= dict.fromkeys(entry.metrics)
-    found = []
-    for entry in entries:
-        settings = {key: value for key, value in entry.settings.items() if key not in common}
-        measured = {name: entry.metric(name) for name in metrics}
-        said = {"settings": settings, "metrics": measured, "steps": entry.cost("steps"), "sweep": entry.sweep or None}
-        found.append(said | {"when": last_record(entry)})
+        found = {key: each for key, each in found.items() if key in entry.settings and entry.settings[key] == each}
     return found
 
 
@@ -267,3 +238,81 @@ def _address(place: Path, folder: Path) -> str:
     if place.is_dir():
         address += "/"
     return address
+
+
+# -- the table of variants ------------------------------------------------------------------------------------------
+
+
+def rows(found: Conclusion, endings: Endings) -> list[dict[str, Any]]:
+    """Return one row for each variant of a group, the best first."""
+    pairs = {}
+    references = set()
+    for comparison in found.comparisons:
+        pairs[id(comparison.other)] = comparison
+        references.add(id(comparison.reference))
+    several = len(references) > 1  # with `--by`: then a row says which one it was held against
+    made = []
+    for variant in found.variants:
+        row = _row(variant, found.group.metric, endings)
+        row["comparison"] = _comparison(pairs.get(id(variant)), named=several)
+        row["reference"] = id(variant) in references
+        made.append(row)
+    return made
+
+
+def digits(variants: Sequence[Variant]) -> int:
+    """Return the decimal places of the means of a table: four, and more for small numbers."""
+    for variant in variants:  # the best first: the others are held against it
+        if variant.mean:
+            size = abs(variant.mean)
+            return max(decimals(size, 4), min(decimals(size, 5), 4))
+    return 4
+
+
+def _row(variant: Variant, metric: str, endings: Endings) -> dict[str, Any]:
+    own = variant.counted or variant.entries
+    # What its runs have cost so far; of those that count, what they had cost at the weights that were measured.
+    costs = {name: mean_cost(own, name) for name in COSTING}
+    if variant.counted:
+        costs |= {axis: variant.costs.get(axis) for axis in AXES}
+    ends = [end for end in map(endings.get, map(id, own)) if end is not None]
+    judged = [end.overfits for end in ends if end.overfits is not None]
+    tests = [test_figures.columns(entry, metric)["test"] for entry in variant.counted]
+    return {
+        "name": variant.name,
+        "mean": variant.mean,
+        "interval": variant.interval,
+        "values": list(variant.values),
+        "so_far": _so_far(variant, metric),
+        "seeds": len(variant.values),
+        "runs": len(variant.entries),
+        "costs": costs,
+        "gap": mean_of(end.gap for end in ends),
+        "lost": mean_of(end.lost for end in ends),
+        "overfits": sum(judged),
+        "judged": len(judged),
+        # Of some runs alone it would be the mean of other seeds than those of the row.
+        "test": mean_of(tests),
+        "tested": len(tests) - tests.count(None),
+    }
+
+
+def _so_far(variant: Variant, metric: str) -> float | None:
+    """Return the mean of the last validations of a variant without finished runs; None for other variants."""
+    values = [entry.metric(metric) for entry in variant.entries if not variant.values]
+    return mean_of(each for each in values if each is not None)  # some may not have been validated yet
+
+
+def _comparison(found: Comparison | None, *, named: bool) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "against": found.reference.name if named else "",  # else the head of the column says it
+        "difference": found.difference,
+        "low": found.low,
+        "high": found.high,
+        "digits": decimals((found.high - found.low) / 2),
+        "shown": found.significant,
+        "effect": found.effect,
+        "needed": found.seeds_needed,
+    }

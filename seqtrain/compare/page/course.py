@@ -6,13 +6,13 @@ be below zero, and it is stated for the same metric only.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from seqtrain.compare.entries import BEST_OF, Entry, Mode, number
+from seqtrain.compare.filters import value
 from seqtrain.terminal import pasted
 
 FEWEST_VALIDATIONS = 3  # of fewer, nothing can be said of how validation went
@@ -51,6 +51,9 @@ class Ending:
     overfits: bool | None  # None where it cannot be told
 
 
+Endings = Mapping[int, Ending | None]  # by the id of an entry
+
+
 def courses(records: Iterable[Mapping[str, Any]]) -> dict[str, Course]:
     """Return the course of each metric that was validated, by its name without the split."""
     found: dict[str, Course] = {}
@@ -59,17 +62,17 @@ def courses(records: Iterable[Mapping[str, Any]]) -> dict[str, Course]:
         step = number(record.get("step"))
         if step is None:
             continue
-        for key, value in record.items():
-            value = number(value)
-            if value is None or not math.isfinite(value):
+        for key, found_value in record.items():
+            recorded = number(found_value)
+            if recorded is None:
                 continue
             if key.startswith(TRAIN):
-                training.setdefault(key.removeprefix(TRAIN), []).append(value)
+                training.setdefault(key.removeprefix(TRAIN), []).append(recorded)
             elif key.startswith(VALIDATION):
                 name = key.removeprefix(VALIDATION)
                 course = found.setdefault(name, Course())
                 course.steps.append(int(step))
-                course.values.append(value)
+                course.values.append(recorded)
                 # Popped: what was trained before this validation says nothing of the next one.
                 course.trained.append(mean_of(training.pop(name, [])))
     return found
@@ -77,12 +80,13 @@ def courses(records: Iterable[Mapping[str, Any]]) -> dict[str, Course]:
 
 def mean_of(values: Iterable[float | None]) -> float | None:
     """Return the mean; None if one of the values is not known, or there are no values."""
-    known = []
-    for value in values:
-        if value is None:
-            return None
-        known.append(value)
-    return statistics.fmean(known) if known else None
+    known = list(values)
+    return None if None in known or not known else statistics.fmean(known)  # type: ignore[arg-type]
+
+
+def mean_cost(entries: Iterable[Entry], name: str) -> float | None:
+    """Return the mean of a cost over runs, such as `seconds`; None if a run does not know it, or there are no runs."""
+    return mean_of(value(entry, name) for entry in entries)
 
 
 def ending(course: Course | None, mode: Mode) -> Ending | None:

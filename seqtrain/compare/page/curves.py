@@ -15,7 +15,7 @@ from html import escape
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
-from seqtrain.compare.entries import Axis, Entry
+from seqtrain.compare.entries import Axis, Entry, number
 from seqtrain.compare.verdict import Conclusion
 from seqtrain.errors import UserError, did_you_mean
 
@@ -82,17 +82,6 @@ def _edges(count: int, most: int) -> list[int]:
     return [1 + stretch * inner // num_stretches for stretch in range(num_stretches + 1)]
 
 
-def finite(value: Any) -> float | None:
-    """Return the value as a number; None if it is not a number, or is nan or infinite."""
-    if not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:  # a whole number that only a stranger writes
-        return None
-    return number if math.isfinite(number) else None
-
-
 def short(value: float) -> float:
     """Round the number to 5 significant digits."""
     return float(f"{value:.5g}")
@@ -129,9 +118,9 @@ def curves(records: Iterable[dict[str, Any]]) -> Curves:
     place = {row: index for index, row in enumerate(needed)}
     steps, tokens, seconds = [], [], []
     for row in needed:
-        steps.append(int(finite(rows[row].get("step")) or 0))
-        tokens.append(int(finite(rows[row].get("tokens")) or 0))
-        seconds.append(finite(rows[row].get("seconds")) or 0.0)
+        steps.append(int(number(rows[row].get("step")) or 0))
+        tokens.append(int(number(rows[row].get("tokens")) or 0))
+        seconds.append(number(rows[row].get("seconds")) or 0.0)
     tick = max(seconds, default=0.0) / TICKS or 1.0
     metrics = {}
     for name, kept in rows_kept.items():
@@ -148,10 +137,10 @@ def _thinned_metrics(
     values: dict[str, list[float]] = defaultdict(list)
     for row, record in enumerate(rows):
         for name, value in record.items():
-            number = finite(value)
-            if number is not None and (name in OTHERS or name.startswith(SPLITS)):
+            known = number(value)
+            if known is not None and (name in OTHERS or name.startswith(SPLITS)):
                 found[name].append(row)
-                values[name].append(number)
+                values[name].append(known)
     weighed = {}
     for name, every in values.items():
         kept = thinned(every)

@@ -20,7 +20,7 @@ from seqtrain.sweeps.folder import is_sweep
 from seqtrain.terminal import printable
 
 SWEEP, ALL = "sweep", "all"  # how the addresses of reports begin: /sweep/NAME/ and /all/
-SCRIPT = "index.js"
+SCRIPTS = ("dom.js", "index.js")
 
 
 def sweeps_of(folder: Path) -> list[Path]:
@@ -47,7 +47,7 @@ class Index:
 
 def page(title: str, rows: Sequence[dict[str, Any]], mark: str) -> str:
     """Return the index as an HTML page. `mark` is its ETag."""
-    script = report.asset(SCRIPT)
+    script = "".join(map(report.asset, SCRIPTS))
     policy = f"{report.POLICY}; script-src 'sha256-{report.sha256(script)}'; connect-src 'self'"
     return Template(report.asset("index.html")).substitute(
         title=escape(printable(title)),

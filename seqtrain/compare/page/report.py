@@ -23,10 +23,9 @@ from seqtrain.terminal import printable
 
 # In the order in which they are read; the last one starts.
 SCRIPTS = (
+    "dom.js",
     "state.js",
-    "filter.js",
     "charts.js",
-    "hover.js",
     "verdict.js",
     "variants.js",
     "curves.js",

@@ -27,7 +27,7 @@ function listed(names, nothing) {
 /* What x may be: a cost, or an option that is a number in every run that has it. */
 function fillCosts() {
   const group = data.groups[chosen.group], runs = group.runs.map(index => data.runs[index]);
-  const options = group.keys.filter(key => runs.every(run => typeof (run.values[key] ?? 0) === "number"));
+  const options = group.keys.filter(key => runs.every(run => typeof (run.settings[key] ?? 0) === "number"));
   const known = [...Object.entries(COSTS), ...options.map(key => ["=" + key, data.short[key]])];
   if (!known.some(([key]) => key === chosen.cost)) chosen.cost = "parameters";
   fill("cost", known, chosen.cost);
@@ -35,7 +35,7 @@ function fillCosts() {
 
 function costPoints(runs) {
   const key = chosen.cost.startsWith("=") ? chosen.cost.slice(1) : "";
-  const points = runs.map(run => ({ run, x: key ? run.values[key] : run[chosen.cost], y: run[chosen.which] }));
+  const points = runs.map(run => ({ run, x: key ? run.settings[key] : run[chosen.cost], y: run[chosen.which] }));
   return points.filter(({ x, y }) => isKnown(x) && isKnown(y) && (!chosen.logcost || x > 0));
 }
 

@@ -5,7 +5,7 @@ const NONE = "none";
 
 /* What a run has of a key; undefined where it has nothing. */
 function keyed(run, key) {
-  if (key in run.values) return run.values[key];
+  if (key in run.settings) return run.settings[key];
   return key === "status" ? run.status : (run.marks || {})[key];
 }
 
@@ -15,8 +15,6 @@ function groupingKeys() {
   const marks = MARKS.filter(key => new Set(runs.map(run => keyed(run, key))).size > 1);
   return [["variant", "variant"], ...group.keys.map(key => [key, data.short[key]]), ...marks.map(key => [key, key])];
 }
-
-const isKnown = value => value !== undefined && value !== null;
 
 function inOrder(a, b) {
   return typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
@@ -48,12 +46,8 @@ function groupingNote(runs, groups) {
 /* The legend of groups that are not variants, which have theirs above. */
 function showLegend(runs, groups) {
   const counts = Map.groupBy(runs, groups.of);
-  const entries = groups.key ? groups.names.map(name => {
-    const made = make("span"), count = counts.get(name).length;
-    made.append(swatchOf(groups.look(name)), ` ${groups.key}=${name} (${counted(count, "run")})`);
-    return made;
-  }) : [];
-  at("curves-legend").replaceChildren(...entries);
+  const entry = name => make("span", [swatchOf(groups.look(name)), ` ${groups.key}=${name} (${counted(counts.get(name).length, "run")})`]);
+  at("curves-legend").replaceChildren(...(groups.key ? groups.names.map(entry) : []));
 }
 
 // Learning curves.
@@ -190,7 +184,7 @@ async function drawMetric(place, metric, { log, title, names = true }) {
   const nothing = own.length ? [] : [{ text: "no run that is shown recorded this", showarrow: false, xref: "paper", yref: "paper", x: .5, y: .5 }];
   await Plotly.react(place, traces, layout({
     margin: names ? { l: 56, r: 12, t: 20, b: 48 } : { l: 48, r: 8, t: 8, b: 28 },
-    hovermode: false, // hover.js reads all groups at once
+    hovermode: false, // `readable` reads all groups at once
     uirevision: zoomKept(metric, chosen.axis, chosen.logx, log, chosen.outliers), // what a reader zoomed to lives through news
     xaxis: { title: { text: names ? AXES[chosen.axis] : "" }, type: chosen.logx ? "log" : "linear" },
     yaxis: {
@@ -278,23 +272,21 @@ function fillAdding(metrics) {
 }
 
 function newChart(metric) {
-  const figure = make("figure"), head = make("div", null, { className: "head" }), words = spoken(metric);
-  figure.dataset.metric = metric;
+  const words = spoken(metric);
   const log = make("button", "log y", { type: "button" }), away = make("button", "×", { type: "button", title: "Remove this chart" });
   log.setAttribute("aria-label", `log y of ${words}`);
   away.setAttribute("aria-label", `Remove the chart of ${words}`);
   log.onclick = () => {
-    chosen.logs = chosen.logs.includes(metric) ? chosen.logs.filter(each => each !== metric) : [...chosen.logs, metric];
+    chosen.logs = toggled(chosen.logs, metric);
     refresh("charts");
   };
   away.onclick = () => {
     at("adding").focus();
     showCharts(chartsShown().filter(each => each !== metric));
   };
-  head.append(make("h3", words), log, away);
+  const head = make("div", [make("h3", words), log, away], { className: "head" });
   const place = make("div", null, { className: "plot small", id: "chart-" + data.metrics.indexOf(metric), role: "group" });
-  figure.append(head, place, make("p", "", { className: "note" }));
-  return figure;
+  return make("figure", [head, place, make("p", "", { className: "note" })], { "data-metric": metric });
 }
 
 function startCharts() {

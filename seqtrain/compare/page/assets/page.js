@@ -1,10 +1,7 @@
 // A page that `seqtrain serve` gives asks for newer data, and shows them where it stands.
 
-const NEWS_EVERY = 2000; // milliseconds
-
 async function listen() {
-  // A tab that nobody looks at need not ask.
-  const answer = document.hidden ? undefined : await fetch("data", { headers: { "If-None-Match": data.mark } }).catch(() => null);
+  const answer = await news();
   const lost = answer === null || (answer && !answer.ok && answer.status !== 304);
   try {
     if (answer?.status === 200) await (last = last.then(async () => take(parsed(await answer.text()))).catch(error => console.error(error)));
@@ -124,7 +121,7 @@ function enterGroup() {
   fillCosts();
   at("importance").hidden = !group.importance.options.length && !group.importance.note;
   at("costs").hidden = group.runs.length < 2; // one point says nothing of what is worth its cost
-  const examples = group.keys.slice(0, 3).map(key => `${data.short[key]}=${told(data.runs[group.runs[0]].values[key])}`);
+  const examples = group.keys.slice(0, 3).map(key => `${data.short[key]}=${told(data.runs[group.runs[0]].settings[key])}`);
   at("filter").placeholder = examples[0] || "part of a name";
   at("filter-help").textContent = `Words that must all hold: ${[...examples, "lr>0.003", "seed!=2", "status=finished"].join(" ")}; * stands for anything, a comma for or; a word without a sign is a part of a name. The conclusion stays that of all runs.`;
 }

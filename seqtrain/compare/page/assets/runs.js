@@ -8,7 +8,7 @@ function columns() {
   const test = [{ ...number("test " + words, run => run.test), digits: 4 }, number("looks at test", run => run.looks)];
   return [
     { title: "run", of: run => run.name }, { title: "variant", of: run => run.variant }, { title: "status", of: run => run.status },
-    ...group.keys.map(key => ({ title: data.short[key], of: run => run.values[key], number: group.runs.every(index => typeof (data.runs[index].values[key] ?? 0) === "number") })),
+    ...group.keys.map(key => ({ title: data.short[key], of: run => run.settings[key], number: group.runs.every(index => typeof (data.runs[index].settings[key] ?? 0) === "number") })),
     { ...number("final " + words, run => run.final), digits: 4 }, { ...number("best " + words, run => run.best), digits: 4 }, ...(tested ? test : []),
     number("tokens", run => run.tokens), number("FLOPs", run => run.flops), number("seconds", run => run.seconds),
     number("tokens/s", run => run.tokens_per_second ?? run.progress?.speed), number("parameters", run => run.parameters),
@@ -29,32 +29,27 @@ function showRuns() {
   const all = columns(), down = chosen.sort.startsWith("-"), title = chosen.sort.replace(/^-/, "");
   const by = all.find(column => column.title === title), runs = filtered();
   if (by) runs.sort((a, b) => compared(by.of(a), by.of(b), down ? -1 : 1));
-  const head = make("tr"), body = make("tbody");
-  head.append(make("th", "see", { scope: "col" }), ...all.map(column => heading(column, column === by ? (down ? "descending" : "ascending") : "")));
-  for (const run of runs) {
-    const row = make("tr"), cell = make("td"), tick = make("input", null, { type: "checkbox", checked: picks().includes(run) });
-    tick.setAttribute("aria-label", "see " + run.name);
+  const heads = all.map(column => heading(column, column === by ? (down ? "descending" : "ascending") : ""));
+  const body = make("tbody", runs.map(run => {
+    const tick = make("input", null, { type: "checkbox", checked: picks().includes(run), "aria-label": "see " + run.name });
     tick.onchange = () => pick(run, tick.checked);
-    cell.append(tick);
-    row.append(cell, ...all.map((column, k) => {
-      const value = column.of(run), words = column.digits && value !== null ? value.toPrecision(column.digits) : told(value);
-      const made = make(k ? "td" : "th", words, column.number ? { className: "number" } : {});
-      if (!k) { made.scope = "row"; made.title = run.label; }
-      if (column.title === "files") made.replaceChildren(...fileLinks(run));
-      if (column.title === "variant") made.prepend(swatch(run.variant), " ");
-      if (column.title === "status") { made.className = "status-" + run.status.replace(/\W/g, ""); made.title = run.reason; }
-      return made;
-    }));
-    body.append(row);
-  }
-  const top = make("thead");
-  top.append(head);
-  at("runs").replaceChildren(make("caption", "", { hidden: true }), top, body);
+    return make("tr", [make("td", tick), ...all.map(column => runCell(run, column))]);
+  }));
+  at("runs").replaceChildren(tableHead(["see", ...heads]), body);
+}
+
+function runCell(run, column) {
+  const value = column.of(run), words = column.digits && value !== null ? value.toPrecision(column.digits) : told(value);
+  if (column.title === "run") return make("th", words, { scope: "row", title: run.label });
+  if (column.title === "files") return make("td", fileLinks(run));
+  if (column.title === "variant") return make("td", [swatch(run.variant), " ", words]);
+  if (column.title === "status") return make("td", words, { className: "status-" + run.status.replace(/\W/g, ""), title: run.reason });
+  return make("td", words, column.number ? { className: "number" } : {});
 }
 
 function heading(column, sorted) {
-  const made = make("th", null, { scope: "col", className: column.number ? "number" : "" });
   const arrow = { ascending: " ↑", descending: " ↓" }[sorted] || "", button = make("button", column.title + arrow, { type: "button" });
+  const made = make("th", button, { scope: "col", className: column.number ? "number" : "" });
   if (sorted) made.setAttribute("aria-sort", sorted);
   button.onclick = () => {
     chosen.sort = (sorted === "ascending" ? "-" : "") + column.title;
@@ -63,7 +58,6 @@ function heading(column, sorted) {
     const again = [...at("runs").querySelectorAll("thead button")].find(each => each.textContent.startsWith(column.title));
     again?.focus();
   };
-  made.append(button);
   return made;
 }
 
@@ -93,16 +87,11 @@ function pick(run, wanted) {
 
 /* A table of the ticked runs, a column each; rows whose values differ are tinted. */
 function beside(table, runs, rows) {
-  const head = make("tr"), top = make("thead"), body = make("tbody");
-  head.append(make("td", ""), ...runs.map(run => make("th", run.name, { scope: "col" })));
-  top.append(head);
-  for (const [title, values] of rows) {
-    const row = make("tr", null, { className: new Set(values).size > 1 ? "differs" : "" });
-    row.append(make("th", title, { scope: "row" }), ...values.map(value => make("td", value === undefined ? "–" : told(value))));
-    body.append(row);
-  }
-  table.replaceChildren(top, body);
+  const shown = ([title, values]) => tableRow([title, ...values.map(value => value === undefined ? "–" : told(value))], { className: differ(values) ? "differs" : "" });
+  table.replaceChildren(tableHead([make("td"), ...runs.map(run => run.name)]), make("tbody", rows.map(shown)));
 }
+
+const differ = values => new Set(values).size > 1;
 
 async function showEnvironment() {
   const all = await block("environment"), runs = picks();
@@ -112,13 +101,13 @@ async function showEnvironment() {
 
 /* The settings of the ticked runs: those that differ, or all. */
 function showDiff() {
-  const runs = picks(), keys = [...new Set(runs.flatMap(run => Object.keys(run.asked.settings)))].sort();
-  const rows = keys.map(key => [key, runs.map(run => run.asked.settings[key])]);
-  const differing = rows.filter(([, values]) => new Set(values).size > 1).length, whole = chosen.whole || runs.length < 2;
+  const runs = picks(), keys = [...new Set(runs.flatMap(run => Object.keys(run.settings)))].sort();
+  const rows = keys.map(key => [key, runs.map(run => run.settings[key])]);
+  const differing = rows.filter(([, values]) => differ(values)), whole = chosen.whole || runs.length < 2;
   if (whole) rows.push(...Object.entries(data.common).map(([key, value]) => [key, runs.map(() => value)]));
-  const seen = whole ? rows : rows.filter(([, values]) => new Set(values).size > 1);
+  const seen = whole ? rows : differing;
   beside(at("diff-table"), seen.length ? runs : [], seen);
-  at("diff-note").textContent = diffNote(runs, differing, keys.length + Object.keys(data.common).length);
+  at("diff-note").textContent = diffNote(runs, differing.length, keys.length + Object.keys(data.common).length);
 }
 
 function diffNote(runs, differing, count) {

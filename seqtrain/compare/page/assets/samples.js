@@ -28,17 +28,13 @@ function wordDifferences(before, after) {
 
 /* A text with its differences from another one: <ins> what it has alone, <del> what it lacks. */
 function marked(before, after) {
-  const made = make("div", null, { className: "said" }), parts = before === null ? null : wordDifferences(before, after);
-  if (!after.trim()) made.append("(nothing)");
-  else if (parts === null) made.append(after);
-  else {
-    for (const [kind, words] of parts) {
-      // The space after a word is no part of the mark.
-      made.append(kind === "same" ? words : make({ new: "ins", gone: "del" }[kind], words.trimEnd()), kind === "same" ? "" : words.slice(words.trimEnd().length));
-    }
-  }
-  if (parts === null && before !== null && after.trim()) made.append(make("small", "not marked: too unlike, or too long"));
-  return made;
+  const parts = before === null ? [["same", after]] : wordDifferences(before, after), className = "said";
+  if (!after.trim()) return make("div", "(nothing)", { className });
+  if (parts === null) return make("div", [after, make("small", "not marked: too unlike, or too long")], { className });
+  return make("div", parts.flatMap(([kind, words]) => {
+    const word = words.trimEnd(); // the space after a word is no part of the mark
+    return kind === "same" ? words : [make({ new: "ins", gone: "del" }[kind], word), words.slice(word.length)];
+  }), { className });
 }
 
 /* The samples of a run as {source, reference, said, more} by a key: the source, and how often it came before. */
@@ -74,42 +70,27 @@ async function showSamples() {
   fill("step", [["", "the newest step of each run"], ...steps.map(step => [String(step), `step ${told(step)}`])], chosen.step);
   const found = samplesAt(samples, runs), rows = found.map(each => each && !each.fault ? sampleRows(each) : new Map());
   const keys = [...new Set(rows.flatMap(each => [...each.keys()]))];
-  const top = make("thead"), head = make("tr"), body = make("tbody");
-  head.append(make("th", "source", { scope: "col" }), ...runs.map((run, k) => sampleHead(run, found[k])));
-  top.append(head);
-  for (const key of keys) body.append(sampleRow(key, rows, found));
-  at("samples-table").replaceChildren(...(keys.length || runs.length ? [top, body] : []));
+  const head = tableHead(["source", ...runs.map((run, k) => sampleHead(run, found[k]))]), body = make("tbody", keys.map(key => sampleRow(key, rows, found)));
+  at("samples-table").replaceChildren(...(keys.length || runs.length ? [head, body] : []));
   at("samples-note").textContent = samplesNote(runs, samples, found, rows, keys);
 }
 
 function sampleHead(run, found) {
-  const made = make("th", " " + run.name, { scope: "col" });
-  made.prepend(swatch(run.variant));
   const where = !found ? "no sample" + (chosen.step === "" ? "" : " of this step") : `step ${told(found.step)}`;
-  made.append(make("small", `${aboutRun(run)}, ${where}`));
-  if (found?.fault) made.append(make("small", found.fault));
-  if (found?.left_out) made.append(make("small", `${counted(found.left_out, "more sample")} in its folder`));
-  return made;
+  const below = [`${aboutRun(run)}, ${where}`, found?.fault, found?.left_out ? `${counted(found.left_out, "more sample")} in its folder` : ""];
+  return make("th", [swatch(run.variant), " " + run.name, ...below.filter(Boolean).map(words => make("small", words))], { scope: "col" });
 }
 
 function sampleRow(key, rows, found) {
-  const row = make("tr"), first = rows.find(each => each.has(key)).get(key), title = make("th", first.source, { scope: "row" });
-  const references = rows.map(each => each.get(key)?.reference ?? null), reference = references.find(each => each !== null) ?? null;
-  if (reference !== null) title.append(make("small", "reference: " + reference));
-  row.append(title);
-  const base = reference ?? rows.find(each => each.has(key)).get(key).said, leader = rows.findIndex(each => each.has(key));
-  const range = fanRange(rows.map(each => each.get(key)?.fan).filter(Boolean));
-  for (const [k, each] of rows.entries()) {
-    const cell = make("td"), own = each.get(key);
-    if (!own) cell.append(make("small", found[k] ? "not shown by this run" : ""));
-    else {
-      if (own.fan && range) cell.append(fanPicture(own.fan, range));
-      cell.append(marked(own.fan || reference === null && k === leader ? null : own.reference ?? base, own.said));
-      for (const words of own.more) cell.append(make("small", words));
-    }
-    row.append(cell);
-  }
-  return row;
+  const all = rows.map(each => each.get(key)), leader = all.findIndex(Boolean), { source, said } = all[leader];
+  const reference = all.map(own => own?.reference).find(isKnown) ?? null;
+  const range = fanRange(all.map(own => own?.fan).filter(Boolean));
+  const cells = all.map((own, k) => {
+    if (!own) return [make("small", found[k] ? "not shown by this run" : "")];
+    const before = own.fan || reference === null && k === leader ? null : own.reference ?? reference ?? said;
+    return [own.fan && range ? fanPicture(own.fan, range) : null, marked(before, own.said), ...own.more.map(words => make("small", words))];
+  });
+  return tableRow([[source, reference === null ? null : make("small", "reference: " + reference)], ...cells]);
 }
 
 function samplesNote(runs, samples, found, rows, keys) {
@@ -136,11 +117,8 @@ const FAN_INK = { truth: "#d55e00", forecast: "#0072b2" };
 
 /* The lowest and the highest value of all pictures of a row: side by side they are compared by eye. */
 function fanRange(fans) {
-  const values = [];
-  for (const fan of fans) {
-    const lines = [fan.history, fan.median, fan.truth ?? [], ...fan.bands.flatMap(([, low, high]) => [low, high])];
-    for (const value of lines.flat()) if (value !== null) values.push(value);
-  }
+  const lines = fans.flatMap(fan => [fan.history, fan.median, fan.truth ?? [], ...fan.bands.flatMap(([, low, high]) => [low, high])]);
+  const values = lines.flat().filter(isKnown);
   if (!values.length) return null;
   const low = values.reduce((a, b) => Math.min(a, b)), high = values.reduce((a, b) => Math.max(a, b));
   const room = (high - low || Math.abs(high) || 1) / 20;
@@ -180,20 +158,17 @@ function fanPicture(fan, range) {
   const place = (k, value) => `${x(k).toFixed(1)} ${y(value).toFixed(1)}`;
   const intervals = fan.bands.map(([share]) => `${Math.round(100 * share)} %`).join(", ");
   const words = `${fan.title}: ${before} values read, ${fan.median.length} forecast${fan.truth ? ", and what came" : ""}${intervals ? `; intervals of ${intervals}` : ""}`;
-  const made = svg("svg", { class: "fan", viewBox: `0 0 ${FAN.width} ${FAN.height}`, role: "img", "aria-label": words });
-  made.append(svg("title", {}, words));
-  for (const value of [range.low, range.high]) {
-    made.append(svg("text", { x: FAN.left - 4, y: y(value) + 4, "text-anchor": "end" }, told(value, 3)));
-  }
-  for (const [share, low, high] of fan.bands) {
-    made.append(svg("path", { d: fanArea(low, high, before, place), fill: FAN_INK.forecast, "fill-opacity": 0.2, "data-share": share }));
-  }
-  made.append(svg("path", { class: "edge", d: `M${x(before - 0.5)} ${FAN.top}V${FAN.height - FAN.bottom}` }));
-  made.append(svg("text", { x: x(before - 0.5), y: FAN.height - 2, "text-anchor": "middle" }, `${fan.median.length} ahead`));
-  made.append(svg("path", { class: "line history", d: fanPath(fan.history, 0, place) }));
-  made.append(svg("path", { class: "line", d: fanPath(fan.median, before, place), stroke: FAN_INK.forecast }));
-  if (fan.truth) made.append(svg("path", { class: "line truth", d: fanPath(fan.truth, before, place), stroke: FAN_INK.truth }));
-  return made;
+  const area = ([share, low, high]) => svg("path", { d: fanArea(low, high, before, place), fill: FAN_INK.forecast, "fill-opacity": 0.2, "data-share": share });
+  return svg("svg", { class: "fan", viewBox: `0 0 ${FAN.width} ${FAN.height}`, role: "img", "aria-label": words }, [
+    svg("title", {}, words),
+    ...[range.low, range.high].map(value => svg("text", { x: FAN.left - 4, y: y(value) + 4, "text-anchor": "end" }, told(value, 3))),
+    ...fan.bands.map(area),
+    svg("path", { class: "edge", d: `M${x(before - 0.5)} ${FAN.top}V${FAN.height - FAN.bottom}` }),
+    svg("text", { x: x(before - 0.5), y: FAN.height - 2, "text-anchor": "middle" }, `${fan.median.length} ahead`),
+    svg("path", { class: "line history", d: fanPath(fan.history, 0, place) }),
+    svg("path", { class: "line", d: fanPath(fan.median, before, place), stroke: FAN_INK.forecast }),
+    fan.truth ? svg("path", { class: "line truth", d: fanPath(fan.truth, before, place), stroke: FAN_INK.truth }) : null,
+  ]);
 }
 
 /* What is said of the pictures below a table of samples; nothing where there are none. */
@@ -229,60 +204,36 @@ function picturesNote(runs, counts, maps) {
   return words.join(" ");
 }
 
-function pictureCard(run, words) {
-  const made = make("article"), title = make("h3", " " + run.name);
-  title.prepend(swatch(run.variant));
-  made.append(title, make("p", words, { className: "note" }));
-  return made;
-}
+const pictureNote = words => make("p", words, { className: "note" });
+const pictureCard = (run, words, ...more) => make("article", [make("h3", [swatch(run.variant), " " + run.name]), pictureNote(words), ...more]);
 
 function confusionCard(run, found) {
   if (found.fault) return pictureCard(run, found.fault);
-  const made = pictureCard(run, `${aboutRun(run)}, step ${told(found.step)}, ${counted(found.examples, "example")}`);
-  if (found.many) {
-    made.append(make("p", `${found.many} labels: those that are taken for others most often`, { className: "note" }));
-    made.append(confusedTable(found.confused));
-  } else made.append(confusionTable(found));
-  return made;
+  const words = `${aboutRun(run)}, step ${told(found.step)}, ${counted(found.examples, "example")}`;
+  if (!found.many) return pictureCard(run, words, confusionTable(found));
+  return pictureCard(run, words, pictureNote(`${found.many} labels: those that are taken for others most often`), confusedTable(found.confused));
 }
 
 const percent = (count, all) => all ? `${(100 * count / all).toFixed(1)} %` : "none";
 
 function confusionTable(found) {
-  const table = make("table", null, { className: "confusion" }), top = make("thead"), body = make("tbody"), head = make("tr");
-  head.append(make("th", "true \\ taken for"), ...found.labels.map(label => make("th", label, { scope: "col" })));
-  top.append(head);
-  for (const [true_, row] of found.counts.entries()) {
-    const line = make("tr"), all = row.reduce((sum, count) => sum + count, 0);
-    line.append(make("th", found.labels[true_], { scope: "row" }));
-    for (const [taken, count] of row.entries()) {
-      const cell = make("td", percent(count, all), { className: taken === true_ ? "right" : "" });
+  const rows = found.counts.map((row, true_) => {
+    const all = row.reduce((sum, count) => sum + count, 0);
+    return tableRow([found.labels[true_], ...row.map((count, taken) => {
+      const cell = make("td", [percent(count, all), make("small", told(count))], { className: taken === true_ ? "right" : "" });
       cell.style.setProperty("--share", all ? count / all : 0);
-      cell.append(make("small", told(count)));
-      line.append(cell);
-    }
-    body.append(line);
-  }
-  table.append(top, body);
-  return table;
+      return cell;
+    })]);
+  });
+  return make("table", [tableHead([make("th", "true \\ taken for"), ...found.labels]), make("tbody", rows)], { className: "confusion" });
 }
 
 function confusedTable(pairs) {
-  const table = make("table"), top = make("thead"), body = make("tbody"), head = make("tr");
-  head.append(...["true", "taken for", "examples", "of its label"].map(words => make("th", words, { scope: "col" })));
-  top.append(head);
-  for (const [count, label, taken, all] of pairs) {
-    const line = make("tr");
-    line.append(...[label, taken, told(count), percent(count, all)].map(words => make("td", words)));
-    body.append(line);
-  }
-  table.append(top, body);
-  return table;
+  const row = ([count, label, taken, all]) => make("tr", cellsOf([label, taken, told(count), percent(count, all)], "td"));
+  return make("table", [tableHead(["true", "taken for", "examples", "of its label"]), make("tbody", pairs.map(row))]);
 }
 
 function attentionCard(run, found) {
   if (found.fault) return pictureCard(run, found.fault);
-  const made = pictureCard(run, aboutRun(run));
-  made.append(make("img", null, { src: "data:image/png;base64," + found.png, alt: `attention of ${run.name}: rows look at columns` }));
-  return made;
+  return pictureCard(run, aboutRun(run), make("img", null, { src: "data:image/png;base64," + found.png, alt: `attention of ${run.name}: rows look at columns` }));
 }

@@ -1,11 +1,4 @@
-"use strict";
-// What the page knows, and what the reader has chosen.
-
-const at = id => document.getElementById(id);
-// Objects without a prototype: a metric or key of a run may be called "constructor".
-const isMap = value => value && typeof value === "object" && !Array.isArray(value);
-const parsed = text => JSON.parse(text, (_, value) => isMap(value) ? Object.setPrototypeOf(value, null) : value);
-const data = parsed(at("data").textContent);
+// What the page knows, what the reader has chosen, and which runs that leaves.
 
 const AXES = data.style.axes;
 const COSTS = { parameters: "parameters", flops: "training FLOPs", seconds: "training time (s)", tokens: "training tokens" };
@@ -91,14 +84,7 @@ function remember() {
   history.replaceState(null, "", "#" + kept);
 }
 
-function make(tag, words, properties = {}) {
-  const made = document.createElement(tag);
-  if (words !== undefined && words !== null) made.textContent = words;
-  for (const [name, value] of Object.entries(properties)) {
-    if (name in made) made[name] = value; else made.setAttribute(name, value);
-  }
-  return made;
-}
+const toggled = (list, value) => list.includes(value) ? list.filter(each => each !== value) : [...list, value];
 
 // Colours follow variants: what is shown keeps its style, what is new takes the first that is free.
 
@@ -144,20 +130,113 @@ const swatch = variant => swatchOf(style(variant));
 function swatchOf(style) {
   const look = style || { color: ink("rest"), dash: "solid" };
   const gaps = { solid: "", dash: "6 3", dot: "2 3", dashdot: "7 3 2 3" }[look.dash];
-  const made = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  made.setAttribute("viewBox", "0 0 30 14");
-  made.setAttribute("class", "swatch");
-  made.setAttribute("aria-hidden", "true");
   const shapes = {
     circle: "M15 3a4 4 0 1 0 .01 0Z", square: "M11 3h8v8h-8Z", diamond: "M15 2l5 5-5 5-5-5Z", "triangle-up": "M15 2l5 9h-10Z",
     x: "M11 4l1-1 3 3 3-3 1 1-3 3 3 3-1 1-3-3-3 3-1-1 3-3Z", star: "M15 1.5l1.6 3.7 4 .4-3 2.7.9 4-3.5-2.1-3.5 2.1.9-4-3-2.7 4-.4Z",
   };
-  for (const [d, how] of [["M1 7H29", { stroke: look.color, "stroke-width": 2.2, "stroke-dasharray": gaps }], [shapes[look.symbol], { fill: look.color }]]) {
-    if (!d) continue;
-    const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
-    path.setAttribute("d", d);
-    for (const [name, value] of Object.entries(how)) path.setAttribute(name, value);
-    made.append(path);
+  return svg("svg", { viewBox: "0 0 30 14", class: "swatch", "aria-hidden": "true" }, [
+    svg("path", { d: "M1 7H29", stroke: look.color, "stroke-width": 2.2, "stroke-dasharray": gaps }),
+    look.symbol ? svg("path", { d: shapes[look.symbol], fill: look.color }) : null,
+  ]);
+}
+
+// Which runs pass the filter: words that all must hold, by the rules of `seqtrain compare --where` (filters.py), or
+// a part of a name. A word that is not understood filters nothing, and is said.
+
+const CONDITION = new RegExp(`^${data.known.grammar.condition}$`, "s");
+const NUMBER = new RegExp(`^(?:${data.known.grammar.number})$`, "i");
+const ORDERS = { ">=": (a, b) => a >= b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, "<": (a, b) => a < b };
+const MOST_TOLD = 4; // values that a message lists
+
+/* A run's value by a whole key; null where it has none. */
+function valueOf(run, key) {
+  if (key === "variant") return run.variant;
+  if (data.known.figures.includes(key)) return run[key] ?? null;
+  if (key in run.settings) return run.settings[key];
+  return (key in data.common ? data.common[key] : run.metrics[key]) ?? null;
+}
+
+function asNumber(value) {
+  if (typeof value === "number") return value;
+  return typeof value === "string" && NUMBER.test(value) ? Number(value) : null;
+}
+
+/* A value as the command line writes it; lists come as Python writes them. */
+function written(value) {
+  if (value === null || value === undefined) return "null";
+  const text = String(value);
+  return text.startsWith("[") ? text.replace(/['\s]/g, "") : text;
+}
+
+function glob(pattern) {
+  const escaped = pattern.replace(/[.+^${}()|[\]\\]/g, "\\$&").replaceAll("*", ".*").replaceAll("?", ".");
+  return new RegExp("^" + escaped + "$", "is");
+}
+
+function isOneOf(value, wanted) {
+  const text = written(value), number = asNumber(value);
+  if (text.toLowerCase() === wanted.toLowerCase()) return true;
+  return wanted.split(",").some(pattern => (number !== null && number === asNumber(pattern)) || glob(pattern).test(text));
+}
+
+function sayWhich(key) {
+  const ends = [...new Set(Object.values(data.known.words))].filter(whole => whole.endsWith("." + key));
+  return ends.length ? "; say which: " + ends.join(", ") : "";
+}
+
+/* What a word asks for: `fits` of a run, or `fault`, why it asks for nothing. */
+function term(word) {
+  const parts = CONDITION.exec(word), part = word.toLowerCase();
+  if (!parts) {
+    if (/^(!=|[=<>])/.test(word)) return { word, fault: `${word}: a key is expected before the sign, such as model=lstm` };
+    return { word, fits: run => [run.name, run.label, run.variant, run.status].join(" ").toLowerCase().includes(part) };
   }
-  return made;
+  const [key, sign, wanted] = [parts[1].trim(), parts[2], parts[3].trim()], order = ORDERS[sign];
+  const whole = key === "variant" ? key : Object.hasOwn(data.known.words, key) ? data.known.words[key] : null;
+  if (order && asNumber(wanted) === null) {
+    return { word, fault: `${word}: a number is expected after ${sign}, such as ${key}${sign}0.003` };
+  }
+  if (whole === null) return { word, fault: `${word}: no run has ${key}${sayWhich(key)}` };
+  if (!order) return { word, fits: run => isOneOf(valueOf(run, whole), wanted) === (sign === "=") };
+  const values = data.runs.map(run => valueOf(run, whole)), bound = asNumber(wanted);
+  if (values.every(value => asNumber(value) === null)) {
+    const told = [...new Set(values.map(written))].slice(0, MOST_TOLD).join(", ");
+    return { word, fault: `${word}: ${key} is no number in any run, but ${told}; use = or !=` };
+  }
+  return { word, fits: run => { const value = asNumber(valueOf(run, whole)); return value !== null && order(value, bound); } };
+}
+
+/* The words of the filter; `lr > 0.003` is one of them. */
+function terms() {
+  const text = chosen.filter.trim().replace(/\s*(>=|<=|!=|=|>|<)\s*/g, "$1");
+  return text.split(/\s+/).filter(Boolean).map(term);
+}
+
+const groupRuns = () => data.groups[chosen.group].runs.map(index => data.runs[index]);
+
+function filtered() {
+  const asked = terms().filter(each => !each.fault);
+  return groupRuns().filter(run => asked.every(each => each.fits(run)));
+}
+
+/* What the filter leaves unsaid: words that were not understood, or what each word alone leaves where all leave none. */
+function tellFilter() {
+  const asked = terms(), faults = asked.filter(each => each.fault).map(each => each.fault);
+  const runs = groupRuns(), sound = asked.filter(each => !each.fault);
+  const words = faults.map(fault => `Not understood, and left out: ${fault}`);
+  if (sound.length && !filtered().length) {
+    const alone = sound.map(each => `${each.word} ${runs.filter(each.fits).length}`);
+    words.push(`No run of ${runs.length} is so. Runs that each word alone leaves: ${alone.join(", ")}.`);
+  }
+  at("filter-fault").textContent = words.join(" ");
+  at("filter-fault").hidden = !words.length;
+  at("filter").setAttribute("aria-invalid", faults.length > 0);
+}
+
+const shownRuns = () => filtered().filter(run => !chosen.hidden.includes(run.variant));
+
+/* The group's variants that have a run among these, best first. */
+function variantsOf(runs) {
+  const present = new Set(runs.map(run => run.variant));
+  return data.groups[chosen.group].variants.filter(variant => present.has(variant.name));
 }

@@ -1,14 +1,7 @@
 // The interval plot of the table of variants: one axis for all rows, drawn as SVG.
 
-const TRACK = { width: 240, height: 27, edge: 12 };
+const TRACK = { width: 240, height: 27, edge: 12 }, MIDDLE = TRACK.height / 2;
 const FAR = 6; // a worst quarter that spreads so many times wider than the rest is drawn as arrows
-
-function svg(tag, properties, words) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(properties)) made.setAttribute(name, value);
-  if (words !== undefined) made.textContent = words;
-  return made;
-}
 
 /* Where values lie on the shared axis: `place` gives pixels, `ticks` round values, `beyond` says on which side it ends. */
 function scale(group, variants) {
@@ -46,10 +39,9 @@ function ticks(low, high) {
 }
 
 function ground(axis) {
-  const made = svg("svg", { class: "interval", viewBox: `0 0 ${TRACK.width} ${TRACK.height}`, "aria-hidden": "true" });
-  for (const [value] of axis.ticks) made.append(svg("path", { class: "grid", d: `M${axis.place(value)} 0V${TRACK.height}` }));
-  for (const value of axis.floors) made.append(svg("path", { class: "floor", d: `M${axis.place(value)} 0V${TRACK.height}` }));
-  return made;
+  const line = kind => value => svg("path", { class: kind, d: `M${axis.place(value)} 0V${TRACK.height}` });
+  const lines = [...axis.ticks.map(([value]) => value).map(line("grid")), ...axis.floors.map(line("floor"))];
+  return svg("svg", { class: "interval", viewBox: `0 0 ${TRACK.width} ${TRACK.height}`, "aria-hidden": "true" }, lines);
 }
 
 /* The head of the column: the values at the ticks; of those that would touch, every other one. */
@@ -63,38 +55,36 @@ function axisHead(axis) {
   return made;
 }
 
-function arrow(side, color) {
-  const x = side < 0 ? 1 : TRACK.width - 1, y = TRACK.height / 2;
-  return svg("path", { d: `M${x} ${y}l${-8 * side} -4.5v9Z`, fill: color, "data-beyond": side });
+/* A mark that `draw` makes of a value's place; an arrow where it lies beyond the axis. */
+function mark(axis, value, color, draw) {
+  const side = axis.beyond(value), x = side < 0 ? 1 : TRACK.width - 1;
+  return side ? svg("path", { d: `M${x} ${MIDDLE}l${-8 * side} -4.5v9Z`, fill: color, "data-beyond": side }) : draw(axis.place(value));
 }
+
+const tick = (x, half, stroke, width) => svg("path", { d: `M${x} ${MIDDLE - half}v${2 * half}`, stroke, "stroke-width": width });
 
 /* One variant: its interval, its mean, and each seed as a small mark; arrows for what lies beyond the axis. */
 function intervalPlot(axis, variant) {
-  const made = ground(axis), color = (style(variant.name) || { color: ink("rest") }).color, y = TRACK.height / 2;
+  const made = ground(axis), color = (style(variant.name) || { color: ink("rest") }).color, several = variant.seeds > 1;
+  const circle = (cx, r, more) => svg("circle", { cx, cy: MIDDLE, r, stroke: color, ...more });
   if (variant.interval) {
     const [low, high] = variant.interval.map(axis.place);
-    made.append(svg("path", { d: `M${low} ${y}H${high}`, stroke: color, "stroke-width": 2.4, class: "reach" }));
-    for (const end of variant.interval) {
-      const side = axis.beyond(end);
-      made.append(side ? arrow(side, color) : svg("path", { d: `M${axis.place(end)} ${y - 5}v10`, stroke: color, "stroke-width": 1.6 }));
-    }
+    made.append(svg("path", { d: `M${low} ${MIDDLE}H${high}`, stroke: color, "stroke-width": 2.4, class: "reach" }));
+    made.append(...variant.interval.map(end => mark(axis, end, color, x => tick(x, 5, color, 1.6))));
   }
   if (variant.so_far !== null) {
-    const side = axis.beyond(variant.so_far);
-    made.append(side ? arrow(side, color) : svg("circle", { cx: axis.place(variant.so_far), cy: y, r: 4.5, fill: ink("paper"), stroke: color, "stroke-dasharray": "2 2", class: "so-far" }));
+    made.append(mark(axis, variant.so_far, color, x => circle(x, 4.5, { fill: ink("paper"), "stroke-dasharray": "2 2", class: "so-far" })));
   }
-  for (const value of variant.values) {
-    const side = axis.beyond(value);
-    if (!side) made.append(svg("circle", { cx: axis.place(value), cy: y, r: variant.seeds > 1 ? 2.6 : 4.5, fill: variant.seeds > 1 ? ink("paper") : color, stroke: color, class: "seed" }));
-    else if (variant.seeds === 1) made.append(arrow(side, color));
-  }
-  if (variant.seeds > 1 && !axis.beyond(variant.mean)) made.append(svg("path", { d: `M${axis.place(variant.mean)} ${y - 6.5}l5 6.5l-5 6.5l-5 -6.5Z`, fill: color, class: "mean" }));
+  // Of several seeds the ends of the interval have the arrows.
+  const seen = variant.values.filter(value => !several || !axis.beyond(value)), look = { fill: several ? ink("paper") : color, class: "seed" };
+  made.append(...seen.map(value => mark(axis, value, color, x => circle(x, several ? 2.6 : 4.5, look))));
+  if (several && !axis.beyond(variant.mean)) made.append(svg("path", { d: `M${axis.place(variant.mean)} ${MIDDLE - 6.5}l5 6.5l-5 6.5l-5 -6.5Z`, fill: color, class: "mean" }));
   return made;
 }
 
 function baselinePlot(axis, value) {
-  const made = ground(axis), side = axis.beyond(value), y = TRACK.height / 2;
-  made.append(side ? arrow(side, ink("rest")) : svg("path", { d: `M${axis.place(value)} ${y - 7}v14`, stroke: ink("soft"), "stroke-width": 2.4 }));
+  const made = ground(axis);
+  made.append(mark(axis, value, ink("rest"), x => tick(x, 7, ink("soft"), 2.4)));
   return made;
 }
 
@@ -104,11 +94,7 @@ const MOST_ROWS = 12; // before the rest is folded
 let unfolded = false;
 
 /* A cell of a number and, below it, smaller words. */
-function stacked(words, below = "", kind = "") {
-  const made = make("td", words, { className: "number" });
-  if (below) made.append(make("small", below, { className: kind }));
-  return made;
-}
+const stacked = (words, below = "") => make("td", [words, below ? make("small", below) : null], { className: "number" });
 
 function short(value) {
   if (value === null || value === undefined) return "";
@@ -158,7 +144,7 @@ function variantColumns(group, axis) {
   const mean = value => value === null ? "" : value.toFixed(group.digits);
   return [
     { title: `${data.which} ${named(group.metric)}`, below: [data.equal, repeated ? "mean, 95 % interval" : ""].filter(Boolean).join("; "), cell: value, has: () => true },
-    { title: "", axis, cell: row => { const made = make("td", null, { className: "plot-cell" }); if ((row.mean ?? row.so_far) !== null) made.append(intervalPlot(axis, row)); return made; }, has: () => axis },
+    { title: "", axis, cell: row => make("td", (row.mean ?? row.so_far) === null ? null : intervalPlot(axis, row), { className: "plot-cell" }), has: () => axis },
     { title: "seeds", cell: row => stacked(String(row.seeds), row.runs > row.seeds ? `of ${counted(row.runs, "run")}` : ""), has: () => true },
     { title: "difference", below: `${against}; interval over all pairs`, cell: comparisonCell, has: row => row.comparison },
     { title: "effect", below: "in sd of seeds", cell: row => stacked(row.comparison ? told(row.comparison.effect, 2) : ""), has: row => row.comparison },
@@ -170,64 +156,48 @@ function variantColumns(group, axis) {
   ];
 }
 
-function variantHead(columns) {
-  const top = make("thead"), head = make("tr");
-  head.append(make("th", "variant", { scope: "col" }), ...columns.map(column => {
-    const made = make("th", column.title, { scope: "col", className: column.axis ? "" : "number" });
-    if (column.below) made.append(make("small", column.below));
-    if (column.axis) { made.setAttribute("aria-label", "interval plot"); made.append(axisHead(column.axis)); }
-    return made;
-  }));
-  top.append(head);
-  return top;
+function variantHead({ title, below, axis }) {
+  if (axis) return make("th", axisHead(axis), { scope: "col", "aria-label": "interval plot" });
+  return make("th", [title, below ? make("small", below) : null], { scope: "col", className: "number" });
 }
 
 function variantRow(variant, columns) {
-  const row = make("tr"), name = make("th", null, { scope: "row" });
-  const button = make("button", null, { type: "button", "aria-pressed": !chosen.hidden.includes(variant.name), title: "hide or show in the charts" });
-  button.append(swatch(variant.name), make("span", variant.name));
-  const mark = () => {
+  const button = make("button", [swatch(variant.name), make("span", variant.name)], { type: "button", title: "hide or show in the charts" });
+  const row = tableRow([[button], ...columns.map(column => column.cell(variant))]);
+  const show = () => {
     const hidden = chosen.hidden.includes(variant.name);
     button.setAttribute("aria-pressed", !hidden);
     row.className = hidden ? "off" : "";
   };
   button.onclick = () => {
-    chosen.hidden = chosen.hidden.includes(variant.name) ? chosen.hidden.filter(each => each !== variant.name) : [...chosen.hidden, variant.name];
-    mark();
+    chosen.hidden = toggled(chosen.hidden, variant.name);
+    show();
     refresh(...Object.keys(VIEWS));
   };
-  mark();
-  name.append(button);
-  row.append(name, ...columns.map(column => column.cell(variant)));
+  show();
   return row;
 }
 
 /* Predictors that know little, on the same text. */
 function baselineRows(group, columns, axis) {
   const known = group.baselines.filter(each => each.values[group.metric] !== undefined), sign = group.mode === "max" ? -1 : 1;
-  const body = make("tbody", null, { className: "baselines" });
-  if (!known.length) return body;
-  const title = make("tr");
-  title.append(make("th", "Baselines, on the same text", { scope: "rowgroup", colSpan: columns.length + 1 }));
-  body.append(title, ...known.toSorted((a, b) => sign * (a.values[group.metric] - b.values[group.metric])).map(each => {
-    const row = make("tr"), name = make("th", each.name, { scope: "row" }), value = each.values[group.metric], plot = make("td", null, { className: "plot-cell" });
-    if (each.knows) name.append(make("small", each.knows + (each.runs < group.runs.length ? `; of ${counted(each.runs, "run")}` : "")));
-    if (axis) plot.append(baselinePlot(axis, value));
-    row.append(name, stacked(value.toFixed(group.digits)), ...(axis ? [plot] : []));
-    if (columns.length > row.children.length - 1) row.append(make("td", null, { colSpan: columns.length + 1 - row.children.length }));
-    return row;
-  }));
-  return body;
+  const title = make("tr", make("th", "Baselines, on the same text", { scope: "rowgroup", colSpan: columns.length + 1 }));
+  const rows = known.toSorted((a, b) => sign * (a.values[group.metric] - b.values[group.metric])).map(each => {
+    const value = each.values[group.metric], plot = axis ? [make("td", baselinePlot(axis, value), { className: "plot-cell" })] : [];
+    const knows = each.knows && make("small", each.knows + (each.runs < group.runs.length ? `; of ${counted(each.runs, "run")}` : ""));
+    const left = columns.length - 1 - plot.length, rest = left > 0 ? [make("td", null, { colSpan: left })] : [];
+    return tableRow([[each.name, knows], stacked(value.toFixed(group.digits)), ...plot, ...rest]);
+  });
+  return make("tbody", rows.length ? [title, ...rows] : [], { className: "baselines" });
 }
 
 function showVariants() {
   const group = data.groups[chosen.group], variants = variantsOf(filtered()), axis = scale(group, variants);
-  const columns = variantColumns(group, axis).filter(column => variants.some(column.has)), body = make("tbody");
-  const seen = unfolded ? variants : variants.slice(0, MOST_ROWS);
-  body.append(...seen.map(variant => variantRow(variant, columns)));
+  const columns = variantColumns(group, axis).filter(column => variants.some(column.has));
+  const seen = unfolded ? variants : variants.slice(0, MOST_ROWS), body = make("tbody", seen.map(variant => variantRow(variant, columns)));
   at("variants-title").textContent = group.runs.length === 1 ? (group.baselines.length ? "Beside its baselines" : "In figures") : "Variants, best first";
   if (group.refused) at("variants-title").textContent = "Variants, not compared: see above";
-  at("variants-table").replaceChildren(variantHead(columns), body, baselineRows(group, columns, axis));
+  at("variants-table").replaceChildren(tableHead(["variant", ...columns.map(variantHead)]), body, baselineRows(group, columns, axis));
   const more = at("variants-more");
   more.hidden = variants.length <= MOST_ROWS;
   more.textContent = unfolded ? `Show the first ${MOST_ROWS} only` : `Show all ${variants.length} variants`;

@@ -7,17 +7,13 @@ function showGroups() {
   at("conclusion-title").textContent = data.runs.length === 1 ? "This run" : "Conclusion";
   at("groups").classList.toggle("listed", data.groups.length > FEW_GROUPS); // then only the chosen one is shown
   at("groups").replaceChildren(...data.groups.map((group, index) => {
-    const current = data.groups.length > 1 && index === chosen.group, first = index === chosen.group;
-    const made = make("article", null, { className: current ? "current" : "" });
-    made.append(make("h3", groupTitle(group, index)));
-    if (group.reason.length) made.append(make("p", "Apart from group 1: " + group.reason.join("; "), { className: "apart" }));
-    if (group.remedy) made.append(make("p", group.remedy, { className: "apart" }));
-    made.append(...group.first.map(words => make("p", words, { className: "first" })));
+    const why = [group.reason.length ? "Apart from group 1: " + group.reason.join("; ") : "", group.remedy].filter(Boolean);
+    const above = [make("h3", groupTitle(group, index)), ...apart(why), ...group.first.map(words => make("p", words, { className: "first" }))];
+    if (index === chosen.group) {
+      return make("article", [...above, answers(group.answers), ...more(group)], { className: data.groups.length > 1 ? "current" : "" });
+    }
     // Of the other groups the first line is enough, so that the table of this one stands near.
-    made.append(answers(first ? group.answers : group.answers.slice(0, 1)));
-    if (first) made.append(...more(group));
-    else made.append(under("more of this group", [answers(group.answers.slice(1)), ...more(group)]));
-    return made;
+    return make("article", [...above, answers(group.answers.slice(0, 1)), under("more of this group", [answers(group.answers.slice(1)), ...more(group)])]);
   }), ...folded(data.missing, remarks));
 }
 
@@ -36,9 +32,7 @@ function groupTitle(group, index) {
 }
 
 function answers(known) {
-  const made = make("dl", null, { className: "answers" });
-  for (const [question, answer] of known) made.append(make("dt", question), make("dd", answer));
-  return made;
+  return make("dl", known.flatMap(([question, answer]) => [make("dt", question), make("dd", answer)]), { className: "answers" });
 }
 
 /* Runs that go on or ended early: how far, how fast, why, and what goes on with them. */
@@ -48,41 +42,27 @@ function going(group) {
 }
 
 function goingTable(runs) {
-  const made = make("table", null, { className: "going" }), body = make("tbody"), top = make("thead"), head = make("tr");
-  head.append(...["run that has not finished", "status", "progress", "go on with"].map(words => make("th", words, { scope: "col" })));
-  top.append(head);
-  body.append(...runs.map(run => {
-    const row = make("tr"), how = make("td", run.status + (run.reason ? `: ${run.reason}` : "")), far = make("td", null), next = make("td", null);
-    if (run.status === "failed") how.className = "status-failed";
-    if (run.progress?.share !== undefined && run.progress?.share !== null) {
-      const bar = make("progress", null, { max: 1, value: run.progress.share });
-      bar.setAttribute("aria-label", "progress of " + run.name);
-      far.append(bar, " ");
-    }
-    far.append(run.words || "nothing recorded yet");
-    if (run.resume) next.append(make("code", run.resume));
-    row.append(make("th", run.name, { scope: "row" }), how, far, next);
-    return row;
-  }));
-  made.append(top, body);
-  return made;
+  const rows = runs.map(run => {
+    const how = run.status + (run.reason ? `: ${run.reason}` : ""), share = run.progress?.share;
+    const bar = isKnown(share) ? [make("progress", null, { max: 1, value: share, "aria-label": "progress of " + run.name }), " "] : [];
+    return tableRow([
+      run.name, make("td", how, run.status === "failed" ? { className: "status-failed" } : {}),
+      [...bar, run.words || "nothing recorded yet"], run.resume ? [make("code", run.resume)] : "",
+    ]);
+  });
+  const head = tableHead(["run that has not finished", "status", "progress", "go on with"]);
+  return make("table", [head, make("tbody", rows)], { className: "going" });
 }
 
 /* Links to what lies beside the page; their addresses are made of quoted relative paths alone. */
 function fileLinks(run) {
   return Object.entries(run.links).flatMap(([name, address]) => {
     if (!address.startsWith("./")) return [];
-    const made = make("a", name, { href: address, target: "_blank", rel: "noopener noreferrer" });
-    made.setAttribute("aria-label", `${name} of ${run.name}`);
-    return [made, " "];
+    return [make("a", name, { href: address, target: "_blank", rel: "noopener noreferrer", "aria-label": `${name} of ${run.name}` }), " "];
   });
 }
 
-function under(title, content) {
-  const made = make("details");
-  made.append(make("summary", title), ...content);
-  return made;
-}
+const under = (title, content) => make("details", [make("summary", title), ...content]);
 
 /* The first of them as `shown` makes them, and the rest where a press unfolds it. */
 function folded(all, shown, most = MOST_SENTENCES) {
@@ -90,40 +70,23 @@ function folded(all, shown, most = MOST_SENTENCES) {
   return all.length ? [shown(all.slice(0, most)), ...(rest.length ? [under(`${rest.length} more`, [shown(rest)])] : [])] : [];
 }
 
-function remarks(all) {
-  const made = make("div");
-  made.append(...all.map(words => make("p", words, { className: "apart" })));
-  return made;
-}
-
-function sentences(all) {
-  const list = make("ul");
-  list.append(...all.map(sentence => make("li", sentence, { className: /^no (significant|conclusion)/.test(sentence) ? "" : "shown" })));
-  return list;
-}
+const apart = all => all.map(words => make("p", words, { className: "apart" }));
+const remarks = all => make("div", apart(all));
+const sentences = all => make("ul", all.map(sentence => make("li", sentence, { className: /^no (significant|conclusion)/.test(sentence) ? "" : "shown" })));
 
 // Which option mattered in a search: what the conclusion's own runs say of it, computed when the page was made.
 
 function importanceRow(option) {
-  const row = make("tr"), name = make("th", option.key, { scope: "row" });
-  name.append(make("small", counted(option.values, "value")));
-  const cell = make("td", null, { className: option.by_chance ? "chance" : "" });
-  const bar = make("div", null, { className: "bar" }), fill = make("i");
+  const fill = make("i"), chance = option.by_chance ? make("small", "no more than chance") : null;
   fill.style.width = `${100 * option.share}%`;
-  bar.append(fill);
-  cell.append(bar, make("span", `${(100 * option.share).toFixed(0)} %`));
-  if (option.by_chance) cell.append(make("small", "no more than chance"));
-  row.append(name, cell);
-  return row;
+  const bar = make("div", fill, { className: "bar" }), share = make("span", `${(100 * option.share).toFixed(0)} %`);
+  return tableRow([[option.key, make("small", counted(option.values, "value"))], make("td", [bar, share, chance], { className: chance ? "chance" : "" })]);
 }
 
 function showImportance() {
   const group = data.groups[chosen.group], found = group.importance;
-  const top = make("thead"), head = make("tr"), body = make("tbody");
-  head.append(...["option", "functional ANOVA"].map(words => make("th", words, { scope: "col" })));
-  top.append(head);
-  body.append(...found.options.map(importanceRow));
-  at("importance-table").replaceChildren(...(found.options.length ? [top, body] : []));
+  const body = make("tbody", found.options.map(importanceRow));
+  at("importance-table").replaceChildren(...(found.options.length ? [tableHead(["option", "functional ANOVA"]), body] : []));
   at("importance-note").textContent = found.options.length ? importanceNote(group, found) : found.note;
 }
 
