@@ -19,7 +19,8 @@ from tests.support.chromium import AXIS, HEIGHT, MARKS, ROWS, browser, tab
 FIXTURES = (browser, tab)
 pytestmark = MARKS
 
-LARGEST = "Math.max(...(document.querySelector('#curves-plot').data ?? []).flatMap(trace => trace.x))"  # drawn when it is seen
+# A section is drawn when it is seen, which may be later than the page is loaded.
+LARGEST = "Math.max(...(document.querySelector('#curves-plot').data ?? []).flatMap(trace => trace.x))"
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
