@@ -14,11 +14,13 @@ def main(argv: list[str]) -> int:
     parser = Parser(
         "export",
         "Write the weights of a run as model.safetensors, with config.json and its tokenizers: a folder that\n"
-        "predict, embed, search, init_from= and seqtrain.load open as they open the run, with the same numbers.",
+        "predict, embed, search, init_from= and seqtrain.load open as they open the run, with the same numbers.\n"
+        "--format hub writes one that the library transformers reads, where a published model is the same function.",
         "seqtrain export outputs/2026-11-21_02-04-00_next_token_lstm --output my_model",
     )
     parser.add_argument("run", metavar="RUN")
     parser.add_argument("--output", type=Path, metavar="DIR", required=True, help="a new folder")
+    parser.add_argument("--format", default="seqtrain", choices=("seqtrain", "hub"), help="default: seqtrain")
     parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
     options = parser.parse_args(argv)
 
@@ -27,11 +29,20 @@ def main(argv: list[str]) -> int:
 
     Run.open(options.run)  # an export is not exported again
     opened = open_run(options.run, options.checkpoint)
-    write_export(opened, options.output)
+    words = ""
+    if options.format == "hub":
+        from seqtrain.config.instantiate import plain
+        from seqtrain.hub import leave
+
+        about = leave.card(opened.run.summary, options.output.name)
+        parts = (opened.model, opened.task, opened.tokenizer, plain(opened.config.model))
+        words = f", as {leave.save(*parts, about, options.output)}"
+    else:
+        write_export(opened, options.output)
     size = sum(path.stat().st_size for path in options.output.iterdir())
     if options.json:
         print(json.dumps({"output": str(options.output), "step": opened.step, "bytes": size}))
     else:
         where = f"the {options.checkpoint} checkpoint of {opened.run.path}, step {opened.step}"
-        say(f"{options.output}: {where}, {size:,} bytes")
+        say(f"{options.output}: {where}, {size:,} bytes{words}")
     return 0

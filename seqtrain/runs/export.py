@@ -74,7 +74,7 @@ def fill(
         weights: Weights of model and task, by name.
         step: Step of the weights.
     """
-    aliases = _write_weights(folder / WEIGHTS, weights)
+    aliases = save_weights(folder / WEIGHTS, weights)
     preprocessor.save(folder)
     hashes = {path.name: _hash(path) for path in sorted(folder.iterdir()) if path.name != LOCK}
     about = {"seqtrain_export": FORMAT, "step": step, "hashes": hashes, "aliases": aliases}
@@ -167,8 +167,16 @@ def _check_header(path: Path, remedy: str) -> None:
         raise UserError(f"{path} cannot be read: its header has {size:,} bytes, more than any model's; {remedy}")
 
 
-def _write_weights(path: Path, weights: dict[str, Tensor]) -> dict[str, str]:
-    """Write each tensor once; return the first name of a tensor for each of its further names."""
+def save_weights(path: Path, weights: dict[str, Tensor]) -> dict[str, str]:
+    """Write each tensor once, into a file that others may read.
+
+    Args:
+        path: File to write.
+        weights: Weights by name.
+
+    Returns:
+        The first name of a tensor for each of its further names.
+    """
     from safetensors.torch import save_file
 
     kept: dict[str, Tensor] = {}
@@ -182,7 +190,7 @@ def _write_weights(path: Path, weights: dict[str, Tensor]) -> dict[str, str]:
             kept[name] = tensor.clone().contiguous()  # a view would save its whole storage
     path.touch()
     mode = path.stat().st_mode  # as set by the umask; save_file replaces the file by one of 0600
-    save_file(kept, path)
+    save_file(kept, path, metadata={"format": "pt"})  # transformers asks for it
     path.chmod(mode)
     return aliases
 

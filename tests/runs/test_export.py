@@ -16,7 +16,7 @@ import seqtrain
 from seqtrain.cli import export as command
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
-from seqtrain.runs.export import _write_weights
+from seqtrain.runs.export import save_weights
 from tests.conftest import Seqtrain
 from tests.support.quick import some_long
 from tests.support.tiny import difference
@@ -115,7 +115,7 @@ def test_a_tensor_with_two_names_is_written_once(tmp_path: Path) -> None:
 def test_a_view_of_a_tensor_is_no_other_name_of_it(tmp_path: Path) -> None:
     whole = torch.arange(9.0).view(3, 3)
     weights = {"whole": whole, "again": whole, "rows": whole[:2], "turned": whole.t(), "flat": whole.view(9)}
-    aliases = _write_weights(tmp_path / "weights", weights)
+    aliases = save_weights(tmp_path / "weights", weights)
     assert aliases == {"again": "whole"}
     from safetensors.torch import load_file
 

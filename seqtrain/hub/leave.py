@@ -1,0 +1,251 @@
+"""A run as a folder of the Hugging Face hub, where a published family is the same function; else the reason why not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqtrain.data.tokenizers.encoding import Tokenizer
+from seqtrain.data.tokenizers.foreign import ForeignTokenizer
+from seqtrain.errors import UserError
+from seqtrain.files.folders import appearing
+from seqtrain.hub.convert import FAMILIES
+from seqtrain.hub.family import ACTIVATIONS
+from seqtrain.hub.folder import CONFIG, TOKENIZER, WEIGHTS
+from seqtrain.hub.names import Rule, expanded, in_order, write
+from seqtrain.models.base import name_of
+from seqtrain.models.bert import BERT
+from seqtrain.models.gpt import GPT
+from seqtrain.runs.export import save_weights
+from seqtrain.runs.summary import Summary
+from seqtrain.tasks.base import Task
+from seqtrain.tasks.masked_lm import MaskedLM
+from seqtrain.tasks.next_token import NextToken
+
+TOKENS = {"gpt": ("<|endoftext|>", "<|separator|>", "<|mask|>"), "bert": ("[CLS]", "[SEP]", "[MASK]")}
+NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+CLASSES = {
+    **{"gpt2": ("GPT2LMHeadModel", "GPT2Model"), "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXModel")},
+    **{"llama": ("LlamaForCausalLM", "LlamaModel"), "qwen3": ("Qwen3ForCausalLM", "Qwen3Model")},
+    "bert": ("BertForMaskedLM", "BertModel"),
+}
+"""Classes of transformers with the head of our task, and without it."""
+
+
+def save(model: Any, task: Task, tokenizer: Tokenizer, options: dict[str, Any], about: str, target: Path) -> str:
+    """Write a new folder that transformers reads; return a line on what it holds.
+
+    Args:
+        model: Trained model.
+        task: Its task; the head of next_token and of masked_lm is written, any other is left out.
+        tokenizer: Its tokenizer.
+        options: Options of the model, as in the config of the run.
+        about: Text of README.md.
+        target: Folder to create.
+
+    Raises:
+        UserError: No published family is the same function, or the folder cannot be written.
+    """
+    if target.exists() or target.is_symlink():
+        raise UserError(f"--output {target} exists already; name a new folder")
+    rows = len(model.embed.weight)
+    kind, config = _config(model, options)
+    config |= _ids(kind, tokenizer, rows)
+    has_head = _has_head(task, options)
+    config["architectures"] = [CLASSES[kind][0 if has_head else 1]]
+    family = FAMILIES[kind]
+    rules = expanded(family.rules(config), config_layers(config))
+    order = tokenizer.theirs.tolist() if isinstance(tokenizer, ForeignTokenizer) else list(range(rows))
+    rules[0] = Rule("embed", rules[0].theirs, in_order(order))
+    weights = write(rules, _whole(dict(model.state_dict()), rules, kind))
+    if "table" in dict(model.named_children()):  # positions beyond the window are no promise of ours
+        name = next(f"{rule.theirs[0]}.weight" for rule in rules if rule.ours == "table")
+        weights[name] = weights[name][: config.get("n_positions", len(weights[name]))]
+    if has_head:
+        weights = {f"{family.prefix}{name}": value for name, value in weights.items()}
+        weights |= _filler(task, family.filler, order, rows)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with appearing(target) as folder:
+            save_weights(folder / WEIGHTS, weights)
+            _save_json(folder / CONFIG, config)
+            for name, content in _tokenizer_files(kind, tokenizer, rows).items():
+                _save_json(folder / name, content)
+            if kind != "bert":
+                ids = {name: config[name] for name in ("bos_token_id", "eos_token_id")}
+                _save_json(folder / "generation_config.json", ids)
+            (folder / "README.md").write_text(about, "utf-8")
+    except OSError as error:
+        raise UserError(f"--output {target}: {error.strerror}; make room, or name another folder") from None
+    head = "" if has_head else f"; the head of task={task.name()} is left out"
+    return f"{config['architectures'][0]} for transformers{head}"
+
+
+def config_layers(config: dict[str, Any]) -> int:
+    """Return the number of blocks that a config.json says."""
+    return config.get("n_layer") or config["num_hidden_layers"]
+
+
+def _config(model: Any, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the family, and config.json of it without vocabulary; raise UserError if there is none."""
+    if not isinstance(model, BERT | GPT):
+        raise _unfit(f"model={name_of(model)} is of no published family")
+    block: Any = model.blocks[0]
+    attention, inner = block.attention, block.feed_forward.out.in_features
+    plain_block = not (block.norm1.rms or block.feed_forward.gated or attention.query_norm is not None)
+    usual_heads = (
+        attention.num_kv_heads == attention.num_heads and attention.head_width * attention.num_heads == model.dim
+    )
+    activation = NAMES[options.get("activation", "gelu")]
+    sizes = {
+        "hidden_size": model.dim,
+        "num_hidden_layers": len(model.blocks),
+        "num_attention_heads": attention.num_heads,
+        "intermediate_size": inner,
+        "hidden_act": activation,
+    }
+    eps = block.norm1.eps
+    if isinstance(model, BERT):
+        if (
+            options["positions"] != "learned"
+            or block.norm1.pre
+            or not plain_block
+            or not usual_heads
+            or not options["bias"]
+        ):
+            raise _unfit("a BERT of transformers has positions=learned norm=post bias=true and plain blocks")
+        more = {"max_position_embeddings": model.max_length, "type_vocab_size": model.segments.num_embeddings}
+        return "bert", {"model_type": "bert", **sizes, **more, "layer_norm_eps": eps, "pad_token_id": 0}
+    if not block.norm1.pre:
+        raise _unfit("decoders of transformers have norm=pre")
+    length = min(model.attention_window + 1, model.max_length or model.attention_window + 1)
+    if options["positions"] == "learned" and plain_block and usual_heads:
+        names = {"n_embd": model.dim, "n_layer": len(model.blocks), "n_head": attention.num_heads, "n_inner": inner}
+        more = {"n_positions": length, "activation_function": activation, "layer_norm_epsilon": eps}
+        return "gpt2", {"model_type": "gpt2", **names, **more, "tie_word_embeddings": True}
+    if options["positions"] != "rotary":
+        raise _unfit(f"no decoder of transformers has positions={options['positions']}")
+    rotary = {"rope_type": "default", "rope_theta": model.rotary_base}
+    sizes |= {"max_position_embeddings": length, "rope_parameters": rotary, "tie_word_embeddings": True}
+    if plain_block and usual_heads:
+        rotary["partial_rotary_factor"] = 1.0
+        more = {"use_parallel_residual": False, "rotary_pct": 1.0, "attention_bias": True, "layer_norm_eps": eps}
+        return "gpt_neox", {"model_type": "gpt_neox", **sizes, **more}
+    kind = "llama" if attention.query_norm is None else "qwen3"
+    if not (block.norm1.rms and block.feed_forward.gated) or (options["bias"] and kind == "qwen3"):
+        raise _unfit("a llama or qwen3 has norm_kind=rms and feed_forward=gated, and a qwen3 no bias")
+    more = {"num_key_value_heads": attention.num_kv_heads, "head_dim": attention.head_width, "rms_norm_eps": eps}
+    bias = {"attention_bias": options["bias"], "mlp_bias": options["bias"]}
+    return kind, {"model_type": kind, **sizes, **more, **bias}
+
+
+def _unfit(reason: str) -> UserError:
+    return UserError(f"--format hub: {reason}; --format seqtrain writes any run")
+
+
+def _has_head(task: Task, options: dict[str, Any]) -> bool:
+    """Return True if the head of a task is written; raise UserError if it is one that no family has."""
+    if isinstance(task, NextToken):
+        if task.head is not None or task.direction != "forward":
+            raise _unfit("a language model leaves with a tied head that reads forward")
+        return True
+    if not isinstance(task, MaskedLM) or task.transform is None or task.head is not None:
+        return False
+    return task.transform[2].eps == options.get("norm_eps", 1e-5) and options["activation"] == "gelu"
+
+
+def _whole(ours: dict[str, Tensor], rules: list[Rule], kind: str) -> dict[str, Tensor]:
+    """Return weights with a bias of zeros where the family has one and ours has none."""
+    if kind in ("llama", "qwen3"):
+        return ours
+    for rule in rules[1:]:
+        weight = ours.get(f"{rule.ours}.weight")
+        if weight is not None and rule.ours not in ("table", "segments"):
+            ours.setdefault(f"{rule.ours}.bias", weight.new_zeros(len(weight)))
+    return ours
+
+
+def _filler(task: Task, names: tuple[str, str, str] | None, order: list[int], rows: int) -> dict[str, Tensor]:
+    """Return the weights of the head that fills masks, by the names of the folder; none for another task."""
+    if not isinstance(task, MaskedLM) or names is None or task.transform is None or task.bias is None:
+        return {}
+    dense, norm, bias = names
+    scores = task.bias.new_zeros(rows)
+    scores[torch.tensor(order[: len(task.bias)])] = task.bias.detach()
+    found = write([Rule("0", (dense,)), Rule("2", (norm,))], task.transform.state_dict())
+    return {**found, bias: scores, "cls.predictions.decoder.bias": scores.clone()}
+
+
+def _ids(kind: str, tokenizer: Tokenizer, rows: int) -> dict[str, Any]:
+    """Return the size of the vocabulary, and of a decoder the id that begins and ends a text."""
+    start = int(tokenizer.theirs[tokenizer.start]) if isinstance(tokenizer, ForeignTokenizer) else tokenizer.start
+    return {"vocab_size": rows} | ({} if kind == "bert" else {"bos_token_id": start, "eos_token_id": start})
+
+
+def _tokenizer_files(kind: str, tokenizer: Tokenizer, rows: int) -> dict[str, Any]:
+    """Return tokenizer.json and tokenizer_config.json; ours gets tokens for the ids that stand for no text."""
+    names = TOKENS["bert" if kind == "bert" else "gpt"][: rows - tokenizer.vocab_size]
+    if isinstance(tokenizer, ForeignTokenizer):
+        file = dict(tokenizer.file)
+        tokens = {**file["model"]["vocab"], **{token["content"]: token["id"] for token in file["added_tokens"]}}
+        by_id = {index: token for token, index in tokens.items()}
+        names = tuple(by_id[index] for index in tokenizer.content["specials"])
+        ids = list(tokenizer.content["specials"])
+    else:
+        ids = list(range(tokenizer.vocab_size, rows))
+        flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+        added = [{"id": index, "content": name, **flags} for index, name in zip(ids, names, strict=True)]
+        file = {**tokenizer.content, "added_tokens": [*(tokenizer.content.get("added_tokens") or ()), *added]}
+    about: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    if kind == "bert":
+        about |= dict(zip(("cls_token", "sep_token", "mask_token"), names, strict=True))
+        pieces = [{"SpecialToken": {"id": names[0], "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+        pieces.append({"SpecialToken": {"id": names[1], "type_id": 0}})
+        pair = [*pieces, {"Sequence": {"id": "B", "type_id": 1}}, {"SpecialToken": {"id": names[1], "type_id": 1}}]
+        specials = {
+            name: {"id": name, "ids": [index], "tokens": [name]} for name, index in zip(names[:2], ids[:2], strict=True)
+        }
+        processor = {"type": "TemplateProcessing", "single": pieces, "pair": pair, "special_tokens": specials}
+        file["post_processor"] = processor
+    else:
+        about |= {"bos_token": names[0], "eos_token": names[0]}
+    return {TOKENIZER: file, "tokenizer_config.json": about}
+
+
+def _save_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+def card(summary: Summary, words: str) -> str:
+    """Return README.md of a folder: the figures beside the baselines, and how the model was trained.
+
+    Args:
+        summary: Summary of the run.
+        words: What the folder holds.
+    """
+    rows = []
+    for split, metrics in (summary.best or summary.metrics).items():
+        if isinstance(metrics, dict):
+            rows += [f"| {split} | {name} | {value:.5g} |" for name, value in metrics.items()]
+    for split, baselines in summary.baselines.items():
+        for baseline, metrics in baselines.items():
+            rows += [
+                f"| {split} | {name} of the baseline {baseline} | {value:.5g} |" for name, value in metrics.items()
+            ]
+    lineage = ", ".join(summary.lineage or []) or "none: its weights were drawn at random"
+    return "\n".join(
+        [
+            *("---", "library_name: transformers", "---", "", f"# {words}", ""),
+            *("| split | figure | value |", "|---|---|---|", *rows, ""),
+            f"Trained for {summary.steps} steps by seqtrain: `{' '.join(summary.command)}`",
+            "",
+            f"It began with the weights of: {lineage}",
+            "",
+            "Texts longer than `max_position_embeddings`, and texts unlike those of its training, were not tried.",
+            "",
+        ]
+    )

@@ -1,0 +1,116 @@
+"""Runs as folders of the hub: `transformers` reads them, scores alike and writes the same text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import seqtrain
+from seqtrain.cli.main import main
+from tests.support.hub_folders import save
+from tests.support.untrained_runs import make_run
+
+LLAMA = ("model.norm_kind=rms", "model.feed_forward=gated", "model.activation=silu", "model.num_kv_heads=1")
+LEARNED = ("model.positions=learned", "model.max_length=24", "model.attention_window=23")
+SMALL = ("model.num_layers=2", "model.num_heads=2", "model.dim=16", "tokenizer=char")
+RUNS = {
+    "gpt_neox": ("task=next_token", "model=gpt", *SMALL, "model.attention_window=23"),
+    "gpt2": ("task=next_token", "model=gpt", *SMALL, *LEARNED, "model.bias=true", "tbptt=windows", "tbptt.k2=8"),
+    "llama": ("task=next_token", "model=gpt", *SMALL, *LLAMA, "model.attention_window=23"),
+    "qwen3": ("task=next_token", "model=gpt", *SMALL, *LLAMA, "model.attention_window=23", "model.qk_norm=true"),
+}
+MASKED = ("task=masked_lm", "model=bert", *SMALL, "model.norm=post", "model.positions=learned", "model.max_length=24",
+          "data.max_length=24")  # fmt: skip
+
+
+def left(run: Path, folder: Path) -> Any:
+    """What `transformers` makes of the exported folder."""
+    import transformers
+
+    assert main(["export", str(run), "--output", str(folder), "--format", "hub"]) == 0
+    name = json.loads((folder / "config.json").read_text())["architectures"][0]
+    loaded, info = getattr(transformers, name).from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"], info
+    assert not info["unexpected_keys"], info
+    return loaded.eval()
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_decoder_leaves_as_a_model_that_scores_and_writes_alike(kind: str, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    run = make_run(tmp_path / "run", *RUNS[kind])
+    theirs, trained = left(run, tmp_path / "out"), seqtrain.load(run)
+    assert theirs.config.model_type == kind
+    model, tokenizer = trained.model, trained.tokenizer
+    text = trained.tokenizer.decode(range(1, 9))
+    tokens = torch.tensor([[tokenizer.start, *tokenizer.encode(text)]])
+    reader = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert reader(text, add_special_tokens=False)["input_ids"] == tokens[0, 1:].tolist()
+    with torch.no_grad():
+        ours = model.embed.logits(model(tokens)[0], end=True)  # type: ignore[operator]
+        assert torch.allclose(theirs(tokens).logits[..., : ours.shape[-1]], ours, atol=1e-5)
+        never = list(range(tokenizer.vocab_size, len(model.embed.weight)))  # type: ignore[arg-type]
+        written = theirs.generate(tokens, max_new_tokens=12, do_sample=False, suppress_tokens=never)
+    written = written[0, tokens.shape[1] :]
+    (answer,) = trained.predict([text], length=12, temperature=0.0)
+    assert tokenizer.decode(written.tolist()) in str(answer)
+
+
+def test_a_bert_leaves_with_the_head_that_fills_masks(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", *MASKED)
+    theirs, trained = left(run, tmp_path / "out"), seqtrain.load(run)
+    tokenizer, model = trained.tokenizer, trained.model
+    tokens = torch.tensor([[tokenizer.start, 1, 2, tokenizer.mask, 4, tokenizer.separator]])
+    with torch.no_grad():
+        ours = trained.opened.task.output(model, model(tokens)[0]).logits()  # type: ignore[attr-defined]
+        assert torch.allclose(theirs(tokens).logits[..., : ours.shape[-1]], ours, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "qwen3"])
+def test_what_came_from_the_hub_leaves_with_the_bytes_it_came_with(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from seqtrain.config.instantiate import plain
+    from seqtrain.hub import leave
+    from seqtrain.inference.opened import open_run
+
+    monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path / "cache"))
+    folder = save(family, tmp_path / "in")
+    opened = open_run(folder)
+    if family in ("llama", "qwen3"):
+        opened.task.head = None  # of its own: only tied ones are written
+    leave.save(opened.model, opened.task, opened.tokenizer, plain(opened.config.model), "", tmp_path / "out")
+    came, left_again = (load_file(path / "model.safetensors") for path in (folder, tmp_path / "out"))
+    assert set(left_again) <= set(came) | {"cls.predictions.decoder.bias"}
+    for name in set(left_again) & set(came):
+        given, again = came[name], left_again[name]
+        if name == "cls.predictions.bias":  # ours never scores the special tokens, so that theirs are zero
+            text = opened.tokenizer.theirs[: opened.tokenizer.vocab_size]  # type: ignore[attr-defined]
+            given, again = given[text], again[text]
+        assert torch.equal(again, given), name
+    assert set(came) - set(left_again) <= {"lm_head.weight"}
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("task=next_token", "model=lstm", "model.dim=16", "tokenizer=char"), "model=lstm is of no published family"),
+        (("task=masked_lm", "model=bert", *SMALL), "a BERT of transformers has positions=learned norm=post"),
+        ((*RUNS["gpt_neox"], "model.positions=none"), "no decoder of transformers has positions=none"),
+    ],
+)
+def test_a_run_that_no_family_is_equal_to_is_refused(
+    words: tuple[str, ...], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "run", *words)
+    capsys.readouterr()
+    assert main(["export", str(run), "--output", str(tmp_path / "out"), "--format", "hub"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert reason in line
+    assert not (tmp_path / "out").exists()
