@@ -18,13 +18,8 @@ from seqtrain.hub.family import ACTIVATIONS
 from seqtrain.hub.folder import CONFIG, TOKENIZER, WEIGHTS
 from seqtrain.hub.names import Rule, expanded, in_order, write
 from seqtrain.models.base import name_of
-from seqtrain.models.bert import BERT
-from seqtrain.models.gpt import GPT
 from seqtrain.runs.export import save_weights
 from seqtrain.runs.summary import Summary
-from seqtrain.tasks.base import Task
-from seqtrain.tasks.masked_lm import MaskedLM
-from seqtrain.tasks.next_token import NextToken
 
 TOKENS = {"gpt": ("<|endoftext|>", "<|separator|>", "<|mask|>"), "bert": ("[CLS]", "[SEP]", "[MASK]")}
 NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
@@ -36,7 +31,7 @@ CLASSES = {
 """Classes of transformers with the head of our task, and without it."""
 
 
-def save(model: Any, task: Task, tokenizer: Tokenizer, options: dict[str, Any], about: str, target: Path) -> str:
+def save(model: Any, task: Any, tokenizer: Tokenizer, options: dict[str, Any], about: str, target: Path) -> str:
     """Write a new folder that transformers reads; return a line on what it holds.
 
     Args:
@@ -92,8 +87,9 @@ def config_layers(config: dict[str, Any]) -> int:
 
 def _config(model: Any, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the family, and config.json of it without vocabulary; raise UserError if there is none."""
-    if not isinstance(model, BERT | GPT):
-        raise _unfit(f"model={name_of(model)} is of no published family")
+    name = name_of(model)
+    if name not in TOKENS:
+        raise _unfit(f"model={name} is of no published family")
     block: Any = model.blocks[0]
     attention, inner = block.attention, block.feed_forward.out.in_features
     plain_block = not (block.norm1.rms or block.feed_forward.gated or attention.query_norm is not None)
@@ -109,7 +105,7 @@ def _config(model: Any, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         "hidden_act": activation,
     }
     eps = block.norm1.eps
-    if isinstance(model, BERT):
+    if name == "bert":
         if (
             options["positions"] != "learned"
             or block.norm1.pre
@@ -147,13 +143,13 @@ def _unfit(reason: str) -> UserError:
     return UserError(f"--format hub: {reason}; --format seqtrain writes any run")
 
 
-def _has_head(task: Task, options: dict[str, Any]) -> bool:
+def _has_head(task: Any, options: dict[str, Any]) -> bool:
     """Return True if the head of a task is written; raise UserError if it is one that no family has."""
-    if isinstance(task, NextToken):
+    if task.name() == "next_token":
         if task.head is not None or task.direction != "forward":
             raise _unfit("a language model leaves with a tied head that reads forward")
         return True
-    if not isinstance(task, MaskedLM) or task.transform is None or task.head is not None:
+    if task.name() != "masked_lm" or task.transform is None or task.head is not None:
         return False
     return task.transform[2].eps == options.get("norm_eps", 1e-5) and options["activation"] == "gelu"
 
@@ -169,9 +165,9 @@ def _whole(ours: dict[str, Tensor], rules: list[Rule], kind: str) -> dict[str, T
     return ours
 
 
-def _filler(task: Task, names: tuple[str, str, str] | None, order: list[int], rows: int) -> dict[str, Tensor]:
+def _filler(task: Any, names: tuple[str, str, str] | None, order: list[int], rows: int) -> dict[str, Tensor]:
     """Return the weights of the head that fills masks, by the names of the folder; none for another task."""
-    if not isinstance(task, MaskedLM) or names is None or task.transform is None or task.bias is None:
+    if task.name() != "masked_lm" or names is None or task.transform is None or task.bias is None:
         return {}
     dense, norm, bias = names
     scores = task.bias.new_zeros(rows)
