@@ -19,8 +19,7 @@ from seqtrain.data.preprocess import Preprocessor
 from seqtrain.data.tokenizers.recipes import Tokenizer
 from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import exists
-from seqtrain.files.untrusted import check_references
-from seqtrain.hub.convert import converted
+from seqtrain.files.untrusted import check_references, is_foreign
 from seqtrain.models.base import SequenceModel
 from seqtrain.runs import export
 from seqtrain.runs.checkpoint import BEST, load, newest_valid, refuse_other
@@ -92,7 +91,11 @@ def open_origin(path: Path | str) -> Run:
     Raises:
         UserError: It is none of these.
     """
-    return Run.open(converted(str(path)), export="take")
+    if str(path).startswith("hub:") or is_foreign(Path(path)):
+        from seqtrain.hub.convert import converted  # here, since few runs begin with one
+
+        path = converted(str(path))
+    return Run.open(path, export="take")
 
 
 def open_run(path: Path | str, checkpoint: str = "best") -> Opened:
