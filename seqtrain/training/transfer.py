@@ -48,7 +48,7 @@ def take_model(config: DictConfig, overrides: Sequence[str]) -> list[str]:
     typed = {key_of(word).removeprefix("model.") for word in overrides if key_of(word).partition(".")[0] == "model"}
     if "model" in typed and theirs._target_ != config.model._target_:
         return []
-    kept = set(typed) if theirs.dropout else {*typed, "dropout"}
+    kept = set(typed) if theirs.get("dropout") else {*typed, "dropout"}
     chosen = {key: value for key, value in OmegaConf.to_container(config.model, resolve=False).items() if key in kept}  # type: ignore[union-attr]
     if "_recommend_" not in theirs:
         chosen["_recommend_"] = config.model.get("_recommend_", {})
