@@ -132,6 +132,7 @@ LATE = {
     ("seqtrain.experiment.story", "seqtrain.training.rehearsal"),
     ("seqtrain.tasks.least_squares", "seqtrain.tasks.baselines.autoregression"),
     ("seqtrain.tasks.least_squares", "seqtrain.tasks.baselines.forecasts"),
+    ("seqtrain.inference.opened", "seqtrain.hub.convert"),
     ("seqtrain.training.origins", "seqtrain.inference.opened"),
     ("seqtrain.training.callbacks.samples", "seqtrain.inference.forecast_plot"),
     ("seqtrain.distributed.strategies", "torch.distributed.fsdp"),
