@@ -102,6 +102,8 @@ def opened(path: Path) -> Imported:
         rules = expanded(family.rules(folder.config), options["num_layers"])
     except Unfit as reason:
         raise UserError(f"{path}: {kind} with {reason}") from None
+    except UserError as fault:
+        raise UserError(f"{path}: {fault}") from None
     names = _without_prefix(folder.shapes, family.prefix)
     embedding = names.get(f"{rules[0].theirs[0]}.weight")
     if embedding is None:

@@ -294,7 +294,7 @@ def test_what_is_frozen_keeps_its_bits_and_the_rest_moves(folder: Path, seqtrain
 
 
 REFUSED = {
-    "hub": (("init_from=google/bert_uncased",), ("init_from=google/bert_uncased", "hub cannot be loaded yet")),
+    "hub": (("init_from=google/bert_uncased",), ("init_from=google/bert_uncased", "init_from=hub:google/bert_uncased takes it")),
     "nowhere": (("init_from=./nowhere",), ("init_from=./nowhere: no run directory;",)),
     "not a run": (("init_from=.",), ("init_from=.: no run directory;",)),
     "a word like a run's": (("init_from=next_tokn",), ("no run directory", "did you mean next_token?")),
@@ -310,7 +310,7 @@ REFUSED = {
         ),
     ),
     "a file of a run": (("init_from=masked_lm/checkpoints/best.ckpt",), ("give the run itself: init_from=masked_lm",)),
-    "Hugging Face": (("init_from=foreign",), ("init_from=foreign: ", "a Hugging Face model", "name a run or export")),
+    "Hugging Face": (("init_from=foreign",), ("foreign: hidden_size=None: expected a number above 0",)),
     "lost checkpoints": (("init_from=lost", "model=lstm"), ("run lost has lost", "put lost/checkpoints back")),
     "another model": (
         ("init_from=masked_lm", "model=lstm"),
