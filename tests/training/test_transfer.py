@@ -294,7 +294,10 @@ def test_what_is_frozen_keeps_its_bits_and_the_rest_moves(folder: Path, seqtrain
 
 
 REFUSED = {
-    "hub": (("init_from=google/bert_uncased",), ("init_from=google/bert_uncased", "init_from=hub:google/bert_uncased takes it")),
+    "hub": (
+        ("init_from=google/bert_uncased",),
+        ("init_from=google/bert_uncased", "init_from=hub:google/bert_uncased takes it"),
+    ),
     "nowhere": (("init_from=./nowhere",), ("init_from=./nowhere: no run directory;",)),
     "not a run": (("init_from=.",), ("init_from=.: no run directory;",)),
     "a word like a run's": (("init_from=next_tokn",), ("no run directory", "did you mean next_token?")),
