@@ -44,7 +44,7 @@ def followed(made: CausalSelfAttention, x: Tensor, table: Tensor | None) -> Tens
     query, key, value = split_heads(made.query_key_value(x), 3, HEADS)
     if table is not None:
         query, key = rotate(query, table), rotate(key, table)
-    return made.mix(query, key, value, None, causal=True)
+    return made.out(made.attend(query, key, value, None, causal=True))
 
 
 @pytest.mark.parametrize("bias", [False, True])

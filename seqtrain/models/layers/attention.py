@@ -245,18 +245,6 @@ class SelfAttention(Attention):
             both = rotate(both, rotary)  # both at once: at one token a call is the cost
         return both[:, : self.num_heads], both[:, self.num_heads :], value
 
-    def mix(
-        self,
-        query: Float[Tensor, "B H T K"],
-        key: Float[Tensor, "B G N K"],
-        value: Float[Tensor, "B G N K"],
-        mask: Bool[Tensor, "B 1 #T N"] | None,
-        *,
-        causal: bool,
-    ) -> Float[Tensor, "B T D"]:
-        """Mix the values, and project them with `out`."""
-        return self.out(self.attend(query, key, value, mask, causal=causal))
-
 
 class CausalSelfAttention(SelfAttention):
     """Attention of each token to itself and the tokens before it."""
@@ -284,11 +272,11 @@ class CausalSelfAttention(SelfAttention):
         turned = key
         if rotary is not None:
             query, turned = rotate(query, rotary[:, -x.shape[1] :]), rotate(key, rotary)
-        return self.mix(query, turned, value, mask, causal=mask is None), (key, value)
+        return self.out(self.attend(query, turned, value, mask, causal=mask is None)), (key, value)
 
     def alone(self, x: Float[Tensor, "B T D"], rotary: Float[Tensor, "2 T K"] | None) -> Float[Tensor, "B T D"]:
         """Return the mixed values of `forward` without cache and mask. Nothing is cached, which takes less time."""
-        return self.mix(*self.heads(x, rotary), None, causal=True)
+        return self.out(self.attend(*self.heads(x, rotary), None, causal=True))
 
     def step(
         self, x: Float[Tensor, "N 1 D"], slots: Slots, seen: Seen, rotary: Float[Tensor, "2 1 K"] | None
@@ -308,7 +296,7 @@ class BidirectionalSelfAttention(SelfAttention):
         rotary: Float[Tensor, "2 T K"] | None,
     ) -> Float[Tensor, "B T D"]:
         """Return the mixed values; without a mask every token is real."""
-        return self.mix(*self.heads(x, rotary), mask, causal=False)
+        return self.out(self.attend(*self.heads(x, rotary), mask, causal=False))
 
 
 class CrossAttention(Attention):
