@@ -53,7 +53,7 @@ def save(model: Any, task: Any, tokenizer: Tokenizer, options: dict[str, Any], a
     has_head = _has_head(task, options)
     config["architectures"] = [CLASSES[kind][0 if has_head else 1]]
     family = FAMILIES[kind]
-    rules = expanded(family.rules(config), config_layers(config))
+    rules = expanded(family.rules(config), len(model.blocks))
     order = tokenizer.theirs.tolist() if isinstance(tokenizer, ForeignTokenizer) else list(range(rows))
     rules[0] = Rule("embed", rules[0].theirs, in_order(order))
     weights = write(rules, _whole(dict(model.state_dict()), rules, kind))
@@ -78,11 +78,6 @@ def save(model: Any, task: Any, tokenizer: Tokenizer, options: dict[str, Any], a
         raise UserError(f"--output {target}: {error.strerror}; make room, or name another folder") from None
     head = "" if has_head else f"; the head of task={task.name()} is left out"
     return f"{config['architectures'][0]} for transformers{head}"
-
-
-def config_layers(config: dict[str, Any]) -> int:
-    """Return the number of blocks that a config.json says."""
-    return config.get("n_layer") or config["num_hidden_layers"]
 
 
 def _config(model: Any, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -124,7 +119,7 @@ def _config(model: Any, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         more = {"n_positions": length, "activation_function": activation, "layer_norm_epsilon": eps}
         return "gpt2", {"model_type": "gpt2", **names, **more, "tie_word_embeddings": True}
     if options["positions"] != "rotary":
-        raise _unfit(f"no decoder of transformers has positions={options['positions']}")
+        raise _unfit(f"no decoder of transformers has positions={options['positions']} with these blocks")
     rotary = {"rope_type": "default", "rope_theta": model.rotary_base}
     sizes |= {"max_position_embeddings": length, "rope_parameters": rotary, "tie_word_embeddings": True}
     if plain_block and usual_heads:
@@ -166,8 +161,8 @@ def _whole(ours: dict[str, Tensor], rules: list[Rule], kind: str) -> dict[str, T
 
 
 def _filler(task: Any, names: tuple[str, str, str] | None, order: list[int], rows: int) -> dict[str, Tensor]:
-    """Return the weights of the head that fills masks, by the names of the folder; none for another task."""
-    if task.name() != "masked_lm" or names is None or task.transform is None or task.bias is None:
+    """Return the weights of the head that fills masks, by the names of the folder; none for a decoder."""
+    if names is None:
         return {}
     dense, norm, bias = names
     scores = task.bias.new_zeros(rows)
