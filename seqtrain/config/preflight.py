@@ -170,9 +170,9 @@ def _place(run_dir: str | None) -> Iterator[UserError]:
 
 def _origin(init_from: str) -> Iterator[UserError]:
     """Yield a fault if there is no run to start from."""
-    path = Path(init_from)
-    if init_from.startswith("hub:") or is_foreign(path):
+    if is_foreign(init_from):
         return  # what is in it is told where it is read
+    path = Path(init_from)
     if any((path / name).is_file() for name in ("config.yaml", "config.json")):
         try:
             check_entries(path)

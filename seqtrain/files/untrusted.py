@@ -147,10 +147,15 @@ def read_export(path: Path) -> dict[str, Any]:
     return about
 
 
-def is_foreign(folder: Path) -> bool:
-    """Return True if a folder holds a model of the Hugging Face hub: its config.json has a `model_type`, not ours."""
+HUB = "hub:"  # before the name of a model that is downloaded from the Hugging Face hub
+
+
+def is_foreign(origin: Path | str) -> bool:
+    """Return True for `hub:NAME`, and for a folder of the hub: its config.json has a `model_type` and is not ours."""
+    if str(origin).startswith(HUB):
+        return True
     try:
-        about = load_json(folder / "config.json", FILES["config.json"])
+        about = load_json(Path(origin) / "config.json", FILES["config.json"])
     except (OSError, ValueError, RecursionError, UserError):
         return False
     return isinstance(about, dict) and "model_type" in about and "seqtrain_export" not in about

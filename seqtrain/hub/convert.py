@@ -15,11 +15,11 @@ from seqtrain.data.cache import Store
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.data.tokenizers.foreign import ForeignTokenizer
 from seqtrain.errors import UserError
-from seqtrain.files.untrusted import is_foreign
+from seqtrain.files.untrusted import HUB
 from seqtrain.hub.decoders import GPT2, GPT_NEOX, LLAMA
 from seqtrain.hub.encoders import BERT, DISTILBERT, ROBERTA
 from seqtrain.hub.family import Family, Unfit
-from seqtrain.hub.folder import TOKENIZER, HubFolder
+from seqtrain.hub.folder import SPECIAL_TOKENS, TOKENIZER, HubFolder
 from seqtrain.hub.names import Rule, expanded, in_order, read
 from seqtrain.runs import export
 from seqtrain.runs.summary import Summary
@@ -32,7 +32,6 @@ FAMILIES: dict[str, Family] = {
 }
 LR = 5e-5  # with which a pretrained Transformer is usually trained on (Devlin et al. 2019)
 FORMAT = 1  # of what is cached; raise it whenever a folder would be converted otherwise
-PREFIX = "hub:"
 
 
 @dataclass(frozen=True)
@@ -104,6 +103,8 @@ def opened(path: Path) -> Imported:
         raise UserError(f"{path}: {kind} with {reason}") from None
     except UserError as fault:
         raise UserError(f"{path}: {fault}") from None
+    except (LookupError, TypeError, ValueError, AttributeError) as error:  # an entry of another kind
+        raise UserError(f"{path}: config.json is not that of a {kind}: {error!r}") from None
     names = _without_prefix(folder.shapes, family.prefix)
     embedding = names.get(f"{rules[0].theirs[0]}.weight")
     if embedding is None:
@@ -135,43 +136,43 @@ def write(imported: Imported, target: Path) -> None:
     try:
         theirs = imported.bare(imported.folder.weights())
         like = {name: torch.zeros(value.shape) for name, value in model.state_dict().items()}
-        ours, _ = read(imported.rules, theirs, like)
+        weights = {f"model.{name}": value for name, value in read(imported.rules, theirs, like)[0].items()}
+        weights |= {f"task.{name}": value for name, value in _head(imported, theirs, dict(head.state_dict())).items()}
     except KeyError as missing:
         raise UserError(f"{path}: has no weight {missing.args[0]}") from None
-    except ValueError as reason:
+    except (ValueError, IndexError) as reason:
         raise UserError(f"{path}: {reason}") from None
-    weights = {f"model.{name}": value for name, value in ours.items()}
-    weights |= {f"task.{name}": torch.zeros(value.shape) for name, value in head.state_dict().items()}
-    rows = imported.tokenizer.theirs[: imported.tokenizer.vocab_size]
-    reason = None
-    if not imported.tied:
-        weights["task.head.weight"] = theirs[f"{imported.family.head}.weight"][rows]
-    if imported.fills and imported.family.filler is not None:
-        dense, norm, bias = imported.family.filler
-        filler, _ = read([Rule("transform.0", (dense,)), Rule("transform.2", (norm,))], theirs, head.state_dict())
-        weights |= {f"task.{name}": value for name, value in filler.items()} | {"task.bias": theirs[bias][rows]}
-    elif task == "masked_lm":
-        reason = "it has no head that could fill masks"
+    reason = None if task == "next_token" or imported.fills else "it has no head that could fill masks"
     summary = Summary.from_plain({"task": task, "hashes": preprocessor.hashes, "reason": reason})
     plain = OmegaConf.to_container(config, resolve=True)
     export.fill(target, plain, summary, preprocessor, weights, step=0)  # type: ignore[arg-type]
 
 
+def _head(imported: Imported, theirs: dict[str, Tensor], like: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of the head of a task; those that the folder lacks are zero. Raises as `read` does."""
+    weights = {name: torch.zeros(value.shape) for name, value in like.items()}
+    rows = imported.tokenizer.theirs[: imported.tokenizer.vocab_size]
+    if not imported.tied:
+        weights["head.weight"] = theirs[f"{imported.family.head}.weight"][rows]
+    if imported.fills and imported.family.filler is not None:
+        dense, norm, bias = imported.family.filler
+        weights |= read([Rule("transform.0", (dense,)), Rule("transform.2", (norm,))], theirs, like)[0]
+        weights["bias"] = theirs[bias][rows]
+    return weights
+
+
 def converted(origin: str) -> str:
-    """Return the folder of an export for what `init_from` names; a run or an export of ours stays as it is.
+    """Return the folder of the export that a folder of the hub is converted to; made once for what is in it.
 
     Args:
-        origin: Path of a run, of an export or of a folder of the hub, or `hub:NAME`, which is downloaded.
+        origin: Path of a folder of the hub, or `hub:NAME`, which is downloaded.
 
     Raises:
-        UserError: A folder of the hub cannot be converted.
+        UserError: It cannot be converted.
     """
-    path = _downloaded(origin.removeprefix(PREFIX)) if origin.startswith(PREFIX) else Path(origin)
-    if not is_foreign(path):
-        return origin
-    imported = opened(path)
-    key = f"{FORMAT} {imported.folder.hash} {imported.tokenizer.hash}"
-    return Store().entry("hub", key, lambda folder: write(imported, folder), _complete)
+    path = _downloaded(origin.removeprefix(HUB)) if origin.startswith(HUB) else Path(origin)
+    key = f"{FORMAT} {HubFolder(path).hash}"
+    return Store().entry("hub", key, lambda folder: write(opened(path), folder), _complete)
 
 
 def _complete(folder: Path) -> str:
@@ -187,7 +188,7 @@ def _downloaded(name: str) -> Path:
         return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
     except Exception as error:  # of many classes: names, network, rights
         reason = str(error).strip().partition("\n")[0]
-        raise UserError(f"init_from={PREFIX}{name}: cannot be downloaded: {reason}") from None
+        raise UserError(f"init_from={HUB}{name}: cannot be downloaded: {reason}") from None
 
 
 def _tokenizer(folder: HubFolder, family: Family, rows: int) -> ForeignTokenizer:
@@ -203,7 +204,7 @@ def _tokenizer(folder: HubFolder, family: Family, rows: int) -> ForeignTokenizer
         tokens.update({token["content"]: token["id"] for token in content.get("added_tokens") or ()})
         specials = _specials(folder, family, tokens)
         return ForeignTokenizer({"tokenizer": content, "rows": rows, "specials": specials})
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} is not read: {error}") from None
 
 
@@ -217,7 +218,7 @@ def _specials(folder: HubFolder, family: Family, tokens: dict[str, int]) -> list
         if first is None:
             raise ValueError("config.json names neither bos_token_id nor eos_token_id")
         return [first]
-    names = {**folder.optional_json("special_tokens_map.json"), **folder.optional_json("tokenizer_config.json")}
+    names = {key: token for name in SPECIAL_TOKENS for key, token in folder.optional_json(name).items()}
     specials = []
     for name in ("cls_token", "sep_token", "mask_token"):
         token = names.get(name)

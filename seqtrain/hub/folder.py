@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
+SPECIAL_TOKENS = ("special_tokens_map.json", "tokenizer_config.json")  # the second one counts where both name one
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 MAX_CONFIG_BYTES = 1 << 20
@@ -99,10 +101,17 @@ class HubFolder:
 
     @property
     def hash(self) -> str:
-        """Hash of config.json, tokenizer.json and all weights."""
+        """Hash of all that a conversion reads: config, tokenizer, names of special tokens, weights."""
         digest = hashlib.sha256()
-        for path in (self.path / CONFIG, self.path / TOKENIZER, *self.files):
+        for path in (*(self.path / name for name in (CONFIG, TOKENIZER, *SPECIAL_TOKENS)), *self.files):
             if path.is_file():
-                with open_checked(path) as file:
-                    digest.update(hashlib.file_digest(file, "sha256").digest())  # type: ignore[arg-type]
+                found = path.stat()
+                digest.update(f"{path.name} {_hash(path, found.st_size, found.st_mtime_ns)}".encode())
         return digest.hexdigest()
+
+
+@functools.cache
+def _hash(path: Path, size: int, changed: int) -> str:
+    """Return the hash of a file. A start asks for it several times, so it is kept until size or time have changed."""
+    with open_checked(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]

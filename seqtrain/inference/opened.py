@@ -91,7 +91,7 @@ def open_origin(path: Path | str) -> Run:
     Raises:
         UserError: It is none of these.
     """
-    if str(path).startswith("hub:") or is_foreign(Path(path)):
+    if is_foreign(path):
         from seqtrain.hub.convert import converted  # here, since few runs begin with one
 
         path = converted(str(path))

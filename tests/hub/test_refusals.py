@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from seqtrain.errors import UserError
 from seqtrain.hub.convert import converted, opened
@@ -39,6 +40,17 @@ def index(names: dict[str, str]) -> Callable[[Path], None]:
     return write
 
 
+def hidden(folder: Path) -> None:
+    """A list that is not read stands before the one that is."""
+    other_tokenizer(folder, "pre_tokenizer", {"type": "Sequence", "first": [], "pretokenizers": [EVIL]})
+
+
+def without_dense(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    del weights["cls.predictions.transform.dense.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
 EVIL = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
 CASES: dict[str, tuple[str, Callable[[Path], Any], tuple[str, ...]]] = {
     "pickle alone": ("bert", pickle_alone, ("as a pickle alone, which could run code; save it as safetensors",)),
@@ -68,6 +80,10 @@ CASES: dict[str, tuple[str, Callable[[Path], Any], tuple[str, ...]]] = {
         lambda folder: other_tokenizer(folder, "pre_tokenizer", EVIL),
         ("tokenizer.json is not read", "none of the published ones"),
     ),
+    "hidden pattern": ("gpt2", hidden, ("none of the published ones",)),
+    "half a head": ("bert", without_dense, ("has no weight cls.predictions.transform.dense.weight",)),
+    "no list": ("gpt2", lambda folder: other_tokenizer(folder, "decoder", {"type": "Sequence"}), ("is not read",)),
+    "no number": ("gpt2", lambda folder: change(folder, resid_pdrop="much"), ("config.json is not that of a gpt2",)),
     "foreign part": (
         "gpt2",
         lambda folder: other_tokenizer(folder, "normalizer", {"type": "Precompiled"}),

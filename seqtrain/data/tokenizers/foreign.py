@@ -39,6 +39,7 @@ PARTS = {
     "decoder": ("WordPiece", "ByteLevel", "ByteFallback", "Metaspace", "Fuse", "Strip", "Replace", "Sequence"),
 }
 """Kinds of parts that are read."""
+SEQUENCES = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
 SPECIALS = ("start", "separator", "mask")
 
 
@@ -174,7 +175,7 @@ def _check_part(name: str, part: Any, kinds: tuple[str, ...]) -> None:
     if kind not in kinds:
         raise ValueError(f"{name} {kind} is not read ({', '.join(kinds)} are)")
     if kind == "Sequence":
-        for inner in next(value for key, value in part.items() if key != "type"):
+        for inner in part[SEQUENCES[name]]:
             _check_part(name, inner, kinds)
     pattern = part.get("pattern")
     regex = pattern.get("Regex") if isinstance(pattern, dict) else None
