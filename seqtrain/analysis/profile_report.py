@@ -136,13 +136,12 @@ def _profile(asked: dict[str, tuple[Composed, Request]], grid: Grid, out: Path, 
     torch.set_num_threads(threads)
     # All that can be refused is refused before data is read, and before a minute of measuring.
     makes = {}
+    notes: list[str] = []  # printed after all data is read, since reading may still fail
     for name, (composed, request) in asked.items():
-        prepare(composed.config, request)
+        notes += prepare(composed.config, request)
         # The models that are timed are made apart: other widths, and a small table of vectors.
         makes[name] = _maker(composed.config, name)
         _try_sizes(name, makes[name], grid)
-    # Notes are printed after all data is read, since reading may still fail.
-    notes: list[str] = []
     costs = {name: _cost(composed, notes.append) for name, (composed, _) in asked.items()}
     out.mkdir(parents=True, exist_ok=True)
     for line in dict.fromkeys([*notes, *_window_notes(asked)]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
@@ -49,6 +49,7 @@ def check_machine_and_data(config: DictConfig) -> None:
         *_devices(values["trainer"], values["optimizer"]),
         *_time(values["tbptt"], values["schedule"]),
         *_place(values["run_dir"]),
+        *_origins(values["init_from"]),
         *_source(values["data"], values["task"]),
         *_workers(values["data"]["workers"]),
     ]
@@ -56,11 +57,9 @@ def check_machine_and_data(config: DictConfig) -> None:
         raise merged(faults)
 
 
-def check_origins(config: DictConfig) -> None:
-    """Raise UserError with a line for each run of `init_from` that is not there."""
-    faults = list(chain.from_iterable(map(_origin, origins(config.init_from))))
-    if faults:
-        raise merged(faults)
+def has_origins(config: DictConfig) -> bool:
+    """Return True if `init_from` names runs that are there; those that are not are told with all other faults."""
+    return config.init_from is not None and not list(_origins(config.init_from))
 
 
 def has_gpu() -> bool:
@@ -166,6 +165,10 @@ def _place(run_dir: str | None) -> Iterator[UserError]:
         yield UserError(f"run_dir={run_dir}: {nearest} is a file; give another run_dir")
     elif not os.access(nearest, os.W_OK | os.X_OK):
         yield Unavailable(f"run_dir={run_dir}: {nearest} is not writable; give another run_dir")
+
+
+def _origins(init_from: str | Sequence[str] | None) -> Iterator[UserError]:
+    return chain.from_iterable(map(_origin, origins(init_from)))
 
 
 def _origin(init_from: str) -> Iterator[UserError]:

@@ -68,8 +68,7 @@ def prepare(config: DictConfig, request: Request) -> list[str]:
 
     lines: list[str] = []
     budget.check_free(config, request.overrides)
-    if config.init_from is not None:
-        preflight.check_origins(config)
+    if preflight.has_origins(config):
         from seqtrain.training.transfer import take_model
 
         lines = take_model(config, request.overrides)

@@ -92,19 +92,7 @@ def opened(path: Path) -> Imported:
         UserError: The folder is damaged, or of a family or with options that our models do not have.
     """
     folder = HubFolder(path)
-    kind = folder.config.get("model_type")
-    if kind not in FAMILIES:
-        raise UserError(f"{path}: model_type={kind} is not read; families that are: {', '.join(sorted(FAMILIES))}")
-    family = FAMILIES[kind]
-    try:
-        options = family.options(folder.config)
-        rules = expanded(family.rules(folder.config), options["num_layers"])
-    except Unfit as reason:
-        raise UserError(f"{path}: {kind} with {reason}") from None
-    except UserError as fault:
-        raise UserError(f"{path}: {fault}") from None
-    except (LookupError, TypeError, ValueError, AttributeError) as error:  # an entry of another kind
-        raise UserError(f"{path}: config.json is not that of a {kind}: {error!r}") from None
+    family, options, rules = _read_config(folder)
     names = _without_prefix(folder.shapes, family.prefix)
     embedding = names.get(f"{rules[0].theirs[0]}.weight")
     if embedding is None:
@@ -112,6 +100,23 @@ def opened(path: Path) -> Imported:
     tokenizer = _tokenizer(folder, family, len(embedding))
     rules[0] = Rule("embed", rules[0].theirs, in_order(tokenizer.theirs.tolist()))
     return Imported(folder, family, options, tokenizer, rules)
+
+
+def _read_config(folder: HubFolder) -> tuple[Family, dict[str, Any], list[Rule]]:
+    """Return the family of a folder, the options of our model, and the rules of its weights. Raises as `opened`."""
+    path, kind = folder.path, folder.config.get("model_type")
+    if kind not in FAMILIES:
+        raise UserError(f"{path}: model_type={kind} is not read; families that are: {', '.join(sorted(FAMILIES))}")
+    family = FAMILIES[kind]
+    try:
+        options = family.options(folder.config)
+        return family, options, expanded(family.rules(folder.config), options["num_layers"])
+    except Unfit as reason:
+        raise UserError(f"{path}: {kind} with {reason}") from None
+    except UserError as fault:
+        raise UserError(f"{path}: {fault}") from None
+    except (LookupError, TypeError, ValueError, AttributeError) as error:  # an entry of another kind
+        raise UserError(f"{path}: config.json is not that of a {kind}: {error!r}") from None
 
 
 def write(imported: Imported, target: Path) -> None:
@@ -171,8 +176,10 @@ def converted(origin: str) -> str:
         UserError: It cannot be converted.
     """
     path = _downloaded(origin.removeprefix(HUB)) if origin.startswith(HUB) else Path(origin)
-    key = f"{FORMAT} {HubFolder(path).hash}"
-    return Store().entry("hub", key, lambda folder: write(opened(path), folder), _complete)
+    folder = HubFolder(path)
+    _read_config(folder)  # what cannot be read is refused before gigabytes are hashed
+    key = f"{FORMAT} {folder.hash}"
+    return Store().entry("hub", key, lambda target: write(opened(path), target), _complete)
 
 
 def _complete(folder: Path) -> str:

@@ -134,7 +134,7 @@ WANTING: dict[str, Callable[[Path], Any]] = {
     "a package": lambda path: resolve_trusted("nowhere_installed"),
     "a package of a target": lambda path: preflight_of(composed(), "nowhere_installed.Model"),
     "a GPU": lambda path: preflight.check_machine_and_data(composed("trainer.accelerator=gpu")),
-    "what to begin from": lambda path: preflight.check_origins(composed(f"init_from={path}/run")),
+    "what to begin from": lambda path: preflight.check_machine_and_data(composed(f"init_from={path}/run")),
     "a server": lambda path: MLflowLogger(
         experiment="x", tracking_uri="http://127.0.0.1:9", log_model=False, directory=path, config={}
     ),

@@ -358,3 +358,12 @@ def test_a_tokenizer_that_does_not_know_most_of_the_text_is_refused() -> None:
     few = Rows({"text": replace(corpus, num_unknown=1)}, None, lambda: iter([]))
     _say_unknown({"train": few}, said.append, "outputs/other")
     assert said == ["10.0% of the tokens are <unk> to the tokenizer of outputs/other"]
+
+
+def test_a_beginning_that_is_not_there_is_told_with_all_other_faults(seqtrain: Seqtrain, tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "notes.txt").write_text("mine")
+    answer = seqtrain("train", "init_from=./nowhere", "run_dir=taken", cwd=tmp_path)
+    assert answer.rc == 2
+    assert "init_from=./nowhere: no run directory" in answer.err
+    assert "run_dir=taken exists already" in answer.err
