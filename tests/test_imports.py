@@ -63,6 +63,9 @@ ONLY = {
     "mlflow": ("training.loggers",),
     "trackio": ("training.loggers",),
     "datasets": ("data.sources.hub",),
+    "onnx": ("hub.onnx_export",),
+    "onnx_ir": ("hub.onnx_export",),
+    "onnxruntime": ("hub.onnx_export",),
     "tokenizers": ("data.tokenizers", "data.corpus", "data.preprocess"),
     "babel": ("data.sources",),
     "sacrebleu": ("tasks.metrics",),
@@ -106,6 +109,7 @@ SHARED = {
         f"seqtrain.tasks.{name}"
         for name in (
             "base",
+            "chain",
             "contract",
             "forecast_heads",
             "forecast_samples",

@@ -19,7 +19,8 @@ BEGIN = PAGE.partition("\n## ")[0]
 BLOCK = re.compile(r"^ *```(python|yaml|bash)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 SLOW = ("verify-resume",)  # commands that train twice and are killed now and then
 
-PLAYBOOKS = MODEL, SOURCE, TASK, LOGGER = [f"A {what} in five steps" for what in ("model", "source", "task", "logger")]
+KINDS = ("model", "mixer", "source", "task", "logger")
+PLAYBOOKS = MODEL, MIXER, SOURCE, TASK, LOGGER = [f"A {what} in five steps" for what in KINDS]
 
 
 class Reader:

@@ -17,10 +17,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from seqtrain.data.batching.plan import TBPTT, StreamPlan, most_lanes
+from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.data.batching.stream import IGNORED, Stream
 from seqtrain.errors import UserError
-from seqtrain.models.base import SequenceModel, last_hidden, reset
+from seqtrain.models.base import SequenceModel, last_hidden, read, reset
 from seqtrain.tasks.metrics.bootstrap import interval, resample
 
 TOKENS_AT_A_TIME = 32_768  # that a model reads in one call: bounds memory
@@ -77,7 +77,7 @@ class Lanes:
     carried: Float[np.ndarray, "B T"]  # with the state that earlier chunks left
     fresh: Float[np.ndarray, "B T"]  # with each chunk begun from nothing
     since_reset: Int[np.ndarray, "B T"]  # tokens read before its target, from the last reset on
-    in_chunk: Int[np.ndarray, " T"]  # tokens read before it in its chunk, from 1 on
+    in_chunk: Int[np.ndarray, "B T"]  # those of them in its chunk, from 1 on
 
     def by_reset(self) -> list[dict[str, float]]:
         """Return mean losses by tokens since the reset, in powers of two."""
@@ -183,7 +183,7 @@ def read_lanes(
     """
     cut = replace(tbptt, k1=tbptt.k2, carry=True, jitter="none")
     # A lane that reads less than two chunks has no state to carry.
-    lanes = min(lanes, most_lanes(stream.documents, cut), int(stream.documents[-1]) // (2 * cut.k2))
+    lanes = min(lanes, int(stream.documents[-1]) // (2 * cut.k2))
     if lanes < MIN_LANES:
         raise UserError(
             f"the text has {stream.documents[-1]:,} tokens, too few for {MIN_LANES} lanes of two chunks of "
@@ -193,24 +193,27 @@ def read_lanes(
     steps = min(-(-tokens // cut.k2), plan.steps)
     carried, fresh, since_reset, in_chunk = [], [], [], []
     state = model.initial(lanes)
-    read = np.zeros(lanes, dtype=int)
+    num_read = np.zeros(lanes, dtype=int)
     for step in range(steps):
         batch = stream.batch(plan.chunk(0, step), slice(0, lanes))
         if batch.reset_lanes is not None:
             state = reset(state, batch.reset_lanes)
-            read[batch.reset_lanes.numpy()] = 0
-        hidden, state = model(batch.tokens, state)
+            num_read[batch.reset_lanes.numpy()] = 0
+        hidden, state = read(model, batch.tokens, state, batch.starts)
         carried.append(_losses(model, task, hidden, batch.targets))
-        fresh.append(_losses(model, task, model(batch.tokens)[0], batch.targets))
-        time = np.arange(1, batch.tokens.shape[1] + 1)
-        since_reset.append(read[:, None] + time)
-        in_chunk.append(time)
-        read = read + len(time)
+        fresh.append(_losses(model, task, read(model, batch.tokens, None, batch.starts)[0], batch.targets))
+        time = np.arange(batch.tokens.shape[1])
+        begin = np.broadcast_to(-num_read[:, None], batch.tokens.shape)  # of what the state holds, from the chunk's
+        if batch.starts is not None:
+            begin = np.maximum.accumulate(np.where(batch.starts.numpy(), time, begin), 1)
+        since_reset.append(time + 1 - begin)
+        in_chunk.append(np.minimum(time + 1, since_reset[-1]))
+        num_read = since_reset[-1][:, -1]
     return Lanes(
         carried=np.concatenate(carried, 1),
         fresh=np.concatenate(fresh, 1),
         since_reset=np.concatenate(since_reset, 1),
-        in_chunk=np.concatenate(in_chunk),
+        in_chunk=np.concatenate(in_chunk, 1),
     )
 
 

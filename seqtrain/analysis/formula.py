@@ -20,12 +20,14 @@ from torch import Tensor, nn
 from seqtrain.models.base import Capability, SequenceModel, blank_input
 from seqtrain.models.layers.attention import Attention
 from seqtrain.models.layers.recorder import recording
+from seqtrain.models.mixers.base import Mixer
 
 RECURRENCE = "recurrence"
 CONVOLUTION = "convolution"
 LINEAR = "linear maps"
 ATTENTION = "attention products"
 FILTERS = "filters"
+MEMORY = "memories"
 KINDS: dict[str, tuple[type[nn.Module], ...]] = {
     RECURRENCE: (nn.RNNBase, nn.RNNCellBase),
     CONVOLUTION: (nn.Conv1d,),
@@ -87,15 +89,19 @@ def formula_of(model: SequenceModel, length: int) -> Formula:
         matrices = [weight for weight in layer.parameters(recurse=False) if weight.dim() > 1]
         parameters[kind] += sum(weight.numel() for weight in layer.parameters(recurse=False))
         flops[kind] += 2 * sum(weight.numel() for weight in matrices) * positions[layer]
-    for weight in _bare(core):
+    times = Counter(module for _, module in model.named_modules(remove_duplicate=False))  # of layers that are shared
+    for module, weight in _bare(core):
         kind = FILTERS if weight.dim() > 1 else "others"
         parameters[kind] += weight.numel()
         if kind == FILTERS:
-            flops[kind] += 2 * weight.numel() * length / getattr(model, "num_folded", 1)
+            flops[kind] += 2 * weight.numel() * length * times[module] / getattr(model, "num_folded", 1)
     # Each map is one layer of attention: every query with every key, whether a mask hides it or not.
     for seen in maps:
         queries, keys = seen.weights.shape[-2:]
         flops[ATTENTION] += 4 * attention_width(model) * queries * keys
+    for part in core:
+        if isinstance(part, Mixer):
+            flops[MEMORY] += part.flops(length) * tokens * times[part]
     return Formula(length, dict(parameters), {kind: value / tokens for kind, value in flops.items()})
 
 
@@ -140,12 +146,12 @@ def _positions(module: nn.Module, given: Tensor) -> int:
     return given[..., 0].numel()
 
 
-def _bare(core: list[nn.Module]) -> list[Tensor]:
+def _bare(core: list[nn.Module]) -> list[tuple[nn.Module, Tensor]]:
     """Return the weights outside layers of a known kind: norms, vectors, filters. Tables cost no operation."""
-    weights: list[Tensor] = []
+    weights: list[tuple[nn.Module, Tensor]] = []
     for module in core:
         if _kind_of(module) is None and not isinstance(module, nn.Embedding):
-            weights += module.parameters(recurse=False)
+            weights += [(module, weight) for weight in module.parameters(recurse=False)]
     return weights
 
 

@@ -10,11 +10,13 @@ import copy
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from seqtrain.analysis.recording import INPUT, Reading, prepared, recording
@@ -22,7 +24,7 @@ from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.plan import Chunk, StreamPlan
 from seqtrain.data.batching.stream import IGNORED, Stream
 from seqtrain.errors import UserError
-from seqtrain.models.base import SequenceModel
+from seqtrain.models.base import SequenceModel, State, reset
 from seqtrain.tasks.base import LossTerms, Task
 from seqtrain.training.accumulators import LOSS
 from seqtrain.training.carried_state import CarriedState, read_batch
@@ -82,6 +84,7 @@ def measure_stream(
         UserError: If the stream is too short for one loss.
     """
     model, task = prepared(model), _in_training(task)
+    setattr(model, "read_documents", partial(_read_by_columns, model))  # noqa: B010  # a copy that is measured only
     measured = Measured(np.arange(farthest + 1), origin="the newest input before the target")
     if getattr(task, "direction", None) == "backward":
         measured.origin += ", in the order of reading, which is backward"
@@ -200,12 +203,31 @@ def _origins(plan: StreamPlan, stream: Stream, losses: np.ndarray, first: np.nda
 
 def _placed(readings: Sequence[Reading], chunk: Chunk) -> list[Placed]:
     """Return the readings of a chunk and its warm-up, with their positions."""
-    chunks = (*chunk.warmup_chunks, chunk)
-    if len(readings) != len(chunks):
+    chunks, placed, rest, missing = (*chunk.warmup_chunks, chunk), [], list(readings), 0
+    for each in chunks:
+        time, width = 0, max(int(each.count.max()), 1)
+        while time < width and rest:  # several where documents begin within it
+            size = rest[0][INPUT].shape[1]
+            placed.append(Placed(rest.pop(0), each.begin + time, (each.count - time).clip(0, size)))
+            time += size
+        missing += abs(width - time)
+    if rest or missing:
         raise UserError(
             f"model: it called its front end {len(readings)} times for {len(chunks)} readings, so no input has a place"
         )
-    return [Placed(reading, each.begin, each.count) for reading, each in zip(readings, chunks, strict=True)]
+    return placed
+
+
+def _read_by_columns(
+    model: SequenceModel, tokens: Shaped[Tensor, "B T *F"], state: State, starts: Bool[Tensor, "B T"]
+) -> tuple[Float[Tensor, "B T D"], State]:
+    """Read from one position at which a document of any lane begins to the next, so that hooks see whole lanes."""
+    hidden = []
+    within = (starts[:, 1:].any(0).nonzero().squeeze(1) + 1).tolist()
+    for begin, end in pairwise([0, *within, tokens.shape[1]]):
+        out, state = model(tokens[:, begin:end], reset(state, starts[:, begin]))
+        hidden.append(out)
+    return torch.cat(hidden, 1), state
 
 
 def _ended(readings: Sequence[Reading], lengths: np.ndarray, width: int, k2: int) -> list[Placed]:

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from seqtrain.analysis.gradient_decay import FADED, Decay, decay_of, mean_norms, mirrored, spectral_radii
 from seqtrain.analysis.gradient_reach import Measured, measure_examples, measure_stream
 from seqtrain.data.batching.lengths import distinct_of_all
-from seqtrain.data.batching.plan import TBPTT, StreamPlan, most_lanes
+from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.errors import UserError
 from seqtrain.inference.opened import open_run
 from seqtrain.models.base import Capability, SequenceModel
@@ -61,7 +61,7 @@ class Subject:
         if isinstance(self.data, StreamData):
             stream = self.data.batcher("validation")
             documents = self.data.documents("validation")
-            lanes = min(LANES, self.data.batching.lanes, most_lanes(documents, self.tbptt))
+            lanes = min(LANES, self.data.batching.lanes, int(documents[-1]))
             plan = StreamPlan(documents=documents, lanes=lanes, tbptt=self.tbptt, seed=self.data.seed, shuffle=False)
             return measure_stream(model, task, stream, plan, farthest=self.farthest, samples=samples)
         batch = self.data.sample("validation", EXAMPLES)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -128,8 +129,11 @@ def recording(model: SequenceModel) -> Iterator[Recorder]:
     for place, items in model.named_modules():
         if not isinstance(items, nn.ModuleList):
             continue
-        for number, layer in list(enumerate(items))[1:]:
-            handles.append(layer.register_forward_pre_hook(_layer_hook(recorder, f"{place} {number + 1}")))
+        names: dict[nn.Module, list[str | None]] = {}  # a layer that is applied several times has several
+        for number, layer in enumerate(items):
+            names.setdefault(layer, []).append(f"{place} {number + 1}" if number else None)
+        for layer, own in names.items():
+            handles.append(layer.register_forward_pre_hook(_layer_hook(recorder, own)))
     try:
         yield recorder
     finally:
@@ -137,9 +141,13 @@ def recording(model: SequenceModel) -> Iterator[Recorder]:
             handle.remove()
 
 
-def _layer_hook(recorder: Recorder, name: str) -> Any:
+def _layer_hook(recorder: Recorder, names: Sequence[str | None]) -> Any:
+    calls = cycle(names)  # a reading calls a layer once for each place
+
     def keep(module: nn.Module, args: Any) -> None:
-        recorder.keep_layer(name, args[0] if args else None)
+        name = next(calls)
+        if name is not None:
+            recorder.keep_layer(name, args[0] if args else None)
 
     return keep
 

@@ -11,6 +11,7 @@ from typing import Any
 from seqtrain.cli.arguments import Parser, bounded
 from seqtrain.config.ranges import ANSWER_RANGES, check_own_options
 from seqtrain.errors import UserError, did_you_mean
+from seqtrain.terminal import is_unicode
 
 # Options of predictors, each with why it makes no sense for those that do not take it.
 NOT_TAKEN = {
@@ -20,6 +21,9 @@ NOT_TAKEN = {
     "top_p": "draws nothing",
     "greedy": "draws nothing",
     "seed": "draws nothing",
+    "stop": "does not go on writing",
+    "num_samples": "draws nothing",
+    "repetition_penalty": "does not go on writing",
     "beam": "does not search",
     "length_penalty": "does not search",
 }
@@ -43,6 +47,21 @@ def add_answer_options(parser: Parser) -> None:
     )
     parser.add_argument("--greedy", action="store_true", help="next_token: always the likeliest token")
     parser.add_argument("--seed", type=kinds["seed"], help="next_token: 0 by default")
+    parser.add_argument(
+        "--stop", type=_some, action="append", metavar="TEXT", help="next_token: ends before TEXT; several may be given"
+    )
+    parser.add_argument(
+        "--num-samples",
+        type=kinds["num_samples"],
+        metavar="N",
+        help="next_token: continuations of each text; 1 by default",
+    )
+    parser.add_argument(
+        "--repetition-penalty",
+        type=kinds["repetition_penalty"],
+        metavar="F",
+        help="next_token: above 1, tokens that the text holds are less likely; 1.0 by default",
+    )
     parser.add_argument("--score", action="store_true", help="next_token, masked_lm: loss, and surprisal of each token")
     parser.add_argument(
         "--beam", type=kinds["beam"], metavar="N", help="translation: hypotheses kept; the run's by default"
@@ -60,6 +79,12 @@ def add_answer_options(parser: Parser) -> None:
         metavar="NAME=VALUE",
         help="an option of a third-party task; its value has the type of its default",
     )
+
+
+def _some(text: str) -> str:
+    if not is_unicode(text) or not text:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a text")
+    return text
 
 
 def given(options: argparse.Namespace) -> list[str]:

@@ -15,6 +15,7 @@ from seqtrain.compare.entries import AXES, read
 from seqtrain.compare.filters import chosen, hidden_by
 from seqtrain.compare.groups import groups
 from seqtrain.compare.pareto import COSTS
+from seqtrain.compare.results_file import read_results
 from seqtrain.compare.verdict import conclusions
 from seqtrain.config.ranges import Range
 from seqtrain.distributed.ranks import say
@@ -39,7 +40,17 @@ def main(argv: list[str]) -> int:
         "numbers mean different things, such as those of other data, stand in groups of their own.",
         "seqtrain compare outputs/2026-11-21_04-14-14_sweep --x tokens --html report.html",
     )
-    parser.add_argument("paths", nargs="+", metavar="RUN|SWEEP", help="runs, sweeps, or folders of them")
+    parser.add_argument("paths", nargs="*", metavar="RUN|SWEEP", help="runs, sweeps, or folders of them")
+    parser.add_argument(
+        "--from",
+        dest="file",
+        type=Path,
+        metavar="FILE",
+        help="instead of runs: a CSV file with columns variant, seed, metric",
+    )
+    parser.add_argument(
+        "--better", choices=("min", "max"), help="of --from: whether less or more of the metric is better"
+    )
     parser.add_argument("--metric", metavar="NAME", help="of validation; by default what the task is judged by")
     parser.add_argument("--x", choices=AXES, help="compare at the largest x that all finished runs have reached")
     parser.add_argument("--best", action="store_true", help="compare best validations instead of the last ones")
@@ -81,8 +92,12 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(_join_sort(argv))
     _check(options)
     left_out: list[str] = []
-    found = read(options.paths, left_out)
-    entries = chosen_ones = chosen(found, options.where)
+    where = options.where
+    if options.file is not None:
+        found, where = read_results(options.file, options.metric, options.better, where=where, by=options.by)
+    else:
+        found = read(options.paths, left_out)
+    entries = chosen_ones = chosen(found, where)
     untested: list[str] = []
     if options.split == "test":
         entries, untested = test_figures.tested(entries, options.checkpoint or "best", options.test_set)
@@ -139,6 +154,25 @@ def _contradictions(options: Namespace) -> Iterator[tuple[bool, str]]:
         bool(paper) and options.output is None and (options.json or csv_out),
         f"{paper}: {other} writes to standard output, too; add --output FILE, or leave one out",
     )
+    yield (
+        not options.paths and options.file is None,
+        "seqtrain compare: name runs, sweeps or folders of them, or a file by --from; see `seqtrain compare --help`",
+    )
+    yield (
+        bool(options.paths) and options.file is not None,
+        f"--from {options.file}: stands instead of runs; leave one out",
+    )
+    yield (
+        options.better is not None and options.file is None,
+        "--better: says how the numbers of --from are read; runs say it themselves; leave it out",
+    )
+    for name in ("x", "best", "html", "across", "checkpoint", "test_set", "paired"):
+        if options.file is not None and vars(options)[name]:
+            yield (
+                True,
+                f"--{name.replace('_', '-')}: needs runs, and --from {options.file} has only numbers; leave it out",
+            )
+    yield options.file is not None and test, "--split test: needs runs; numbers of --from are of what you measured"
     for name in ("x", "against", "target", "sort", "csv", "html", "by", "pareto"):
         unused = options.paired and vars(options)[name] not in (None, [])
         yield unused, f"--paired: answers in one sentence, which --{name} does not change; leave one of them out"

@@ -17,13 +17,14 @@ from seqtrain.files.atomic import atomic
 if TYPE_CHECKING:
     import pyarrow
 
-    from seqtrain.inference.embedding import Pool
+    from seqtrain.tasks.output import TextPool
 
 GROUP = 1024  # texts that are in memory at a time
-POOLS = ("mean", "last", "cls")
+POOLS = ("mean", "mean_all", "last", "cls")
 POOL_HELP = (
-    "mean (default): of the positions of the text, fits every model; last: where all has been read, fits models "
-    "that read from left to right; cls: the first position, only of models that read in both directions"
+    "mean: of the positions of the text, fits every model; mean_all: of the special tokens around it too, as "
+    "sentence-transformers has it; last: where all has been read, fits models that read from left to right; cls: the "
+    "first position, only of models that read in both directions; default: task.pool of a run of task=pairs, else mean"
 )
 
 
@@ -38,7 +39,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("run", metavar="RUN")
     parser.add_argument("--input", type=Path, metavar="FILE", required=True, help="a text a line; - is standard input")
     parser.add_argument("--output", type=Path, metavar="FILE.parquet", required=True)
-    parser.add_argument("--pool", default="mean", choices=POOLS, help=POOL_HELP)
+    parser.add_argument("--pool", choices=POOLS, help=POOL_HELP)
     parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
     options = parser.parse_args(argv)
     check_apart(options.input, options.output)
@@ -49,31 +50,32 @@ def main(argv: list[str]) -> int:
     if not options.output.absolute().parent.is_dir():
         raise UserError(f"--output {options.output}: there is no such folder")
 
-    from seqtrain.inference.embedding import check_pool
+    from seqtrain.inference.embedding import check_pool, pool_of
 
     trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
-    if trained.opened.task.reads_values():
+    if trained.opened.preprocessor.series is not None:
         raise UserError(f"embed: task={trained.opened.task.name()} reads series, and no text; embed a run of text")
-    check_pool(trained.model, options.pool)
+    pool = options.pool or pool_of(trained.task)
+    check_pool(trained.model, pool)
     try:
-        written, bad = _write(trained, from_file(file, options.input), options.output, options.pool)
+        written, bad = _write(trained, from_file(file, options.input), options.output, pool)
     except OSError as error:
         raise UserError(f"--output {options.output}: {error.strerror}") from None
     if options.json:
-        print(json.dumps({"output": str(options.output), "texts": written, "errors": bad, "pool": options.pool}))
+        print(json.dumps({"output": str(options.output), "texts": written, "errors": bad, "pool": pool}))
     else:
-        say(f"{options.output}: {written:,} embeddings of {trained.model.dim} numbers, pool={options.pool}")
+        say(f"{options.output}: {written:,} embeddings of {trained.model.dim} numbers, pool={pool}")
     return 2 if bad else 0
 
 
-def _write(trained: Trained, arriving: Iterable[list[Line]], path: Path, pool: Pool) -> tuple[int, int]:
+def _write(trained: Trained, arriving: Iterable[list[Line]], path: Path, pool: TextPool) -> tuple[int, int]:
     """Write the file, unless no text can be embedded. Return the number of texts written and of bad texts.
 
     Args:
         trained: The run whose model embeds the texts.
         arriving: Lines of text, in groups as they arrive.
         path: The parquet file.
-        pool: The pooling of hidden states: "mean", "last" or "cls".
+        pool: The pooling of hidden states, one of POOLS.
 
     Raises:
         UserError: If the input holds no line that can be embedded.

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from seqtrain.cli.arguments import Parser, bounded
+from seqtrain.cli.arguments import Parser, bounded, several
 from seqtrain.config.ranges import RANGES
 from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
@@ -16,6 +16,7 @@ from seqtrain.files.atomic import plain_json
 from seqtrain.runs.directory import Run
 from seqtrain.runs.evaluations import EVALUATIONS, Evaluation, Kept, keep, kept
 from seqtrain.runs.git_commit import commit
+from seqtrain.runs.measures import compared_by, unit
 
 if TYPE_CHECKING:
     from seqtrain.data.preprocess import Preprocessor, Rows
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from seqtrain.tasks.base import Reduced
     from seqtrain.training.learner import Learner
     from seqtrain.training.splits import Data
+
+WIDTH = 10  # of a column
 
 
 @runtime_checkable
@@ -64,7 +67,30 @@ def main(argv: list[str]) -> int:
         action="store_true",
         help="also what knows little, made from train and measured on the same split",
     )
+    parser.add_argument(
+        "--lengths",
+        type=several(RANGES["data.longest"]),
+        metavar="N,N,...",
+        help="a row for each length: examples drawn anew, or windows of the text, of that many tokens",
+    )
+    parser.add_argument(
+        "--intervals",
+        action="store_true",
+        help="forecast of points: also the coverage of intervals that are made from validation (conformal)",
+    )
+    parser.add_argument(
+        "--origins",
+        type=bounded(RANGES["data.longest"]),
+        metavar="N",
+        help="forecasts at the last N origins of the split, each from all history before it, beside the baselines",
+    )
     options = parser.parse_args(argv)
+    if options.origins is not None:
+        _evaluate_origins(options)
+        return 0
+    if options.lengths is not None:
+        _evaluate_lengths(options)
+        return 0
     names = _test_sets(options.run) if options.split == "test" else []
     for name in names:  # separately: the mean over test sets would have no meaning
         result = evaluate(
@@ -79,10 +105,94 @@ def main(argv: list[str]) -> int:
     if names:
         return 0
     result = evaluate(
-        options.run, options.split, options.checkpoint, options.batch_size, with_baselines=options.baselines
+        options.run,
+        options.split,
+        options.checkpoint,
+        options.batch_size,
+        with_baselines=options.baselines,
+        with_intervals=options.intervals,
     )
     _keep_and_tell(result, options, options.split)
     return 0
+
+
+def _evaluate_lengths(options: Namespace) -> None:
+    """Measure a split at several lengths, and print a row for each."""
+    from seqtrain.experiment.lengths import open_at_lengths
+
+    if options.baselines:
+        raise UserError("--baselines: has no effect with --lengths; leave one of them out")
+    split, checkpoint, batch_size = options.split, options.checkpoint, options.batch_size
+    opened, found = open_at_lengths(options.run, split, checkpoint, options.lengths, batch_size)
+    for number, at in enumerate(found):
+        learner = _measured(opened, at.data, split, at.loader, at.carry)
+        result, words = _result(options.run, split, checkpoint, opened, at.data, learner, at.size), []
+        result["length"] = at.length
+        if split == "test":  # by a name of its own: no figure of a length is the figure of the test split
+            result, words = kept_in_run(result | {"test_set": f"length {at.length}"}, batch_size)
+        if options.json:
+            print(plain_json(result), flush=True)
+        else:
+            cells = {name: f"{result[name]:,}" for name in ("length", "examples", "tokens")}
+            # Significant digits: far beyond the trained length a perplexity may be of any size.
+            cells |= {name: f"{value:.6g}" for name, value in result["metrics"].items()}
+            if not number:
+                print(f"{split} at each length ({checkpoint} checkpoint, step {opened.step:,})")
+                print("  ".join(f"{name:>{WIDTH}}" for name in cells))
+            print("  ".join(f"{cell:>{max(WIDTH, len(name))}}" for name, cell in cells.items()), flush=True)
+        for line in words:
+            say(line)
+
+
+def _evaluate_origins(options: Namespace) -> None:
+    """Measure forecasts at the last origins of a split, and print a row for each and one for all."""
+    from seqtrain.experiment.rolling_origins import MODEL, roll
+
+    for name in ("baselines", "lengths", "batch_size", "intervals"):
+        if getattr(options, name):
+            raise UserError(f"--{name.replace('_', '-')}: has no effect with --origins; leave one of them out")
+    found = roll(options.run, options.split, options.checkpoint, options.origins, say)
+    rows, summary = found.data.rows[options.split], found.opened.run.summary
+    result: dict[str, Any] = {
+        **{"run": str(options.run), "split": options.split, "checkpoint": options.checkpoint},
+        **{"step": found.opened.step, "hash": rows.hash, "tokens": rows.num_tokens, "eval_lanes": None},
+        "examples": len(found.by_origin),
+    }
+    words: list[str] = []
+    shown = compared_by(summary)
+    for number, (origin, metrics) in enumerate(found.rows()):
+        others = {name: each for name, each in metrics.items() if name != MODEL}
+        row = {**result, "origin": origin, "metrics": metrics[MODEL], "baselines": others}
+        if options.split == "test" and metrics is found.whole:
+            row, words = kept_in_run(row | {"test_set": f"last {options.origins} origins"}, None)
+        if options.json:
+            print(plain_json(row))
+            continue
+        if not number:
+            print(f"{options.split}, {unit(summary, shown)} ({options.checkpoint} checkpoint, step {result['step']:,})")
+            print("  ".join(["origin".ljust(2 * WIDTH), *(f"{name:>{WIDTH}}" for name in metrics)]))
+        cells = [f"{each[shown]:>{max(WIDTH, len(name))}.4f}" for name, each in metrics.items()]
+        print("  ".join([origin.ljust(2 * WIDTH), *cells]))
+    for line in words:
+        say(line)
+
+
+def _result(
+    path: str, split: Any, checkpoint: str, opened: Opened, data: Data, learner: Learner, size: dict[str, int | None]
+) -> dict[str, Any]:
+    """Return the metrics of a split and what they depend on, with `chance` if the task knows it."""
+    result = {
+        "run": str(path),
+        "split": split,
+        "checkpoint": checkpoint,
+        "step": opened.step,
+        "metrics": learner.metrics,
+        **size,
+        "hash": data.rows[split].hash,
+    }
+    if isinstance(opened.task, KnowsChance) and (chance := opened.task.chance(data.rows[split], opened.preprocessor)):
+        result["chance"] = chance
+    return result
 
 
 def _keep_and_tell(result: dict[str, Any], options: Namespace, name: str) -> None:
@@ -128,6 +238,12 @@ def _beside(result: dict[str, Any], summary: Summary) -> Iterator[str]:
     yield from report.verdict(summary, result["metrics"], known)
     if "chance" in result:
         yield f"chance: {report.words(result['chance'], summary)}"
+    for share, found in result.get("intervals", {}).items():
+        steps = found["by_step"]
+        yield (
+            f"interval of {share} %: covers {found['coverage']:.1%} ({steps[0]:.1%} at the first step ahead, "
+            f"{steps[-1]:.1%} at the last), mean width {found['width']:.4g}"
+        )
     for table, parts in result.get("breakdown", {}).items():
         yield f"{table}: {', '.join(f'{part} {value:.4f}' for part, value in parts.items())}"
 
@@ -141,6 +257,7 @@ def evaluate(
     callbacks: Sequence[Any] = (),
     test_set: str | None = None,
     with_baselines: bool = False,
+    with_intervals: bool = False,
 ) -> dict[str, Any]:
     """Return the metrics of a split and what they depend on: step of the checkpoint, lanes, hash of the text.
 
@@ -152,35 +269,35 @@ def evaluate(
         callbacks: Lightning callbacks that observe the evaluation.
         test_set: Name in `data.test_paths`, if there are several test sets.
         with_baselines: Read train as well, and add the metrics of baselines.
+        with_intervals: Read validation as well, and add the coverage of intervals made from its errors.
     """
     from seqtrain.experiment.data import leak_of, may_leak, open_with_data
 
+    if with_intervals and split == "validation":
+        raise UserError("--intervals: they are made from validation, and cover it by construction; use --split test")
     opened, data = open_with_data(path, split, checkpoint, test_set=test_set, with_train=with_baselines)
     leak = None
     if split == "test" and may_leak(data.source):
         leak = leak_of(opened.run, split, data.rows[split])
-    learner = _measured(opened, data, split, batch_size, callbacks)
-    result = {
-        "run": str(path),
-        "split": split,
-        "checkpoint": checkpoint,
-        "step": opened.step,
-        "metrics": learner.metrics,
-        "tokens": data.rows[split].num_tokens,
-        **data.size(split),
-        "hash": data.rows[split].hash,
-    }
-    if isinstance(opened.task, KnowsChance) and (chance := opened.task.chance(data.rows[split], opened.preprocessor)):
-        result["chance"] = chance
+    loader = data.eval_loader(split, batch_size)
+    learner = _measured(opened, data, split, loader, data.tbptt.carry, callbacks)
+    size = {"tokens": data.rows[split].num_tokens, **data.size(split)}
+    result = _result(path, split, checkpoint, opened, data, learner, size)
     if isinstance(opened.task, Tabulates) and (tables := opened.task.breakdown(learner.totals)):
         result["breakdown"] = tables
     if with_baselines:
         result["baselines"] = data.baselines_or_none(split)
+    if with_intervals:
+        from seqtrain.experiment.conformal import covered, intervals_of
+
+        result["intervals"] = covered(opened, data.rows[split], intervals_of(path, checkpoint, say))
     return result if leak is None else result | {"leak": leak}
 
 
-def _measured(opened: Opened, data: Data, split: Any, batch_size: int | None, callbacks: Sequence[Any]) -> Learner:
-    """Return the learner of a run after one pass over a split, with the metrics and the sums behind them."""
+def _measured(
+    opened: Opened, data: Data, split: Any, loader: Any, carry: bool, callbacks: Sequence[Any] = ()
+) -> Learner:
+    """Return the learner of a run after one pass over a loader, with the metrics and the sums behind them."""
     # Both import Lightning: what is wrong with the data is told before.
     from seqtrain.training.learner import Learner
     from seqtrain.training.trainer import make_trainer, trainer_options
@@ -188,15 +305,16 @@ def _measured(opened: Opened, data: Data, split: Any, batch_size: int | None, ca
     learner = Learner(
         model=opened.model,
         task=opened.task,
-        carry=data.tbptt.carry,
-        lanes=data.eval_plan(split).lanes,
+        carry=carry,
+        lanes=loader.plan.lanes,
         facts=data.facts(),
         seed=opened.config.seed,
+        recompute=data.tbptt.recompute,
     )
     learner.split = split
     # In one process, whatever the run was trained in.
     trainer = make_trainer(trainer_options(opened.config), 1, [*callbacks], [], opened.run.path)
-    trainer.validate(learner, data.eval_loader(split, batch_size), verbose=False)
+    trainer.validate(learner, loader, verbose=False)
     return learner
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 from seqtrain.cli.arguments import Parser
@@ -15,12 +16,13 @@ def main(argv: list[str]) -> int:
         "export",
         "Write the weights of a run as model.safetensors, with config.json and its tokenizers: a folder that\n"
         "predict, embed, search, init_from= and seqtrain.load open as they open the run, with the same numbers.\n"
-        "--format hub writes one that the library transformers reads, where a published model is the same function.",
+        "--format hub writes one that the library transformers reads, where a published model is the same function;\n"
+        "--format onnx writes step.onnx (one token a call) and read.onnx (whole texts), each tried in onnxruntime.",
         "seqtrain export outputs/2026-11-21_02-04-00_next_token_lstm --output my_model",
     )
     parser.add_argument("run", metavar="RUN")
     parser.add_argument("--output", type=Path, metavar="DIR", required=True, help="a new folder")
-    parser.add_argument("--format", default="seqtrain", choices=("seqtrain", "hub"), help="default: seqtrain")
+    parser.add_argument("--format", default="seqtrain", choices=("seqtrain", "hub", "onnx"), help="default: seqtrain")
     parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
     options = parser.parse_args(argv)
 
@@ -29,20 +31,27 @@ def main(argv: list[str]) -> int:
 
     Run.open(options.run)  # an export is not exported again
     opened = open_run(options.run, options.checkpoint)
-    words = ""
+    words, lines = "", []
     if options.format == "hub":
         from seqtrain.config.instantiate import plain
         from seqtrain.hub import leave
 
-        about = leave.card(opened.run.summary, options.output.name)
+        card = partial(leave.card_of, opened.run.summary, options.output.name, "transformers")
         parts = (opened.model, opened.task, opened.tokenizer, plain(opened.config.model))
-        words = f", as {leave.save(*parts, about, options.output)}"
+        words = f", as {leave.save(*parts, card, options.output)}"
+    elif options.format == "onnx":
+        from seqtrain.hub import leave, onnx_export
+
+        card = partial(leave.card_of, opened.run.summary, options.output.name, "onnx")
+        kept, lines = onnx_export.save(opened.model, opened.task, opened.preprocessor, card, options.output)
+        words = f", as {' and '.join(kept)}"
     else:
         write_export(opened, options.output)
     size = sum(path.stat().st_size for path in options.output.iterdir())
     if options.json:
-        print(json.dumps({"output": str(options.output), "step": opened.step, "bytes": size}))
+        print(json.dumps({"output": str(options.output), "step": opened.step, "bytes": size, "left_out": lines}))
     else:
         where = f"the {options.checkpoint} checkpoint of {opened.run.path}, step {opened.step}"
-        say(f"{options.output}: {where}, {size:,} bytes{words}")
+        for line in (*lines, f"{options.output}: {where}, {size:,} bytes{words}"):
+            say(line)
     return 0

@@ -38,8 +38,10 @@ def main(argv: list[str]) -> int:
     if options.json:
         print(json.dumps(about))
         return 0
-    words = " ".join(f"model.{name}={value}" for name, value in imported.options.items())
-    say(f"{options.folder}: {about['model_type']}, read as model={about['model']} {words}")
+    words = []
+    for name, value in imported.options.items():
+        words.append(f"model.{name}={value if isinstance(value, str) else json.dumps(value)}")  # true, null: as typed
+    say(f"{options.folder}: {about['model_type']}, read as model={about['model']} {' '.join(words)}")
     say(f"{about['parameters']:,} numbers ({', '.join(about['types'])}), read in float32")
     say(f"{about['tokens']:,} tokens of text, and {len(about['special_tokens'])} special ones")
     say(f"left behind: {first_few(about['left_behind'], 6) if about['left_behind'] else 'nothing'}")

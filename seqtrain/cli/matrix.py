@@ -103,6 +103,8 @@ def models() -> list[str]:
     lines = []
     for name in shipped("model"):
         lines += ["", f"### {name}", "", *_options(shipped_file("model", name).read_text("utf-8"))]
+    for name in shipped("mixer"):
+        lines += ["", f"### model.mixers=[{name}]", "", *_options(shipped_file("mixer", name).read_text("utf-8"))]
     return lines[1:]
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, runtime_checkable
 
 from seqtrain.api import Trained, load
 from seqtrain.cli.answer_options import add_answer_options, as_typed, given, own_options, refuse_not_taken
@@ -42,12 +42,14 @@ def main(argv: list[str]) -> int:
         arriving = from_file(open_file(path), path)
 
     opened = load(options.run, trust=options.trust, checkpoint=options.checkpoint).opened
-    if opened.task.reads_values():
-        return _forecast(opened, options)
+    if opened.preprocessor.series is not None:
+        return _answer_series(opened, options) if opened.task.predictors else _forecast(opened, options)
     if path is not None:
         check_lines(path)
     if options.plot is not None:
         raise UserError(f"--plot {options.plot}: task={opened.task.name()} forecasts no series; leave it out")
+    if options.intervals:
+        raise UserError(f"--intervals: task={opened.task.name()} forecasts no series; leave it out")
     answering = Answering(opened, options)
     texts = options.texts
     if not texts and path is None:
@@ -57,7 +59,10 @@ def main(argv: list[str]) -> int:
     bad = asked = 0
     with _output(options.output) as out:
         for batch in batches(itertools.chain([list(from_arguments(texts))], arriving), answering.predictor.at_a_time):
-            bad += _answer(answering, batch, out, options.json)
+            if _streams(answering, batch, out, options):
+                _stream(answering, batch[0].text, out)
+            else:
+                bad += _answer(answering, batch, out, options.json)
             asked += len(batch)
         if not asked:  # a pipe tells only at its end; an empty file was refused before
             raise UserError("standard input: is empty; give texts, one a line")
@@ -75,7 +80,8 @@ def _parser() -> Parser:
         "  next_token    continues them by sampling; without any, starts from nothing; with --score measures them\n"
         "  masked_lm     fills in each [MASK]; with --score measures them, each token hidden in turn\n"
         "  bidirectional_lm  with --score measures them, in both directions\n"
-        "  sentiment, regress, tag  say their labels, their numbers, a label for each word\n"
+        "  sentiment, regress, tag  say their labels, their numbers, a label for each word; of a run that reads\n"
+        "                series, FILE or --input FILE is a file of them, in the format of its data\n"
         "  translation   translates them\n"
         "  forecast      continues the series of --input, a table of csv, tsv, parquet or jsonl\n"
         "A third-party task answers in its own way; --option sets its options.",
@@ -88,6 +94,11 @@ def _parser() -> Parser:
     parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="forecast: draw history and what comes after: FILE.png or .svg"
+    )
+    parser.add_argument(
+        "--intervals",
+        action="store_true",
+        help="forecast of points: add intervals as wide as the errors on the run's own validation ask (conformal)",
     )
     parser.add_argument(
         "--attention",
@@ -150,6 +161,12 @@ class Answering:
         self.answered += len(texts)
         return answers
 
+    def pieces(self, text: str) -> Iterator[str]:
+        """Yield the words of the answer to a text while they are made, by a predictor that is `InPieces`."""
+        predictor: Any = self.predictor
+        yield from predictor.pieces(text, first=self.answered, **self.options)
+        self.answered += 1
+
     def closing(self) -> None:
         """Print on standard error, once, how many texts were truncated."""
         if self.cut:
@@ -177,6 +194,35 @@ def _answer(answering: Answering, batch: list[Line], out: TextIO, as_json: bool)
             print(_json(answer), file=out)
     out.flush()  # who reads a pipe gets each batch as it is answered
     return len(batch) - len(good)
+
+
+@runtime_checkable
+class InPieces(Protocol):
+    """A predictor that can say its words of one text while they are made."""
+
+    def pieces(self, text: str, *, first: int = 0, **options: Any) -> Iterator[str]:
+        """Yield the words piece by piece."""
+        ...
+
+
+def _streams(answering: Answering, batch: list[Line], out: TextIO, options: argparse.Namespace) -> bool:
+    """Return True if an answer is printed while it is made: one text, one sample, and a person who looks."""
+    return (
+        isinstance(answering.predictor, InPieces)
+        and out is sys.stdout
+        and out.isatty()
+        and not options.json
+        and answering.options.get("num_samples", 1) == 1
+        and len(batch) == 1
+        and (batch[0].reason or answering.predictor.reason(batch[0].text)) is None
+    )
+
+
+def _stream(answering: Answering, text: str, out: TextIO) -> None:
+    for piece in answering.pieces(text):
+        out.write(piece)
+        out.flush()
+    print(file=out)
 
 
 def _json(value: dict[str, Any]) -> str:
@@ -207,7 +253,12 @@ def _forecast(opened: Opened, options: argparse.Namespace) -> int:
     from seqtrain.inference.forecasts import continue_file, write_csv  # imports torch
 
     _check_series(opened, options)
-    continued = continue_file(opened, options.input, called=f"--input {options.input}", say=say)
+    widths = {}
+    if options.intervals:
+        from seqtrain.experiment.conformal import intervals_of
+
+        widths = intervals_of(options.run, options.checkpoint, say)
+    continued = continue_file(opened, options.input, called=f"--input {options.input}", say=say, widths=widths)
     with _output(options.output) as file:
         if options.json:
             for series in continued:
@@ -217,6 +268,29 @@ def _forecast(opened: Opened, options: argparse.Namespace) -> int:
             write_csv(continued, file)
     if options.plot is not None:
         _plot(continued, options.plot)
+    return 0
+
+
+def _answer_series(opened: Opened, options: argparse.Namespace) -> int:
+    """Answer each series of a file by a run whose task has a label or a number for it; return the exit code."""
+    from seqtrain.inference.series_files import read_series  # imports torch
+    from seqtrain.tasks.hooks import check_answers
+
+    name = opened.task.name()
+    if options.plot is not None:
+        raise UserError(f"--plot {options.plot}: task={name} forecasts no series; leave it out")
+    files = [*options.texts, *([str(options.input)] if options.input is not None else [])]
+    if len(files) != 1 or files == ["-"]:
+        raise UserError("predict: the run reads series of values; give one FILE of the format of data.path, or --input")
+    answering = Answering(opened, options)
+    called = files[0] if options.texts else f"--input {files[0]}"
+    items = read_series(opened, Path(files[0]), called)
+    predictor: Any = answering.predictor
+    answers = predictor.predict(items, **answering.options)
+    check_answers(answering.predictor, items, answers)
+    with _output(options.output) as file:
+        for answer in answers:
+            print(_json(answer) if options.json else answering.predictor.words(answer), file=file)
     return 0
 
 

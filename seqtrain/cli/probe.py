@@ -44,7 +44,7 @@ def _parser() -> Parser:
     parser.add_argument("--seed", type=bounded(SEEDS), metavar="N", help="deals rows to folds (default: 0)")
     parser.add_argument("--source-column", metavar="NAME", help="of pairs (default: source)")
     parser.add_argument("--target-column", metavar="NAME", help="of pairs (default: target)")
-    parser.add_argument("--pool", default="mean", choices=POOLS, help=POOL_HELP)
+    parser.add_argument("--pool", choices=POOLS, help=POOL_HELP)
     parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
     return parser
 

@@ -28,12 +28,13 @@ def measure(options: argparse.Namespace) -> int:
     rows = _rows(_source(options, way, path), way, path)
 
     from seqtrain.inference import probes
-    from seqtrain.inference.embedding import check_pool
+    from seqtrain.inference.embedding import check_pool, pool_of
 
     probing.check_installed()  # before the model is loaded, which takes seconds
     trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
     if trained.opened.preprocessor.series is not None:
         raise UserError(f"run {options.run} reads values in time; it has no vector of a text")
+    options.pool = options.pool or pool_of(trained.task)
     check_pool(trained.model, options.pool)
     fields = ("source", "target") if way == "pairs" else ("text",)
     kept = _readable(trained, rows, fields, path)

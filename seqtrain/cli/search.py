@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
 
 def _search(options: argparse.Namespace) -> tuple[list[tuple[float, TextRow]], int]:
     """Return the nearest texts with their scores, and the number of lines that could not be read."""
-    from seqtrain.inference.embedding import TopK
+    from seqtrain.inference.embedding import TopK, pool_of
 
     embedded = _is_parquet(options.corpus)
     trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
@@ -67,7 +67,7 @@ def _search(options: argparse.Namespace) -> tuple[list[tuple[float, TextRow]], i
     reason = query.reason or trained.opened.text_reader.reason(query.text)
     if reason:
         raise UserError(f"QUERY: {reason}")
-    pool = options.pool or "mean"
+    pool = options.pool or pool_of(trained.task)
     if embedded:
         pool = _stored_pool(options, trained)
     nearest = TopK(trained.embed([query.text], pool=pool)[0], options.top_k)

@@ -76,8 +76,8 @@ def main(argv: list[str]) -> int:
 
 def _choices() -> Iterator[str]:
     """Yield every group with its choices, each with the first words of the comment in its file."""
-    for group in (*GROUPS, "trainer", *ENTRIES, *GLOBAL, "sweep"):
-        yield f"  {group}="
+    for group in (*GROUPS, "mixer", "trainer", "adapter", *ENTRIES, *GLOBAL, "sweep"):
+        yield "  model.mixers=" if group == "mixer" else f"  {group}="
         for path in sorted(Path(conf.__path__[0], group).glob("*.yaml")):
             lines = path.read_text("utf-8").removeprefix("# @package _global_\n").splitlines()
             comment = itertools.takewhile(lambda line: line.startswith("# "), lines)

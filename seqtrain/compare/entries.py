@@ -29,7 +29,12 @@ Checkpoint = Literal["final", "best"]  # whose validation is compared
 Mode = Literal["min", "max"]
 BEST_OF: dict[Mode, Callable[..., Any]] = {"min": min, "max": max}
 
-SETTING_ORDER = {"model": 0, "task": 0, "seed": 2}  # of columns; the other settings, 1, stand between them
+SETTING_ORDER = {
+    "model": 0,
+    "variant": 0,
+    "task": 0,
+    "seed": 2,
+}  # of columns; the other settings, 1, stand between them
 MAX_NUMBER = 1e305  # larger than any perplexity: beyond it lie infinities and what only a stranger writes
 RECORDED = {"steps": "step", "flops": "tokens"}  # keys of a record where they differ from the axis; FLOPs from tokens
 
@@ -159,6 +164,12 @@ class Entry:
     def parameters(self) -> int | None:
         """Trainable numbers."""
         found = number(self.summary.parameters.get("total"))
+        return None if found is None else int(found)
+
+    @property
+    def state(self) -> int | None:
+        """Numbers that one lane carries from chunk to chunk; None if the run has no state, or does not say."""
+        found = number(self.summary.state)
         return None if found is None else int(found)
 
     @property

@@ -30,6 +30,7 @@ FIGURES: dict[str, Callable[[Entry], Any]] = {
     "seconds": methodcaller("cost", "seconds"),
     "tokens_per_second": attrgetter("speed"),
     "parameters": attrgetter("parameters"),
+    "state": attrgetter("state"),
 }
 
 ORDERS: dict[str, Callable[[float, float], bool]] = {

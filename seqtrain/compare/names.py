@@ -122,7 +122,8 @@ def _resolved(entries: Sequence[Entry], word: str) -> str:
         known |= dict.fromkeys((*entry.settings, *(path for path, _ in flat(entry.config))))
     if word in known:
         return word
-    ending = [key for key in known if key.endswith(f".{word}")]
+    # What a YAML recommends is no option: `lr` is that of the optimizer.
+    ending = [key for key in known if key.endswith(f".{word}") and "._recommend_." not in key]
     if len(ending) == 1:
         return ending[0]
     if ending:
@@ -147,7 +148,7 @@ def _value(key: str, settings: Settings, origin: str | None) -> str:
 
 def _differing(settings: Sequence[Settings], by: Sequence[str]) -> list[str]:
     """Return the keys that differ beside the model and `by`, the options of the model first."""
-    keys = [key for key in differing_keys(settings) if key != "model" and key not in by]
+    keys = [key for key in differing_keys(settings) if key not in ("model", "variant", *by)]
     return sorted(keys, key=lambda key: (SETTING_ORDER.get(key, 1), not key.startswith("model.")))
 
 

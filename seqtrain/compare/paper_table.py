@@ -19,6 +19,7 @@ from seqtrain.terminal import printable
 # Further columns of `--columns`, by the name of their quantity in the table of runs.
 COLUMNS: dict[str, Cost | Literal["test"]] = {
     "params": "parameters",
+    "state": "state",
     "flops": "flops",
     "seconds": "seconds",
     "test": "test",

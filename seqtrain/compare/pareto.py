@@ -19,9 +19,15 @@ from seqtrain.errors import first_few
 if TYPE_CHECKING:
     import numpy as np
 
-Cost = Literal["tokens", "flops", "seconds", "parameters"]
+Cost = Literal["tokens", "flops", "seconds", "parameters", "state"]
 COSTS: tuple[Cost, ...] = get_args(Cost)
-WORDS: dict[Cost, str] = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds", "parameters": "parameters"}
+WORDS: dict[Cost, str] = {
+    "tokens": "tokens",
+    "flops": "FLOPs",
+    "seconds": "seconds",
+    "parameters": "parameters",
+    "state": "state",
+}
 
 # front: on it, and significantly better than all that cost no more. perhaps: on it by the means alone. near: not on it
 # by the means, with no significant difference. behind: another one costs no more and is significantly better.
@@ -100,7 +106,9 @@ def front(variants: Sequence[Variant], cost: Cost, mode: Mode) -> list[Point]:
 
 def cost_of(variant: Variant, cost: Cost) -> float | None:
     """Return the mean cost over the runs that count; None if one of them does not know it."""
-    return variant.parameters if cost == "parameters" else variant.costs.get(cost)
+    if cost == "parameters":
+        return variant.parameters
+    return variant.state if cost == "state" else variant.costs.get(cost)
 
 
 def shown_better(variants: Sequence[Variant], mode: Mode) -> np.ndarray:

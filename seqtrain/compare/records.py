@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 IDENTITY = ("name", "label", "sweep", "status", "reason")  # keys of a run's row that say which it is
-COSTING = ("tokens", "flops", "seconds", "tokens_per_second", "parameters")
+COSTING = ("tokens", "flops", "seconds", "tokens_per_second", "parameters", "state")
 CLOCK = ("step", "tokens", "seconds")
 VALIDATION = "validation/"
 

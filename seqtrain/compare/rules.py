@@ -11,7 +11,7 @@ from typing import Any
 
 from seqtrain.compare.baselines import baseline_caveats
 from seqtrain.compare.entries import Axis, Entry
-from seqtrain.compare.filters import written
+from seqtrain.compare.filters import as_number, written
 from seqtrain.compare.groups import Group
 from seqtrain.compare.names import COMMIT, LABEL, ORIGIN, TAG, codes, differences_line, short_commit
 from seqtrain.compare.settings import LAYOUT, deciding, differing_keys, is_extended
@@ -23,6 +23,7 @@ from seqtrain.runs.evaluations import EVALUATIONS
 UNLIKE_STEPS = 0.1  # relative difference of tokens a step: batches of examples are never quite equal
 MOST_NAMED = 4  # variants that a sentence names
 MOST_EQUAL = 3  # variants of the same numbers that a sentence names
+FEWEST_TRIED = 3  # values of an option of which one lies between others
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,22 @@ def _by_keys(case: Case) -> Iterator[str]:
         )
 
 
+def _best_at_an_end(case: Case) -> Iterator[str]:
+    """Yield a caveat for each best variant whose value of a `--by` key, such as a rate, is the least or largest tried.
+
+    The best of three values or more should lie between others: else the variant may not have been at its best.
+    """
+    for key in case.by:
+        if key in (COMMIT, LABEL, TAG, "seed", *LAYOUT):
+            continue
+        for part in case.parts:
+            values = [as_number(variant.settings.get(key)) for variant in part if variant.values]
+            tried = {value for value in values if value is not None}
+            if len(tried) >= FEWEST_TRIED and None not in values and values[0] in (min(tried), max(tried)):
+                side = "smaller" if values[0] == min(tried) else "larger"
+                yield f"{part[0].name}: no {side} {key} was tried, and one may be better still"
+
+
 def _equal_seeds(case: Case) -> Iterator[str]:
     """Yield a caveat for each set of seeds of a variant that gave the same numbers."""
     for variant in case.variants:
@@ -188,16 +205,18 @@ def _equal_seeds(case: Case) -> Iterator[str]:
 
 def _equal_variants(case: Case) -> Iterator[str]:
     """Yield a caveat for each set of variants that gave the same numbers, seed for seed."""
-    equal: dict[str, list[str]] = {}  # by the numbers, who had them
+    equal: dict[str, list[Variant]] = {}  # by the numbers, who had them
     for variant in case.variants:
         numbers = []
         # The value as well: of other validations the best may be another one.
         for entry, value in zip(variant.counted, variant.values, strict=True):
             numbers.append((repr(entry.replicate), value, sorted(entry.metrics.items())))
         if numbers:
-            equal.setdefault(repr(sorted(numbers)), []).append(variant.name)
-    for names in equal.values():
-        if len(names) > 1:
+            equal.setdefault(repr(sorted(numbers)), []).append(variant)
+    for variants in equal.values():
+        names = [variant.name for variant in variants]
+        # Numbers without a learning curve, from a file of results, may be equal by chance.
+        if len(names) > 1 and variants[0].counted[0].records:
             words = first_few(names, MOST_EQUAL) if len(names) > MOST_EQUAL else _listed(names)
             yield f"{words} gave the same numbers to the last digit: what differs between them changed nothing"
 
@@ -325,8 +344,9 @@ def _baselines(case: Case) -> Iterator[str]:
 
 NOTES: tuple[Rule, ...] = (_unlike_reading, _leaks, _hidden_seeds, _test_evaluations, _untested, _torn_lines)
 CAVEATS: tuple[Rule, ...] = (
-    *(_other_settings, _by_keys, _equal_seeds, _equal_variants, _extended, _failed_seeds, _several_codes),
-    *(_one_parent, _many_parents, _unlike_machines, _unlike_tokens, _unlike_steps, _unlike_codes, _baselines),
+    *(_other_settings, _by_keys, _best_at_an_end, _equal_seeds, _equal_variants, _extended, _failed_seeds),
+    *(_several_codes, _one_parent, _many_parents, _unlike_machines, _unlike_tokens, _unlike_steps, _unlike_codes),
+    _baselines,
 )
 
 

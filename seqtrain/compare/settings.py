@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqtrain.compare.folds import KEYS as FOLD_KEYS
 from seqtrain.config.groups import GROUPS, option_name
+from seqtrain.runs.identity import SHOWING
 from seqtrain.runs.summary import Summary
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 NO_SETTINGS = {
     *("logger", "run_dir", "run", "dry_run", "data.workers", "data.eval_batch_size"),
     *("trainer.check_ranks_every", "trainer.checkpoint_every", "trainer.keep_last", "trainer.keep_best"),
-    "trainer.log_every",
+    *("trainer.log_every", "trainer.profile"),
 }
 # How a training is laid out over a machine: it changes seconds, and of other numbers no more than their rounding.
 LAYOUT = (
@@ -38,8 +39,8 @@ def flattened(config: Mapping[str, Any], summary: Summary) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for key, value in config.items():
         if key == "callbacks" and isinstance(value, dict):
-            # Our callbacks only show what happens; those of others may end the training or change it.
-            value = {name: node for name, node in value.items() if not _is_own(node)}
+            # These only show what happens; others may end the training or change it.
+            value = {name: node for name, node in value.items() if not _only_shows(node)}
         _flatten(str(key), value, settings)
     # Folds differ by a row, and so by a step: asked for was the same. A limit that was changed later stays a number.
     for key, followed in summary.from_data.items():
@@ -111,9 +112,12 @@ def last_word(key: str) -> str:
 
 def _lacked_alike(key: str, having: Sequence[Mapping[str, Any]], lacking: Sequence[Mapping[str, Any]]) -> bool:
     """Return True if some settings lack a key although their option of its group has it."""
-    group = key.partition(".")[0]
+    group, *path = key.split(".")
     if group not in GROUPS:
         return bool(lacking)
+    if path[:1] == ["options"]:  # of a mixer, which the others may not have: model.mixers says so
+        mixer = f"{group}.options.{path[1]}"
+        lacking = [settings for settings in lacking if mixer in settings]
     options = {str(settings.get(group)) for settings in having}
     return any(str(settings.get(group)) in options for settings in lacking)
 
@@ -142,6 +146,6 @@ def _number_alike(value: Any) -> Any:
     return value
 
 
-def _is_own(callback: Any) -> bool:
-    """Return True if a callback is switched off or one of seqtrain's."""
-    return not isinstance(callback, dict) or str(callback.get("_target_")).startswith("seqtrain.")
+def _only_shows(callback: Any) -> bool:
+    """Return True if a callback is switched off or changes no number."""
+    return not isinstance(callback, dict) or str(callback.get("_target_")).startswith(SHOWING)

@@ -22,7 +22,7 @@ from seqtrain.terminal import printable
 HEADS = {"name": "run", "flops": "FLOPs", "tokens_per_second": "tokens/s", "seconds": "s"}
 LEFT_ALIGNED = ("run", "variant", "status")  # also where every cell looks like a number, as names of trials do
 # Columns that a narrow terminal does without, the first first; then settings, the last first.
-EXPENDABLE = ("tokens_per_second", "flops", "parameters", "best", "tokens", "seconds", "status")
+EXPENDABLE = ("tokens_per_second", "flops", "state", "parameters", "best", "tokens", "seconds", "status")
 
 DEFAULT_WIDTH = 120  # characters, where there is no terminal to ask
 MOST_SENTENCES = 12  # of one kind, of one group, in the terminal
@@ -163,14 +163,20 @@ def _variant_table(conclusion: Conclusion, x: Axis | None, width: int) -> list[s
         }
         for axis in ("tokens", "flops", "seconds"):
             row[HEADS.get(axis, axis)] = _quantity(variant.costs.get(axis))
+        row["state"] = _quantity(variant.state)
         table.append(row)
-    return _fitted(table, ["FLOPs", "tokens", "s", "sd"], width)
+    return _fitted(table, ["state", "FLOPs", "tokens", "s", "sd"], width)
 
 
 def _fitted(table: Sequence[Row], expendable: Sequence[str], width: int) -> list[str]:
-    """Format the rows as lines. Leave out expendable columns that the width has no room for, and say which."""
+    """Format the rows as lines. Leave out expendable columns that the width has no room for, and say which.
+
+    Expendable columns without a value in any row are left out, too.
+    """
     columns = {}
     for head in table[0]:  # a variant's name stays whole: --against asks for it
+        if head in expendable and not any(row[head] for row in table):
+            continue
         cell = printable if head.startswith("variant") else _abbreviated
         columns[head] = [head, *(cell(row[head]) for row in table)]
     sizes = {head: max(map(len, cells)) for head, cells in columns.items()}

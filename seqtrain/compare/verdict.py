@@ -257,7 +257,9 @@ def _comparison_sentence(
     if found.folds:
         seeds = f"the same {found.folds} folds, {CORRECTED}"
     condition = _cost_clause(first, second, x, limit, found.significant) + _checkpoint_clause(first, second, checkpoint)
-    chance = f"(95 % interval{over} {low:.{digits}f} to {high:.{digits}f}, {seeds}, {_effect(found)}) {condition}"
+    chance = (
+        f"(95 % interval{over} {low:.{digits}f} to {high:.{digits}f}, {seeds}, {_effect(found)}) {condition}".rstrip()
+    )
     if found.significant:
         return f"{start}{first.name} beats {second.name} by {difference:.{digits}f} {group.unit} {chance}"
     means = first.mean or 0.0, second.mean or 0.0
@@ -324,7 +326,8 @@ def _cost_clause(one: Variant, other: Variant, x: Axis | None, limit: float | No
         words.append(f"with {ratios}")
         if not is_won:  # then the sentence has no subject
             words[-1] += f" for {one.name}"
-    return ", ".join(words) or "at equal cost"
+    is_known = one.costs or one.parameters  # a file of results may say nothing of costs
+    return ", ".join(words) or ("at equal cost" if is_known else "")
 
 
 def _ratios(one: Variant, others: Sequence[Variant], x: Axis | None) -> list[str]:
@@ -344,6 +347,7 @@ def _ratios(one: Variant, others: Sequence[Variant], x: Axis | None) -> list[str
 
 MULTIPLES: dict[str, Callable[[Variant], float | None]] = {
     "parameters": lambda variant: variant.parameters,
+    "state": lambda variant: variant.state,
     "FLOPs": lambda variant: variant.costs.get("flops"),
     "seconds": lambda variant: variant.costs.get("seconds"),
 }

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
 from seqtrain.config.conf_files import UNUSABLE, ConfFiles, parsed
 from seqtrain.config.groups import ENTRIES, GLOBAL, GROUPS, RESERVED, own_options
@@ -203,6 +203,7 @@ class _CommandLine:
         except UNUSABLE as error:
             raise UserError(*self.faults, *self._problems(files, error)) from None
         notes = self._leave_out_values_of_others(config, files)
+        self._add_mixers(config, files)
         files_say = OmegaConf.to_container(config, resolve=False)
         added = {key for key in self.values if at(files_say, key) is Unresolved}
         for key, override in list(self.values.items()):
@@ -212,6 +213,31 @@ class _CommandLine:
                 self.faults.append(f"{_typed(override)}: {first_lines(error)}")
                 del self.values[key]
         return config, added, notes
+
+    def _add_mixers(self, config: DictConfig, files: ConfFiles) -> None:
+        """Add the file of each mixer that a model names to its `options`; what other files set there stays."""
+        if "mixers" not in (config.get("model") or {}):
+            return
+        typed = self.values.get("model.mixers")
+        given: Any = config.model.mixers if typed is None else typed.value()
+        names = [str(name) for name in given or ()] if isinstance(given, list | ListConfig) else [str(given)]
+        known = files.options("mixer")
+        for name in dict.fromkeys(names):
+            if name not in known:
+                self.faults.append(f"model.mixers={show(name)}: no such mixer{did_you_mean(name, known)}")
+                continue
+            key = f"model.options.{name}"
+            set_elsewhere = OmegaConf.select(config, key) or {}
+            content = OmegaConf.merge(files.content("mixer", name), set_elsewhere)
+            OmegaConf.update(config, key, content, force_add=True)
+        for key in [key for key in self.values if key.startswith("model.options.")]:
+            name, _, option = key.removeprefix("model.options.").partition(".")
+            if name not in names:
+                self.faults.append(f"{key}: {name} is not among model.mixers={show(names)}")
+                del self.values[key]
+            elif not option:
+                self.faults.append(f"{key}: set its options by their names, such as {key}.conv=0")
+                del self.values[key]
 
     def _leave_out_values_of_others(self, config: DictConfig, files: ConfFiles) -> list[str]:
         """Remove values that an experiment sets for an optimizer or schedule that was not typed; return their lines."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from seqtrain.config.options import Batching, Labels, RunOptions, TrainerOptions
+from seqtrain.config.options import AdapterOptions, Batching, FrontEndOptions, Labels, RunOptions, TrainerOptions
 from seqtrain.config.signatures import Option, signature
 
 # Groups that are one target, which says what was chosen.
@@ -20,17 +20,20 @@ GLOBAL = ("experiment", "debug")
 WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z]\w)|(?<=[A-Z])(?=[A-Z][a-z])")
 
 # Options of a group that no target takes.
-OWN = {"": RunOptions, "trainer": TrainerOptions, "data": Batching, "run": Labels}
+OWN = {
+    **{"": RunOptions, "trainer": TrainerOptions, "data": Batching, "model": FrontEndOptions},
+    **{"run": Labels, "adapter": AdapterOptions},
+}
 
-# Groups that a run may lack: older ones do.
-OPTIONAL = ("run",)
+# Groups that a run may lack: older ones do, and of adapters most.
+OPTIONAL = ("run", "adapter")
 
 # Keys that are no options: Hydra's, and what a model recommends.
 RESERVED = re.compile(r"_(target|partial|convert|recursive)_$|_recommend_")
 
 
 # Names of classes that are not written as the others are.
-CALLED = {"DLinear": "dlinear", "ELMo": "elmo", "NoText": "none"}
+CALLED = {"DLinear": "dlinear", "ELMo": "elmo", "GRUD": "gru_d", "NoText": "none"}
 
 
 def option_name(target: str) -> str:

@@ -35,6 +35,9 @@ def make(node: DictConfig, **given: Any) -> Any:
     options.pop("_recommend_", None)  # for the optimizer, not for the model that it stands beside
     partial = options.pop("_partial_", False)
     path = node._get_full_key(None)  # OmegaConf has no public name for it
+    if path == "model":
+        for key in own_options(path):
+            options.pop(key, None)  # for the front end that it is given
     for inner_path, inner in targets(options, path):
         resolve(inner["_target_"], path=inner_path)  # Hydra's own rule is about names only
     target = resolve(options["_target_"])

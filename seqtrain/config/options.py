@@ -10,7 +10,7 @@ from typing import Literal
 from seqtrain.config.ranges import RANGES
 from seqtrain.errors import UserError
 
-BUDGETS = ("params", "flops", "seconds")
+BUDGETS = ("params", "state", "flops", "seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,23 @@ class Labels:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AdapterOptions:
+    """The group `adapter`: changes of low rank that the maps of a trained model learn."""
+
+    rank: int
+    alpha: float  # a change is scaled by alpha / rank
+    targets: list[str]  # parts of the model whose maps learn one
+    train: list[str]  # parts that are trained as a whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontEndOptions:
+    """The part of the group `model` that no model takes: the front end that it is given."""
+
+    embed_dim: int | None = None  # width of the vectors of tokens, before a map to that of the model; None: no map
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainerOptions:
     """The group `trainer`."""
 
@@ -73,6 +90,7 @@ class TrainerOptions:
     keep_best: int  # checkpoints that stay because they are the best by the task's own measure
     on_nonfinite: Literal["stop", "skip"]  # a loss or gradient that is no number
     log_every: int  # steps
+    profile: Literal["none", "steps"] = "none"  # steps: seconds of some steps by part, and a trace
 
     def __post_init__(self) -> None:
         if self.max_steps is None and self.max_epochs is None and self.max_seconds is None:
@@ -138,7 +156,7 @@ def _faults_of_origins(init_from: str | Sequence[str] | None) -> list[str]:
 
 
 def read_budget(budget: str | Sequence[str] | None) -> dict[str, float]:
-    """Return the cost limits of a run by kind (`params`, `flops`, `seconds`), parsed from texts such as params:1e6.
+    """Return the cost limits of a run by kind (one of BUDGETS), parsed from texts such as params:1e6.
 
     Raises:
         UserError: a text is not of this form.
@@ -160,6 +178,8 @@ def read_budget(budget: str | Sequence[str] | None) -> dict[str, float]:
             raise UserError(f"budget={text}: expected a number above 0")
         if kind == "seconds" and not RANGES["trainer.max_seconds"].holds(limits[kind]):
             raise UserError(f"budget={text}: expected {RANGES['trainer.max_seconds'].words()}")
-    if limits.keys() >= {"flops", "seconds"}:  # params says how large, these two both how long
+    if limits.keys() >= {"params", "state"}:
+        raise UserError("budget: params and state both say how wide the model is; give one of them")
+    if limits.keys() >= {"flops", "seconds"}:
         raise UserError("budget: flops and seconds both say when training ends; give one of them")
     return limits

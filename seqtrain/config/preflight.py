@@ -42,14 +42,17 @@ class ExpectsNumbers(Protocol):
         ...
 
 
-def check_machine_and_data(config: DictConfig) -> None:
-    """Raise UserError with a line for each obstacle to a run of this (checked) configuration."""
+def check_machine_and_data(config: DictConfig, *, begins: bool = True) -> None:
+    """Raise UserError with a line for each obstacle to a run of this (checked) configuration.
+
+    `begins`: whether it has no weights of its own yet, and so needs those of `init_from`.
+    """
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     faults = [
         *_devices(values["trainer"], values["optimizer"]),
         *_time(values["tbptt"], values["schedule"]),
         *_place(values["run_dir"]),
-        *_origins(values["init_from"]),
+        *_origins(values["init_from"] if begins else None),
         *_source(values["data"], values["task"]),
         *_workers(values["data"]["workers"]),
     ]

@@ -109,6 +109,8 @@ AT_A_TIME = _count(MAX_TRIALS_AT_A_TIME)
 RANGES: dict[str, Range] = {
     "seed": SEED,
     "layer_decay": Range(1e-3, 1),
+    "adapter.rank": _count(MAX_WIDTH),
+    "adapter.alpha": SOME,
     # -- trainer
     "trainer.devices": _count(MAX_PROCESSES),
     "trainer.num_nodes": _count(2**16),
@@ -176,11 +178,26 @@ RANGES: dict[str, Range] = {
     # -- tbptt
     "tbptt.k1": TOKENS,
     "tbptt.k2": TOKENS,
+    "tbptt.recompute": TOKENS,
     # -- model: the names that every model shares
     "model.dim": _count(MAX_WIDTH),
+    "model.embed_dim": _count(MAX_WIDTH),
     "model.num_layers": _count(MAX_LAYERS),
     "model.num_heads": _count(MAX_WIDTH),
     "model.dropout": PART,
+    "mixer.num_heads": _count(MAX_WIDTH),
+    "mixer.num_kv_heads": _count(MAX_WIDTH),
+    "mixer.head_dim": _count(MAX_WIDTH),
+    "mixer.key_dim": _count(MAX_WIDTH),
+    "mixer.value_dim": _count(MAX_WIDTH),
+    "mixer.state_dim": _count(MAX_WIDTH),
+    "mixer.units": _count(MAX_WIDTH),
+    "mixer.expand": _count(64),
+    "mixer.betas": _count(2),
+    "mixer.householders": _count(64),
+    "mixer.conv": Range(2, 2**12, whole=True, others=(0,)),
+    "mixer.window": _count(MAX_TOKENS, 0),
+    "mixer.rotary_base": Range(1, 1e9, above=True),
     "model.forget_bias": Range(0, 100),  # beyond, a gate is open for good
     "model.dim_feedforward": _count(2**20),
     "model.num_kv_heads": _count(MAX_WIDTH),
@@ -203,6 +220,8 @@ RANGES: dict[str, Range] = {
     "task.length_penalty": Range(0, 100),
     "task.max_ratio": Range(0.01, 100),
     "task.dropout": PART,
+    "task.temperature": Range(1e-3, 1e3),
+    "task.group_size": _count(2**16, 2),  # alone, a row has no negative
     "task.horizon": _count(10**5),
     "task.patch": _count(MAX_TOKENS),
     "task.class_weights": Range(0, 1e6),
@@ -231,6 +250,7 @@ RANGES: dict[str, Range] = {
     "callbacks.samples.top_k": _count(2**31),
     "callbacks.samples.top_p": POSITIVE_SHARE,
     "callbacks.samples.examples": _count(10_000),
+    "callbacks.ema.decay": Range(0, 1, below=True),
     "callbacks.early_stopping.patience": _count(10**6, 0),
     "callbacks.early_stopping.min_delta": Range(0, 1e6),
     # -- sweeps
@@ -280,6 +300,8 @@ ANSWER_RANGES: dict[str, Range] = {
     "top_k": _count(MAX_VOCABULARY),
     "top_p": POSITIVE_SHARE,
     "seed": SEED,
+    "num_samples": _count(1000),
+    "repetition_penalty": Range(1e-3, 1e3),
     "beam": RANGES["task.beam"],
     "length_penalty": RANGES["task.length_penalty"],
 }
@@ -336,6 +358,8 @@ def _is_alike(value: Any, default: Any) -> bool:
 
 def out_of_range(path: str, value: Any) -> str | None:
     """Return the fault of a value of the right kind that is out of its range, in words; None if it is in range."""
+    if path.startswith("model.options."):
+        path = f"mixer.{path.rpartition('.')[2]}"
     allowed = RANGES.get(path)
     if allowed is None:
         return None

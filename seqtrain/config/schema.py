@@ -95,8 +95,8 @@ class Schema:
             yield from self._target(name, node, options)
         else:
             yield from self._keys(name, node, options, is_open=False)
-        for key in options:
-            if key not in node:
+        for key, option in options.items():
+            if key not in node and option.required:  # a model of others, or of an older run, may lack what is optional
                 yield f"{name}.{key}: missing; give it a value"
         yield from self._out_of_range(name)
 
@@ -106,6 +106,8 @@ class Schema:
             return
         values: dict[str, Any] = {}
         for key, option in own_options(name).items():
+            if not option.required and key not in self.values[name]:
+                continue
             values[key] = self._resolved(below(name, key))
             if not fits(values[key], option.kind):
                 return

@@ -16,6 +16,7 @@ import numpy as np
 from seqtrain.data.cache import Store
 from seqtrain.data.corpus import Corpus, text_hash, tokenised, trained
 from seqtrain.data.sources.base import LabelKind, Source, Split
+from seqtrain.data.sources.labelled_series import HoldsLabels
 from seqtrain.data.sources.series import SeriesSource
 from seqtrain.data.sources.tokens import TokenSource
 from seqtrain.data.tokenizers.encoding import NO_TOKENS
@@ -87,8 +88,9 @@ class Preprocessor:
     def hashes(self) -> dict[str, str]:
         """Hashes of tokenizers and labels, by the name of the file that each is saved in."""
         if self.series is not None:
-            return {"series": self.series.hash}
-        hashes = {"tokenizer": self.tokenizer.hash}
+            hashes = {"series": self.series.hash}
+        else:
+            hashes = {"tokenizer": self.tokenizer.hash}
         if not self.shared:
             hashes["target_tokenizer"] = self.target_tokenizer.hash
         if self.labels:
@@ -101,8 +103,8 @@ class Preprocessor:
         """Write one file for each of `hashes`; `load` gets the hashes, so it detects a missing file."""
         if self.series is not None:
             self.series.save(folder / SERIES)
-            return
-        self.tokenizer.save(folder / TOKENIZER)
+        else:
+            self.tokenizer.save(folder / TOKENIZER)
         if not self.shared:  # a second file would say that there are two
             self.target_tokenizer.save(folder / TARGET_TOKENIZER)
         if self.labels:
@@ -135,10 +137,15 @@ class Preprocessor:
             raise UserError(f"{folder}: its summary does not say which tokenizer it has; put the run's own file back")
         for name in cls.missing(folder, hashes):
             raise UserError(f"{folder / name}: is missing; put the run's own file back")
+        labels = _read_labels(folder / LABELS) if "labels" in hashes else ()
+        scale = _read_scale(folder / SCALE) if "scale" in hashes else None
         if "series" in hashes:
-            preprocessor = cls(NO_TOKENS, NO_TOKENS, series=Scaling.load(folder / SERIES))
+            preprocessor = cls(NO_TOKENS, NO_TOKENS, labels, scale, Scaling.load(folder / SERIES))
         else:
-            preprocessor = cls._load_text(folder, hashes)
+            tokenizer = target_tokenizer = load_tokenizer(folder / TOKENIZER)
+            if "target_tokenizer" in hashes:
+                target_tokenizer = load_tokenizer(folder / TARGET_TOKENIZER)
+            preprocessor = cls(tokenizer, target_tokenizer, labels, scale)
         # A file of the right form may still be of another run: then every number would mean another thing.
         for name, value in preprocessor.hashes.items():
             if hashes[name] != value:
@@ -146,15 +153,6 @@ class Preprocessor:
                     f"{folder / name}.json: is not the one that this run was trained with; put the run's own file back"
                 )
         return preprocessor
-
-    @classmethod
-    def _load_text(cls, folder: Path, hashes: Mapping[str, Any]) -> Preprocessor:
-        tokenizer = target_tokenizer = load_tokenizer(folder / TOKENIZER)
-        if "target_tokenizer" in hashes:
-            target_tokenizer = load_tokenizer(folder / TARGET_TOKENIZER)
-        labels = _read_labels(folder / LABELS) if "labels" in hashes else ()
-        scale = _read_scale(folder / SCALE) if "scale" in hashes else None
-        return cls(tokenizer, target_tokenizer, labels, scale)
 
 
 def _read_labels(path: Path) -> tuple[str, ...]:
@@ -220,9 +218,9 @@ class Rows:
     @property
     def hash(self) -> str:
         """Hash of all text and all labels."""
-        if self.series is not None:
-            return self.series.hash
         hashes = [corpus.hash for corpus in self.columns.values()]
+        if self.series is not None:
+            hashes = [self.series.hash]
         if self.labels is not None:
             hashes.append(text_hash(map(_label_text, self.labels)))
         if len(hashes) == 1:  # text alone keeps the hash that its tokens are cached under
@@ -272,7 +270,7 @@ def prepare_rows(
             row differ in number.
     """
     if isinstance(source, SeriesSource):
-        return prepare_series(source, splits, preprocessor=preprocessor, say=say)
+        return prepare_series(source, splits, fields, label_kind=label_kind, preprocessor=preprocessor, say=say)
     if isinstance(source, TokenSource):
         return prepare_tokens(source, splits, preprocessor or origin)
     store = Store(cache)
@@ -319,30 +317,41 @@ def _labels_and_scale(source: Source, fields: Sequence[str], kind: LabelKind) ->
 
 
 def prepare_series(
-    source: SeriesSource, splits: Sequence[Split], *, preprocessor: Preprocessor | None, say: Callable[[str], None]
+    source: SeriesSource,
+    splits: Sequence[Split],
+    fields: Sequence[str] = ("values",),
+    *,
+    label_kind: LabelKind = "name",
+    preprocessor: Preprocessor | None,
+    say: Callable[[str], None],
 ) -> tuple[Preprocessor, dict[Split, Rows]]:
     """Return a preprocessor with the scaling of train, fitted if none is given, and the rows of each split.
 
     Args:
         source: Source of the series.
         splits: Splits to read.
+        fields: Fields that the task reads.
+        label_kind: Kind of value of the field `label`.
         preprocessor: The run's, if it has one already.
         say: Takes lines for the user.
 
     Raises:
         UserError: A series is too short, a column has no information, or the columns are not those of the run.
     """
-    rows = {}
-    for split in splits:
-        rows[split] = Rows({}, None, lambda: iter(()), source.split(split))
+    in_splits: dict[Split, SeriesSplit] = {split: source.split(split) for split in splits}
     if preprocessor is None:
         fitted = scaling.fit(
-            source.split("train"), missing=source.missing, features=source.time_features, season=source.season
+            source.split("train"),
+            missing=source.missing,
+            features=source.time_features,
+            season=source.season,
+            forecast="label" not in fields,
         )
-        preprocessor = Preprocessor(NO_TOKENS, NO_TOKENS, series=fitted)
+        labels, scale = _labels_and_scale(source, fields, label_kind)
+        preprocessor = Preprocessor(NO_TOKENS, NO_TOKENS, labels, scale, fitted)
         for line in (fitted.words, *source.remarks):
             say(line)
-        if source.has("test") and not source.split("test").has_a_value:
+        if "label" not in fields and source.has("test") and not source.split("test").has_a_value:
             say("data: test has no value, so that nothing can be measured of it")
     known = preprocessor.series
     assert known is not None
@@ -351,7 +360,20 @@ def prepare_series(
             f"data: its columns are {first_few((*source.series.columns, *source.series.known_columns))}, and the run "
             f"was trained on {first_few((*known.columns, *known.known_columns))}"
         )
+    rows = {}
+    for split, found in in_splits.items():
+        labels_of_rows = None
+        if "label" in fields:
+            labels_of_rows = _read_row_labels(source, split, preprocessor, label_kind, {})
+        rows[split] = Rows({}, labels_of_rows, lambda: iter(()), found)
     return preprocessor, rows
+
+
+def _labels_of(source: Source, split: Split, kind: LabelKind) -> Iterable[str]:
+    """Return the label of each row, or of each series, of a split."""
+    if isinstance(source, HoldsLabels):
+        return source.labels(split, kind)
+    return (row["label"] for row in source.rows(split))
 
 
 def prepare_tokens(
@@ -403,8 +425,8 @@ def _make_tokenizers(
 def _label_names(source: Source, kind: LabelKind) -> tuple[str, ...]:
     """Return the labels of train in order; raise UserError if there is only one, or two differ by white space."""
     distinct: set[str] = set()  # no more than the names is held: train need not fit into memory
-    for row in source.rows("train"):
-        distinct.update(_split_label(row["label"], kind))
+    for label in _labels_of(source, "train", kind):
+        distinct.update(_split_label(label, kind))
     names = sorted(distinct)
     if len(names) == 1:
         raise UserError(f"data: every row of train has the label {names[0]}; there is nothing to tell apart")
@@ -432,6 +454,8 @@ def _read_row_labels(
         return _read_numbers(source, split)
     indices = _read_label_indices(source, split, preprocessor.labels, kind)
     if kind == "names":
+        if preprocessor.series is not None:  # each row has one
+            return indices
         if preprocessor.tokenizer.kind == "word":  # a line end is a token, too, and has a label
             num_words = columns["text"].lengths
         else:
@@ -446,8 +470,8 @@ def _read_label_indices(source: Source, split: Split, names: tuple[str, ...], ki
     # By a table: a list would be searched once for each row.
     place = {name: index for index, name in enumerate(names)}
     indices = []
-    for number, row in enumerate(source.rows(split), 1):
-        labels = _split_label(row["label"], kind)
+    for number, label in enumerate(_labels_of(source, split, kind), 1):
+        labels = _split_label(label, kind)
         for name in labels:
             if name not in place:
                 known = _shortened(", ".join(names[:10]) + ", ..." * (len(names) > 10))
@@ -462,13 +486,13 @@ def _read_label_indices(source: Source, split: Split, names: tuple[str, ...], ki
 def _read_numbers(source: Source, split: Split) -> np.ndarray:
     """Return the numbers (n,) that are labels of a split; raise UserError for one that is not finite."""
     numbers = []
-    for number, row in enumerate(source.rows(split), 1):
+    for number, label in enumerate(_labels_of(source, split, "number"), 1):
         try:
-            value = float(row["label"])
+            value = float(label)
         except ValueError:
             value = math.nan
         if not math.isfinite(value):  # `float` takes the words nan and inf, of which no mean can be told
-            raise UserError(f"data: {split} row {number} has the label {row['label']}, which is no finite number")
+            raise UserError(f"data: {split} row {number} has the label {label}, which is no finite number")
         numbers.append(value)
     return np.array(numbers, dtype=np.float64)
 
@@ -479,6 +503,8 @@ def _shortened(text: str) -> str:
 
 def _quoted(source: Source, split: Split, number: int) -> str:
     """Return the beginning of a row's text for a message, because its number alone does not locate it in a file."""
+    if isinstance(source, SeriesSource):
+        return ""
     row = next(itertools.islice(source.rows(split), number - 1, None))
     text = _shortened(row["text"])
     paths = source.describe().get("paths")

@@ -139,8 +139,10 @@ def open_with_data(
         raise UserError(f"--split {split}: the text has changed since run {path} was trained on it")
     for before in SPLITS[: SPLITS.index(split)]:
         known = opened.run.summary.hashes.get(before)
-        # A window reads the rows before its split.
-        if isinstance(source, SeriesSource) and known is not None and known != source.split(before).hash:
+        # A window reads the rows before its split; series with a label stand each for itself.
+        if not isinstance(source, SeriesSource) or data.rows[split].labels is not None:
+            continue
+        if known is not None and known != source.split(before).hash:
             raise UserError(f"--split {split}: the rows before it have changed since run {path} was trained on them")
     return opened, data
 
@@ -164,7 +166,7 @@ def check_leaks(run: Run, init_from: str | Sequence[str] | None, rows: dict[Any,
     """
     if summary.leaks and exists(run.path / SKETCH):  # of an earlier attempt; the text is the same
         return
-    if rows["train"].series is not None:  # cut by time, so that no row is of two splits
+    if rows["train"].series is not None:  # cut by time or by series, so that no row is of two splits
         return
     train = leaks.trained_text(rows["train"])
     asked = leaks.sketches(rows["validation"])

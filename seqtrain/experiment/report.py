@@ -27,6 +27,8 @@ MAX_COVERAGE_GAP = 0.05
 def before_training(session: Session, cost: Cost) -> dict[str, Any]:
     """Return what is known before the first step: the size, the cost and the context that the numbers depend on."""
     figures: dict[str, Any] = {"parameters": cost.parameters, "padding": cost.padding}
+    if cost.state is not None:
+        figures["state"] = cost.state
     if session.max_steps is not None:
         figures["max_steps"] = session.max_steps
     figures["flops_per_token"] = cost.flops_per_token
@@ -117,7 +119,10 @@ def lines(run: Run) -> list[str]:
     commands = []
     if "test" in summary.splits:
         commands.append(f"{pasted('seqtrain', 'evaluate', run.path, *trusted)} --split test")
-    commands.append(f"{pasted('seqtrain', 'predict', run.path, *trusted)} {summary.example_text}")
+    if summary.example_text:
+        commands.append(f"{pasted('seqtrain', 'predict', run.path, *trusted)} {summary.example_text}")
+    else:  # a task without answers
+        commands.append(f"{pasted('seqtrain', 'embed', run.path, *trusted)} --input FILE --output FILE.parquet")
     return [*out, f"next: {'; '.join(commands)}"]
 
 

@@ -53,7 +53,7 @@ def resume(path: str, overrides: list[str], command: tuple[str, ...]) -> Run:
             changed = _apply(config, overrides)
             config.run_dir = None  # of a new run only; the checks would say that it exists already
             check.check_config(config)
-            check_all(config, Request())
+            check_all(config, Request(), begins=not listed(run.checkpoints, "step-*.ckpt"))
             newest = newest_sound(run.checkpoints, say, run=run.identity)
             checkpoint, step = None, 0
             if newest is None:

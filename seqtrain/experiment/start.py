@@ -37,11 +37,17 @@ class Request:
     command: tuple[str, ...] = ()
 
 
-def check_all(config: DictConfig, request: Request) -> None:
-    """Raise UserError for all faults known before the data is read. Cheap checks come first."""
+def check_all(config: DictConfig, request: Request, *, begins: bool = True) -> None:
+    """Raise UserError for all faults known before the data is read. Cheap checks come first.
+
+    Args:
+        config: The config.
+        request: What was typed.
+        begins: False if the run goes on from a checkpoint, and needs nothing of `init_from` any more.
+    """
     from seqtrain.config import check, preflight
 
-    preflight.check_machine_and_data(config)
+    preflight.check_machine_and_data(config, begins=begins)
     # From here on targets are imported, and torch with them: what could be told within a second has been told.
     faults = check.signature_faults(config)
     if faults:
@@ -50,10 +56,12 @@ def check_all(config: DictConfig, request: Request) -> None:
     from seqtrain.training import compatibility, effects
     from seqtrain.training.model_and_task import check_optimizer
 
+    compatibility.leave_out_tokenizer(config, request.overrides)
     compatibility.check_pair(config)
     effects.check(config, request.overrides)
     compatibility.check_tokenizer(config, request.overrides)
     compatibility.check_stopping(config)
+    compatibility.check_average(config)
     check_optimizer(config)
 
 
@@ -69,7 +77,7 @@ def prepare(config: DictConfig, request: Request) -> list[str]:
     lines: list[str] = []
     budget.check_free(config, request.overrides)
     if preflight.has_origins(config):
-        from seqtrain.training.transfer import take_model
+        from seqtrain.training.origins import take_model
 
         lines = take_model(config, request.overrides)
     budget.prepare(config)

@@ -31,11 +31,11 @@ from seqtrain.training import budget
 from seqtrain.training.callbacks.signals import Signals
 from seqtrain.training.cost import Cost
 from seqtrain.training.from_data import open_keys, resolve_length
-from seqtrain.training.model_and_task import task_class
+from seqtrain.training.model_and_task import said
+from seqtrain.training.origins import take_tokenizer
 from seqtrain.training.session import Session, cost_of, load_initial_weights, make_session, set_first_weights
 from seqtrain.training.splits import Data
 from seqtrain.training.trainer import surroundings
-from seqtrain.training.transfer import take_tokenizer
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Experiment:
         """Check that the run can be written, and record that it is running."""
         self.summary.update(**provenance.environment(), world_size=ranks.rank_info().world)
         self.code = code_diff(Path.cwd()) if self.run.writes else None
-        self.summary.update(**code_entries(self.summary, self.code), **task_class(self.config).said())
+        self.summary.update(**code_entries(self.summary, self.code), **said(self.config))
         if self.run.writes:
             self.run.probe()
             probe(self.run.checkpoints)
@@ -159,7 +159,8 @@ class Experiment:
         config, checkpoint, learner = self.config, self.attempt.checkpoint, session.learner
         if checkpoint is None:
             set_first_weights(config, session, say)
-        if checkpoint is None and config.init_from is not None:
+        # A checkpoint of adapters holds nothing that they adapt.
+        if config.init_from is not None and (checkpoint is None or config.get("adapter") is not None):
             known = self.summary.parent  # of an earlier attempt, which saved no checkpoint
             self.summary.update(**load_initial_weights(config, session, say, parent_hash=known))
         # After the weights: they are part of the run's identity, which checkpoints store.
@@ -195,4 +196,4 @@ class Experiment:
         """Return the summary's entry on the budget; empty if there is none."""
         if not self.config.budget:
             return {}
-        return {"budget": budget.met(self.config, reached | {"params": cost.parameters["total"]})}
+        return {"budget": budget.met(self.config, reached | {"params": cost.parameters["total"], "state": cost.state})}

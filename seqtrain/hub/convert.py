@@ -20,7 +20,8 @@ from seqtrain.hub.decoders import GPT2, GPT_NEOX, LLAMA
 from seqtrain.hub.encoders import BERT, DISTILBERT, ROBERTA
 from seqtrain.hub.family import Family, Unfit
 from seqtrain.hub.folder import SPECIAL_TOKENS, TOKENIZER, HubFolder
-from seqtrain.hub.names import Rule, expanded, in_order, read
+from seqtrain.hub.marian import MARIAN, head_of
+from seqtrain.hub.names import Rule, expanded, read, with_vocabulary
 from seqtrain.runs import export
 from seqtrain.runs.summary import Summary
 from seqtrain.training.model_and_task import make_pair, on_meta
@@ -29,7 +30,9 @@ FAMILIES: dict[str, Family] = {
     **{"bert": BERT, "roberta": ROBERTA, "distilbert": DISTILBERT},
     **{"gpt2": GPT2, "gpt_neox": GPT_NEOX},
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), LLAMA),
+    "marian": MARIAN,
 }
+TASKS = {"bert": "masked_lm", "gpt": "next_token", "encoder_decoder": "translation"}
 LR = 5e-5  # with which a pretrained Transformer is usually trained on (Devlin et al. 2019)
 FORMAT = 1  # of what is cached; raise it whenever a folder would be converted otherwise
 
@@ -52,6 +55,8 @@ class Imported:
     @property
     def tied(self) -> bool:
         """True if tokens are scored by their own embeddings."""
+        if self.family is MARIAN:  # its start is not its end
+            return False
         head = f"{self.family.head}.weight"
         return (
             self.family.head is None or self.folder.config.get("tie_word_embeddings", True) or head not in self.shapes
@@ -98,7 +103,8 @@ def opened(path: Path) -> Imported:
     if embedding is None:
         raise UserError(f"{path}: has no weight {rules[0].theirs[0]}.weight")
     tokenizer = _tokenizer(folder, family, len(embedding))
-    rules[0] = Rule("embed", rules[0].theirs, in_order(tokenizer.theirs.tolist()))
+    # Ours has a mask, which a Marian has not.
+    rules = with_vocabulary(rules, tokenizer.theirs.tolist(), zeros=1 if family is MARIAN else 0)
     return Imported(folder, family, options, tokenizer, rules)
 
 
@@ -125,11 +131,13 @@ def write(imported: Imported, target: Path) -> None:
     Raises:
         UserError: A weight is missing, or has another shape than config.json says.
     """
-    task = "masked_lm" if imported.family.model == "bert" else "next_token"
+    task = TASKS[imported.family.model]
     words = [f"task={task}", f"model={imported.family.model}", "logger=none"]
     config = compose(words).config
     config.model = {**config.model, **imported.options, "_recommend_": {"lr": LR}}
     config.data.max_length = imported.options.get("max_length") or imported.folder.config["max_position_embeddings"]
+    if task == "translation":  # a source may take half of it
+        config.data.max_length *= 2
     config.tokenizer = {"_target_": "seqtrain.data.tokenizers.recipes.OfStore"}
     config.task.tied = imported.tied
     if task == "masked_lm":
@@ -147,7 +155,7 @@ def write(imported: Imported, target: Path) -> None:
         raise UserError(f"{path}: has no weight {missing.args[0]}") from None
     except (ValueError, IndexError) as reason:
         raise UserError(f"{path}: {reason}") from None
-    reason = None if task == "next_token" or imported.fills else "it has no head that could fill masks"
+    reason = None if task != "masked_lm" or imported.fills else "it has no head that could fill masks"
     summary = Summary.from_plain({"task": task, "hashes": preprocessor.hashes, "reason": reason})
     plain = OmegaConf.to_container(config, resolve=True)
     export.fill(target, plain, summary, preprocessor, weights, step=0)  # type: ignore[arg-type]
@@ -157,7 +165,10 @@ def _head(imported: Imported, theirs: dict[str, Tensor], like: dict[str, Tensor]
     """Return the weights of the head of a task; those that the folder lacks are zero. Raises as `read` does."""
     weights = {name: torch.zeros(value.shape) for name, value in like.items()}
     rows = imported.tokenizer.theirs[: imported.tokenizer.vocab_size]
-    if not imported.tied:
+    if imported.family is MARIAN:
+        end = imported.tokenizer.theirs[imported.tokenizer.separator]
+        weights |= head_of(imported.folder.config, theirs, torch.tensor([*rows.tolist(), end]))
+    elif not imported.tied:
         weights["head.weight"] = theirs[f"{imported.family.head}.weight"][rows]
     if imported.fills and imported.family.filler is not None:
         dense, norm, bias = imported.family.filler
@@ -216,7 +227,9 @@ def _tokenizer(folder: HubFolder, family: Family, rows: int) -> ForeignTokenizer
 
 
 def _specials(folder: HubFolder, family: Family, tokens: dict[str, int]) -> list[int]:
-    """Return the ids of start, separator and mask: of an encoder all three, of a decoder the start."""
+    """Return the ids of start, separator and mask: of an encoder all three, of a decoder the start, of Marian two."""
+    if family is MARIAN:
+        return [folder.config[name] for name in ("decoder_start_token_id", "eos_token_id")]
     if family.model != "bert":
         found = [folder.config.get(name) for name in ("bos_token_id", "eos_token_id")]
         first = next((each for each in found if each is not None), None)

@@ -15,6 +15,7 @@ ACTIVATIONS = {
     **{"gelu": "gelu", "relu": "relu", "silu": "silu", "swish": "silu"},
     **{"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"},
 }
+NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}  # as config.json has ours
 """Activations by their names in config.json."""
 
 

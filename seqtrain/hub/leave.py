@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,35 +12,69 @@ from torch import Tensor
 
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.data.tokenizers.foreign import ForeignTokenizer
+from seqtrain.data.tokenizers.tokenizer_file import ENDS
 from seqtrain.errors import UserError
 from seqtrain.files.folders import appearing
 from seqtrain.hub.convert import FAMILIES
-from seqtrain.hub.family import ACTIVATIONS
+from seqtrain.hub.family import NAMES
 from seqtrain.hub.folder import CONFIG, TOKENIZER, WEIGHTS
-from seqtrain.hub.names import Rule, expanded, in_order, write
+from seqtrain.hub.marian import config_of, unfit, written_head
+from seqtrain.hub.names import Rule, expanded, with_vocabulary, write
 from seqtrain.models.base import name_of
 from seqtrain.runs.export import save_weights
 from seqtrain.runs.summary import Summary
 
-TOKENS = {"gpt": ("<|endoftext|>", "<|separator|>", "<|mask|>"), "bert": ("[CLS]", "[SEP]", "[MASK]")}
-NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+Card = Callable[[list[str]], str]
+"""Makes README.md of a folder from lines on its files."""
+
+TOKENS = {
+    **{"gpt": ("<|endoftext|>", "<|separator|>", "<|mask|>"), "bert": ("[CLS]", "[SEP]", "[MASK]")},
+    "encoder_decoder": ("<pad>", "</s>"),
+}
+WORDS = {
+    "type": "Sequence",
+    "decoders": [
+        {"type": "WordPiece", "prefix": "\n", "cleanup": False},  # a space before each but the first
+        {"type": "Replace", "pattern": {"Regex": ENDS}, "content": "\n"},
+        {"type": "Fuse"},
+        {"type": "Replace", "pattern": {"String": "\n "}, "content": "\n"},
+    ],
+}
+"""Decoder of words, as our own: no word holds a line end, so none begins with the prefix."""
 CLASSES = {
     **{"gpt2": ("GPT2LMHeadModel", "GPT2Model"), "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXModel")},
     **{"llama": ("LlamaForCausalLM", "LlamaModel"), "qwen3": ("Qwen3ForCausalLM", "Qwen3Model")},
-    "bert": ("BertForMaskedLM", "BertModel"),
+    **{"bert": ("BertForMaskedLM", "BertModel"), "marian": ("MarianMTModel", "MarianModel")},
 }
 """Classes of transformers with the head of our task, and without it."""
+TAGGERS = {
+    **{
+        "gpt2": ("GPT2ForTokenClassification", "classifier"),
+        "gpt_neox": ("GPTNeoXForTokenClassification", "classifier"),
+    },
+    **{"llama": ("LlamaForTokenClassification", "score"), "qwen3": ("Qwen3ForTokenClassification", "score")},
+    "bert": ("BertForTokenClassification", "classifier"),
+}
+"""Classes of transformers with a label for each token, and the name of their head."""
+CLASSIFIER = "classifier.safetensors"
+POOLED = {
+    "cls": "the first position",
+    "last": "the last position",
+    "mean": "the mean of all positions",
+    "max": "the maximum of all positions, for each channel",
+}
 
 
-def save(model: Any, task: Any, tokenizer: Tokenizer, options: dict[str, Any], about: str, target: Path) -> str:
+def save(model: Any, task: Any, tokenizer: Tokenizer, options: dict[str, Any], card: Card, target: Path) -> str:
     """Write a new folder that transformers reads; return a line on what it holds.
 
     Args:
         model: Trained model.
-        task: Its task; the head of next_token and of masked_lm is written, any other is left out.
+        task: Its task. The head of next_token, masked_lm and tag is a part of the model; that of sentiment is written
+            beside it; any other is left out.
         tokenizer: Its tokenizer.
         options: Options of the model, as in the config of the run.
-        about: Text of README.md.
+        card: Makes README.md of lines on what the folder holds.
         target: Folder to create.
 
     Raises:
@@ -47,44 +82,83 @@ def save(model: Any, task: Any, tokenizer: Tokenizer, options: dict[str, Any], a
     """
     if target.exists() or target.is_symlink():
         raise UserError(f"--output {target} exists already; name a new folder")
-    rows = len(model.embed.weight)
-    kind, config = _config(model, options)
+    kind, config = _config(model, task, options)
+    rows = tokenizer.vocab_size + 2 if kind == "marian" else len(model.embed.weight)  # a Marian has no mask
     config |= _ids(kind, tokenizer, rows)
     has_head = _has_head(task, options)
     config["architectures"] = [CLASSES[kind][0 if has_head else 1]]
+    labels = list(getattr(task, "labels", ()))
+    limits = ["Texts longer than `max_position_embeddings` were not tried."]
+    if labels:
+        config |= {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
+    is_tagger, is_beside = task.name() == "tag", task.name() == "sentiment"
+    if is_tagger and task.chain is not None:
+        raise _unfit("task.crf=true: transformers has no class with scores of neighbouring labels")
+    if is_tagger:
+        config["architectures"] = [TAGGERS[kind][0]]
+    if is_beside:
+        limits.append(f"{_beside(kind, task)}.")
+    if config["architectures"] == ["BertModel"]:
+        limits.append(
+            "Read `last_hidden_state`: the model has no pooler, so that `pooler_output` is of random weights."
+        )
+    pool = getattr(task, "text_pool", None)
+    if pool is not None:
+        limits.append(f"The vector of a text is what `seqtrain embed --pool {pool}` gives; it was trained so.")
     family = FAMILIES[kind]
-    rules = expanded(family.rules(config), len(model.blocks))
     order = tokenizer.theirs.tolist() if isinstance(tokenizer, ForeignTokenizer) else list(range(rows))
-    rules[0] = Rule("embed", rules[0].theirs, in_order(order))
+    rules = with_vocabulary(expanded(family.rules(config), options["num_layers"]), order)
     weights = write(rules, _whole(dict(model.state_dict()), rules, kind))
+    if options.get("share_layers"):  # there each layer has weights of its own
+        weights = {name: value.clone() for name, value in weights.items()}
     if "table" in dict(model.named_children()):  # positions beyond the window are no promise of ours
         name = next(f"{rule.theirs[0]}.weight" for rule in rules if rule.ours == "table")
         weights[name] = weights[name][: config.get("n_positions", len(weights[name]))]
-    if has_head:
+    if has_head or is_tagger:
         weights = {f"{family.prefix}{name}": value for name, value in weights.items()}
+    if has_head:
         weights |= _filler(task, family.filler, order, rows)
+    if kind == "marian":
+        embedding = model.target_embed.weight.detach()
+        weights |= written_head(task, embedding, weights["model.shared.weight"], order, config["eos_token_id"])
+        config["tie_word_embeddings"] = "lm_head.weight" not in weights
+    if is_tagger:
+        weights |= {f"{TAGGERS[kind][1]}.{name}": value for name, value in task.head.state_dict().items()}
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with appearing(target) as folder:
             save_weights(folder / WEIGHTS, weights)
-            _save_json(folder / CONFIG, config)
-            for name, content in _tokenizer_files(kind, tokenizer, rows).items():
-                _save_json(folder / name, content)
+            if is_beside:
+                save_weights(folder / CLASSIFIER, dict(task.head.state_dict()))
+            save_json(folder / CONFIG, config)
+            for name, content in tokenizer_files(kind, tokenizer, rows).items():
+                save_json(folder / name, content)
             if kind != "bert":
-                ids = {name: config[name] for name in ("bos_token_id", "eos_token_id")}
-                _save_json(folder / "generation_config.json", ids)
-            (folder / "README.md").write_text(about, "utf-8")
+                names = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+                ids = {name: config[name] for name in names if name in config}
+                if kind == "marian":  # what ours never writes
+                    ids["bad_words_ids"] = [[index] for index in order[task.end :] if index != ids["eos_token_id"]]
+                save_json(folder / "generation_config.json", ids)
+            (folder / "README.md").write_text(card(limits), "utf-8")
     except OSError as error:
         raise UserError(f"--output {target}: {error.strerror}; make room, or name another folder") from None
-    head = "" if has_head else f"; the head of task={task.name()} is left out"
+    head = "" if has_head or is_tagger else f"; the head of task={task.name()} is left out"
+    if is_beside:
+        head = f"; {_beside(kind, task)}"
     return f"{config['architectures'][0]} for transformers{head}"
 
 
-def _config(model: Any, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _config(model: Any, task: Any, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the family, and config.json of it without vocabulary; raise UserError if there is none."""
     name = name_of(model)
+    if options.get("embed_dim") is not None:
+        raise _unfit(f"model.embed_dim={options['embed_dim']}: the published families have tables as wide as the model")
     if name not in TOKENS:
         raise _unfit(f"model={name} is of no published family")
+    if name == "encoder_decoder":
+        if reason := unfit(task, options):
+            raise _unfit(reason)
+        return "marian", config_of(model, options)
     block: Any = model.blocks[0]
     attention, inner = block.attention, block.feed_forward.out.in_features
     plain_block = not (block.norm1.rms or block.feed_forward.gated or attention.query_norm is not None)
@@ -140,6 +214,8 @@ def _unfit(reason: str) -> UserError:
 
 def _has_head(task: Any, options: dict[str, Any]) -> bool:
     """Return True if the head of a task is written; raise UserError if it is one that no family has."""
+    if task.name() == "translation":
+        return True
     if task.name() == "next_token":
         if task.head is not None or task.direction != "forward":
             raise _unfit("a language model leaves with a tied head that reads forward")
@@ -149,13 +225,22 @@ def _has_head(task: Any, options: dict[str, Any]) -> bool:
     return task.transform[2].eps == options.get("norm_eps", 1e-5) and options["activation"] == "gelu"
 
 
+def _beside(kind: str, task: Any) -> str:
+    """Return the line on a head of pooled states: the classes of transformers for labels compute something else."""
+    reason = "a dense layer and a tanh before it" if kind == "bert" else "no bias"
+    return (
+        f"{CLASSIFIER} has `weight` and `bias` of the head, which scores {POOLED[task.pool]}; the class for labels of "
+        f"transformers has {reason}"
+    )
+
+
 def _whole(ours: dict[str, Tensor], rules: list[Rule], kind: str) -> dict[str, Tensor]:
     """Return weights with a bias of zeros where the family has one and ours has none."""
     if kind in ("llama", "qwen3"):
         return ours
     for rule in rules[1:]:
         weight = ours.get(f"{rule.ours}.weight")
-        if weight is not None and rule.ours not in ("table", "segments"):
+        if weight is not None and rule.ours not in ("table", "segments", "target_embed"):
             ours.setdefault(f"{rule.ours}.bias", weight.new_zeros(len(weight)))
     return ours
 
@@ -173,13 +258,29 @@ def _filler(task: Any, names: tuple[str, str, str] | None, order: list[int], row
 
 def _ids(kind: str, tokenizer: Tokenizer, rows: int) -> dict[str, Any]:
     """Return the size of the vocabulary, and of a decoder the id that begins and ends a text."""
-    start = int(tokenizer.theirs[tokenizer.start]) if isinstance(tokenizer, ForeignTokenizer) else tokenizer.start
+    start = in_file(tokenizer, tokenizer.start)
+    if kind == "marian":
+        end = in_file(tokenizer, tokenizer.separator)
+        ids = {"pad_token_id": start, "decoder_start_token_id": start, "eos_token_id": end}
+        return {"vocab_size": rows, "decoder_vocab_size": rows, **ids}
     return {"vocab_size": rows} | ({} if kind == "bert" else {"bos_token_id": start, "eos_token_id": start})
 
 
-def _tokenizer_files(kind: str, tokenizer: Tokenizer, rows: int) -> dict[str, Any]:
-    """Return tokenizer.json and tokenizer_config.json; ours gets tokens for the ids that stand for no text."""
-    names = TOKENS["bert" if kind == "bert" else "gpt"][: rows - tokenizer.vocab_size]
+def in_file(tokenizer: Tokenizer, token: int) -> int:
+    """Return the id that a token of ours has in the tokenizer's file."""
+    return int(tokenizer.theirs[token]) if isinstance(tokenizer, ForeignTokenizer) else token
+
+
+def tokenizer_files(kind: str, tokenizer: Tokenizer, rows: int) -> dict[str, Any]:
+    """Return tokenizer.json and tokenizer_config.json; ours gets tokens for the ids that stand for no text.
+
+    Args:
+        kind: A family, or a model of ours: it decides what the special tokens are called.
+        tokenizer: Tokenizer of the run.
+        rows: Rows of the model's embedding.
+    """
+    model = FAMILIES[kind].model if kind in FAMILIES else kind
+    names = TOKENS.get(model, TOKENS["gpt"])[: rows - tokenizer.vocab_size]
     if isinstance(tokenizer, ForeignTokenizer):
         file = dict(tokenizer.file)
         tokens = {**file["model"]["vocab"], **{token["content"]: token["id"] for token in file["added_tokens"]}}
@@ -191,6 +292,8 @@ def _tokenizer_files(kind: str, tokenizer: Tokenizer, rows: int) -> dict[str, An
         flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
         added = [{"id": index, "content": name, **flags} for index, name in zip(ids, names, strict=True)]
         file = {**tokenizer.content, "added_tokens": [*(tokenizer.content.get("added_tokens") or ()), *added]}
+        if tokenizer.kind == "word":
+            file["decoder"] = WORDS
     about: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
     if kind == "bert":
         about |= dict(zip(("cls_token", "sep_token", "mask_token"), names, strict=True))
@@ -202,21 +305,31 @@ def _tokenizer_files(kind: str, tokenizer: Tokenizer, rows: int) -> dict[str, An
         }
         processor = {"type": "TemplateProcessing", "single": pieces, "pair": pair, "special_tokens": specials}
         file["post_processor"] = processor
+    elif kind == "marian":
+        about |= {"pad_token": names[0], "eos_token": names[1]}
+        texts = [{"Sequence": {"id": side, "type_id": 0}} for side in "AB"]
+        end = {"SpecialToken": {"id": names[1], "type_id": 0}}
+        special = {names[1]: {"id": names[1], "ids": [ids[1]], "tokens": [names[1]]}}
+        pair = {"single": [texts[0], end], "pair": [*texts, end]}
+        file["post_processor"] = {"type": "TemplateProcessing", **pair, "special_tokens": special}
     else:
         about |= {"bos_token": names[0], "eos_token": names[0]}
     return {TOKENIZER: file, "tokenizer_config.json": about}
 
 
-def _save_json(path: Path, content: Any) -> None:
+def save_json(path: Path, content: Any) -> None:
+    """Write a file of JSON that people can read."""
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
-def card(summary: Summary, words: str) -> str:
+def card_of(summary: Summary, words: str, library: str, more: Sequence[str]) -> str:
     """Return README.md of a folder: the figures beside the baselines, and how the model was trained.
 
     Args:
         summary: Summary of the run.
         words: What the folder holds.
+        library: The library that reads it.
+        more: Lines on its files, or its limits.
     """
     rows = []
     for split, metrics in (summary.best or summary.metrics).items():
@@ -230,13 +343,15 @@ def card(summary: Summary, words: str) -> str:
     lineage = ", ".join(summary.lineage or []) or "none: its weights were drawn at random"
     return "\n".join(
         [
-            *("---", "library_name: transformers", "---", "", f"# {words}", ""),
+            *("---", f"library_name: {library}", "---", "", f"# {words}", ""),
             *("| split | figure | value |", "|---|---|---|", *rows, ""),
             f"Trained for {summary.steps} steps by seqtrain: `{' '.join(summary.command)}`",
             "",
             f"It began with the weights of: {lineage}",
             "",
-            "Texts longer than `max_position_embeddings`, and texts unlike those of its training, were not tried.",
+            *more,
+            "",
+            "Texts unlike those of its training were not tried.",
             "",
         ]
     )

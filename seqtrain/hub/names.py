@@ -37,10 +37,30 @@ def by_heads(num_heads: int) -> How:
     )
 
 
-def in_order(order: Sequence[int]) -> How:
-    """Return the rearrangement of rows; `order`: the row in the folder of each of our rows."""
+def in_order(order: Sequence[int], zeros: int = 0) -> How:
+    """Return the rearrangement of rows; `order`: the row in the folder of each of our rows, before `zeros` of zeros."""
     index = torch.tensor(order)
-    return How(lambda parts: parts[0][index], lambda weight: [torch.empty_like(weight).index_copy(0, index, weight)])
+
+    def ours(parts: Sequence[Tensor]) -> Tensor:
+        return torch.cat([parts[0][index], parts[0].new_zeros(zeros, *parts[0].shape[1:])])
+
+    def theirs(weight: Tensor) -> Sequence[Tensor]:
+        kept = weight[: len(index)]
+        return [torch.empty_like(kept).index_copy(0, index, kept)]
+
+    return How(ours, theirs)
+
+
+def columns(order: Sequence[int]) -> How:
+    """Return the rearrangement of the columns of a map; `order`: the column in the folder of each of ours."""
+    index = torch.tensor(order)
+    back = index.argsort()
+    return How(lambda parts: _columns(parts[0], index), lambda weight: [_columns(weight, back)])
+
+
+def then(first: How, second: How) -> How:
+    """Return two rearrangements one after the other, the first one on the side of the folder."""
+    return How(lambda parts: second.ours([first.ours(parts)]), lambda weight: first.theirs(second.theirs(weight)[0]))
 
 
 def without_first(count: int) -> How:
@@ -49,6 +69,10 @@ def without_first(count: int) -> How:
         lambda parts: parts[0][count:],
         lambda weight: [torch.cat([weight.new_zeros(count, *weight.shape[1:]), weight])],
     )
+
+
+def _columns(weight: Tensor, index: Tensor) -> Tensor:
+    return weight[:, index] if weight.dim() == 2 else weight
 
 
 def _transposed(weight: Tensor) -> Tensor:
@@ -80,6 +104,13 @@ def expanded(rules: Sequence[Rule], num_blocks: int) -> list[Rule]:
     for rule in rules:
         found += [rule.at(block) for block in range(num_blocks)] if "{}" in rule.ours else [rule]
     return found
+
+
+def with_vocabulary(rules: Sequence[Rule], order: Sequence[int], zeros: int = 0) -> list[Rule]:
+    """Return the rules with the rows of embeddings in our order; `zeros`: rows that only ours has."""
+    rows = in_order(order, zeros)
+    embeddings = ("embed", "target_embed")
+    return [Rule(rule.ours, rule.theirs, then(rows, rule.how)) if rule.ours in embeddings else rule for rule in rules]
 
 
 def read(rules: Sequence[Rule], theirs: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> tuple[Weights, set[str]]:

@@ -19,7 +19,13 @@ from seqtrain.files.atomic import atomic
 from seqtrain.models.base import SequenceModel, name_of
 from seqtrain.models.layers.recorder import AttentionMap, recording
 
-ATTENDING = ("bert", "gpt", "encoder_decoder", "rnn_encoder_decoder (model.attention=additive or dot)")
+ATTENDING = (
+    "bert",
+    "gpt",
+    "stack (model.mixers=[attention])",
+    "encoder_decoder",
+    "rnn_encoder_decoder (model.attention=additive or dot)",
+)
 SPECIALS = ("[start]", "[sep]", "[mask]")
 MAX_MAPS = 8  # layers, and heads, in a picture
 MAX_TOKENS = 40  # on a side of a picture

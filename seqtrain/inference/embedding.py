@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,12 +14,23 @@ from torch import Tensor
 from seqtrain.data.batching.examples import by_length, padded
 from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel, can_encode, name_of
+from seqtrain.tasks.base import Task
+from seqtrain.tasks.output import TextPool, pool_text
 
-Pool = Literal["mean", "last", "cls"]
-POOLS: tuple[Pool, ...] = ("mean", "last", "cls")
+
+@runtime_checkable
+class HasVectors(Protocol):
+    """A task that is trained for the vectors of texts."""
+
+    text_pool: TextPool  # how it pools hidden states to a vector
 
 
-def check_pool(model: SequenceModel, pool: Pool) -> None:
+def pool_of(task: Task) -> TextPool:
+    """Return the pooling that a run's vectors have where none is asked for: the task's own, else the mean."""
+    return task.text_pool if isinstance(task, HasVectors) else "mean"
+
+
+def check_pool(model: SequenceModel, pool: TextPool) -> None:
     """Raise UserError if the model cannot give this vector of a text."""
     name = name_of(model)
     if not can_encode(model):
@@ -37,7 +48,7 @@ def check_pool(model: SequenceModel, pool: Pool) -> None:
 
 @torch.no_grad()
 def embed(
-    model: SequenceModel, texts: Sequence[np.ndarray], *, before: Sequence[int], after: Sequence[int], pool: Pool
+    model: SequenceModel, texts: Sequence[np.ndarray], *, before: Sequence[int], after: Sequence[int], pool: TextPool
 ) -> Float[Tensor, "n D"]:
     """Compute one vector per text.
 
@@ -46,7 +57,8 @@ def embed(
         texts: ids of each, at least one.
         before: tokens that are read before each text.
         after: tokens that are read after it.
-        pool: mean of the text's own positions; last, where all has been read, `after` included; cls, the very first.
+        pool: mean of the text's own positions; mean_all of these and of `before` and `after`; last, where all has been
+            read, `after` included; cls, the very first.
 
     Returns:
         The vectors (n, D), in the order of the texts, on the CPU.
@@ -58,21 +70,8 @@ def embed(
         tokens, lengths = padded([rows[lane] for lane in lanes])  # of about one length, so that little is padding
         tokens, lengths = tokens.to(like.device), lengths.to(like.device)
         hidden = model.encode(tokens, lengths)
-        vectors[lanes] = pooled(hidden, lengths, pool, len(before), len(after)).to(vectors)
+        vectors[lanes] = pool_text(hidden, lengths, pool, len(before), len(after)).to(vectors)
     return vectors
-
-
-def pooled(hidden: Float[Tensor, "B T D"], lengths: Tensor, pool: Pool, before: int, after: int) -> Tensor:
-    """Pool hidden states to one vector per lane (B, D); its first `before` and last `after` positions are not text."""
-    if pool == "cls":
-        return hidden[:, 0]
-    if pool == "last":
-        return hidden[torch.arange(len(hidden), device=hidden.device), lengths - 1]
-    ends = (lengths - after).unsqueeze(1)
-    time = torch.arange(hidden.shape[1], device=hidden.device)
-    text = ((time >= before) & (time < ends)).unsqueeze(-1)
-    # Masked, not multiplied by 0: hidden states at padding are arbitrary, and may be no numbers.
-    return hidden.masked_fill(~text, 0.0).sum(1) / (ends - before).to(hidden.dtype)
 
 
 class TopK:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import tempfile
 from calendar import monthrange
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
@@ -70,7 +71,14 @@ class Continued:
         )
 
 
-def continue_file(opened: Opened, path: Path, *, called: str, say: Callable[[str], None]) -> list[Continued]:
+def continue_file(
+    opened: Opened,
+    path: Path,
+    *,
+    called: str,
+    say: Callable[[str], None],
+    widths: Mapping[float, Float[np.ndarray, "H C"]] = MappingProxyType({}),
+) -> list[Continued]:
     """Forecast the continuation of each series of a file.
 
     Args:
@@ -78,6 +86,7 @@ def continue_file(opened: Opened, path: Path, *, called: str, say: Callable[[str
         path: csv, tsv, parquet or jsonl with the columns that the run was trained on.
         called: The file's name in messages: `--input more.csv`.
         say: Receives messages on how its rows were read.
+        widths: Half of the width of an interval around the forecast by its share, in scaled values.
 
     Returns:
         A continuation of each series, in the order of the file.
@@ -100,7 +109,7 @@ def continue_file(opened: Opened, path: Path, *, called: str, say: Callable[[str
         raise UserError(*(line.replace(f"data.path={path}", called) for line in fault.lines)) from None
     found, num_ahead = [], 0
     for number in range(len(series.names)):
-        continued = _continued(opened, scaling, series, number)
+        continued = _continued(opened, scaling, series, number, widths)
         found.append(continued)
         num_ahead += int(series.lengths[number]) - len(continued.history)
     if num_ahead:
@@ -132,7 +141,9 @@ def _check_clock(scaling: Scaling, series: Series, called: str) -> None:
         )
 
 
-def _continued(opened: Opened, scaling: Scaling, series: Series, number: int) -> Continued:
+def _continued(
+    opened: Opened, scaling: Scaling, series: Series, number: int, widths: Mapping[float, Float[np.ndarray, "H C"]]
+) -> Continued:
     task, config = opened.task, opened.config
     rows_ahead: int = task.rows_ahead  # type: ignore[attr-defined]
     one, origin = _with_rows_ahead(series, number, rows_ahead)
@@ -155,6 +166,9 @@ def _continued(opened: Opened, scaling: Scaling, series: Series, number: int) ->
     for begin, mean, std in zip(read.offsets[:-1], reading.mean, reading.std, strict=True):
         rows = np.arange(begin, begin + origin + rows_ahead)[None]
         found = task.ahead(opened.model, reading.features(rows)[0], k2)  # type: ignore[attr-defined]
+        for share, width in widths.items():
+            found[f"lower_{100 * share:.0f}"] = found["forecast"] - width
+            found[f"upper_{100 * share:.0f}"] = found["forecast"] + width
         for name, values in found.items():
             parts.setdefault(name, []).append(values * std + mean)
     values = {name: np.concatenate(columns, 1) for name, columns in parts.items()}

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,14 @@ from seqtrain.inference.attention_maps import (
 )
 from seqtrain.models.base import SequenceModel, State, name_of
 
-GATED = ("lstm", "gru", "elmo", "rnn_encoder_decoder", "encoder_decoder (model.encoder or model.decoder lstm or gru)")
+GATED = (
+    "lstm",
+    "gru",
+    "elmo",
+    "gru_d",
+    "rnn_encoder_decoder",
+    "encoder_decoder (model.encoder or model.decoder lstm or gru)",
+)
 LSTM, GRU = (nn.LSTM, nn.LSTMCell), (nn.GRU, nn.GRUCell)
 HOLDING = {"lstm": "forget", "gru": "update"}
 """The gate whose value is the share of what a unit holds that the next step keeps."""
@@ -65,12 +73,17 @@ class Gates:
 
 @dataclass
 class Run:
-    """All calls of one module of torch's while a text is read: what went in, and the state before the first."""
+    """All calls of one module of torch's while a text is read: what went in, and the state before."""
 
     path: str  # the module's, in the model
     module: nn.Module
     inputs: list[Float[Tensor, "t E"]] = field(default_factory=list)
-    state: tuple[Float[Tensor, "L U"], ...] | None = None  # None: zeros
+    states: list[tuple[Float[Tensor, "L U"], ...] | None] = field(default_factory=list)  # before each call; None: zeros
+
+    def layers(self, length: int) -> list[Run]:
+        """Split the calls of a module that is applied several times to each of `length` tokens: model.share_layers."""
+        times = max(sum(map(len, self.inputs)) // length, 1)
+        return [Run(self.path, self.module, self.inputs[n::times], self.states[n::times]) for n in range(times)]
 
 
 @torch.no_grad()
@@ -133,16 +146,14 @@ def _recording(model: nn.Module) -> Iterator[list[Run]]:
 
 
 def _recorder(path: str, runs: dict[str, Run]) -> Any:
-    """Return a hook that records the inputs of a module, and the state of its first call."""
+    """Return a hook that records the inputs of a module, and the states before them."""
 
     def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x, state = (*args, *kwargs.values(), None)[:2]
         # A module may be called once for the whole text, or once for each token, as the cells of a decoder are.
         run = runs.setdefault(path, Run(path, module))
-        first = not run.inputs
         run.inputs.append(_steps(module, x))
-        if first and state is not None:
-            run.state = _vectors(state)
+        run.states.append(None if state is None else _vectors(state))
 
     return record
 
@@ -171,6 +182,8 @@ def _vectors(state: Any) -> tuple[Float[Tensor, "L U"], ...]:
 
 def _gates_of(runs: Sequence[Run], tokens: list[str], prefix: str) -> list[Gates]:
     """Compute the gates of all layers that were called, named by their places."""
+    depths = zip_longest(*(run.layers(len(tokens)) for run in runs))
+    runs = [run for depth in depths for run in depth if run is not None]
     parts = {run.path.partition(".")[0] for run in runs}
     numbers: dict[tuple[str, str], int] = {}
     found = []
@@ -253,10 +266,11 @@ def _layers(run: Run, x: Float[Tensor, "T E"]) -> Iterator[tuple[str, str, dict[
 
 def _first(run: Run, layer: int) -> list[Float[Tensor, " U"]]:
     """Return the initial state of a layer: hidden, and the cell of an LSTM."""
-    if run.state is None:
+    first = run.states[0]
+    if first is None:
         zeros = run.inputs[0].new_zeros(run.module.hidden_size)  # type: ignore[call-overload]
         return [zeros, zeros]
-    return [vectors[layer] for vectors in run.state]
+    return [vectors[layer] for vectors in first]
 
 
 def _weights(module: Any, suffix: str) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:

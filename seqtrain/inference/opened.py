@@ -28,8 +28,10 @@ from seqtrain.runs.summary import Summary
 from seqtrain.tasks.base import Task
 from seqtrain.tasks.predictors import Loaded, Predictor, TextReader
 from seqtrain.terminal import pasted
+from seqtrain.training.adapters import adapt, merge
 from seqtrain.training.checkpoint_check import Mismatch, alike, check_weights
 from seqtrain.training.model_and_task import make_pair, on_meta
+from seqtrain.training.transfer import copy_matching
 
 
 @dataclass
@@ -112,6 +114,7 @@ def open_run(path: Path | str, checkpoint: str = "best") -> Opened:
     config = checked_config(run)
     preprocessor = Preprocessor.load(run.path, run.summary.hashes)
     if run.exported:
+        config.pop("adapter", None)  # what it learned is in the weights
         # From the file's header, before it is read whole: a stranger's weights may be larger than memory.
         _check_fit(export.described(run.path), alike, run.path / export.WEIGHTS, config, preprocessor)
     file, saved = _saved(run, checkpoint)
@@ -119,10 +122,36 @@ def open_run(path: Path | str, checkpoint: str = "best") -> Opened:
     # By type and not isinstance, since True is an int.
     if not isinstance(weights, dict) or type(saved.get("global_step")) is not int or saved["global_step"] < 0:
         raise UserError(f"checkpoint {file}: holds no weights of a step; it is not what a run saves")
-    _check_fit(weights, check_weights, file, config, preprocessor)
+    adapted = config.get("adapter") is not None
+    if not adapted:
+        _check_fit(weights, check_weights, file, config, preprocessor)
     model, task = make_pair(config, preprocessor)
+    if adapted:
+        _begin_adapted(model, run, config)
+        _check_weights(weights, check_weights, file, model, task)  # only the parent says which tokens are new
     load_weights(weights, model, task)
+    if adapted:
+        merge(model)
     return Opened(run, config, preprocessor, model.eval(), task.eval(), saved["global_step"])
+
+
+def _begin_adapted(model: SequenceModel, run: Run, config: DictConfig) -> None:
+    """Give the model of a run the weights that the run began with, and its adapters as they were at first.
+
+    Raises:
+        UserError: The run's own copy of these weights is gone, or holds others.
+    """
+    path = run.path / export.PARENT
+    words = f"{path}: the weights that the adapters of this run change"
+    if not exists(path):
+        raise UserError(f"{words} are missing; put the folder back")
+    parent = open_run(path)
+    if parent.hash != run.summary.parent:
+        raise UserError(f"{words} are others now; put the run's own folder back")
+    weights = {f"model.{name}": value for name, value in parent.model.state_dict().items()}
+    with torch.no_grad():
+        new_rows = copy_matching(model, None, weights, same_task=False, say=lambda line: None)
+    adapt(model, config, new_rows)
 
 
 def _saved(run: Run, checkpoint: str) -> tuple[Path, Any]:
@@ -167,19 +196,33 @@ def _check_fit(
     preprocessor: Preprocessor,
 ) -> None:
     """Raise UserError if `check` finds that the weights do not match the config of their run."""
-    words = f"checkpoint {file}: its weights are not those of the model that {file.parent.parent} describes"
     # On the meta device tensors take no memory, but a million layers are a million Python objects even there.
     if config.model.get("num_layers", 1) > len(weights):
-        raise UserError(words)
+        raise UserError(_other_model(file))
     # Made there first, so that a config of absurd sizes takes no more memory than its checkpoint has.
     with on_meta():
         model, task = make_pair(config, preprocessor)
+    _check_weights(weights, check, file, model, task)
+
+
+def _check_weights(
+    weights: dict[str, torch.Tensor],
+    check: Callable[[Any, Any, str], None],
+    file: Path,
+    model: SequenceModel,
+    task: Task,
+) -> None:
+    """Raise UserError if `check` finds that the weights are not those of model and task."""
     expected = {f"model.{key}": value for key, value in model.state_dict().items()}
     expected |= {f"task.{key}": value for key, value in task.state_dict().items()}
     try:
         check(weights, expected, "state_dict")
     except Mismatch as error:
-        raise UserError(f"{words}: {error}") from None
+        raise UserError(f"{_other_model(file)}: {error}") from None
+
+
+def _other_model(file: Path) -> str:
+    return f"checkpoint {file}: its weights are not those of the model that {file.parent.parent} describes"
 
 
 def load_weights(state_dict: dict[str, torch.Tensor], model: SequenceModel, task: Task) -> None:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from seqtrain.data.sources.labelled import Rows
 from seqtrain.errors import UserError
 from seqtrain.inference import probing
+from seqtrain.tasks.baselines.texts import tfidf_cosines
+from seqtrain.tasks.metrics.retrieval import Marks, Scores, chance, cosines, equal, rank
 from seqtrain.training.model_and_task import make_pair
 
 if TYPE_CHECKING:
-    from seqtrain.inference.embedding import Pool
     from seqtrain.inference.trained import Trained
+    from seqtrain.tasks.output import TextPool
 
 GROUP = 1024  # texts whose tokens are in memory at a time
 
@@ -44,7 +46,7 @@ def probe_labels(
     labels: Sequence[str] | Sequence[float],
     *,
     kind: probing.Kind = "names",
-    pool: Pool = "mean",
+    pool: TextPool = "mean",
     folds: int = 5,
     seed: int = 0,
 ) -> dict[str, Any]:
@@ -97,7 +99,7 @@ def probe_labels(
 
 
 def probe_pairs(
-    trained: Trained, sources: Sequence[str], targets: Sequence[str], *, pool: Pool = "mean"
+    trained: Trained, sources: Sequence[str], targets: Sequence[str], *, pool: TextPool = "mean"
 ) -> dict[str, Any]:
     """Measure how early a run's vectors find the counterpart of a text, as in `seqtrain probe RUN --pairs`.
 
@@ -147,7 +149,7 @@ def probe_pairs(
     }
 
 
-def _vectors(trained: Trained, texts: Sequence[str], pool: Pool) -> Float[np.ndarray, "n D"]:
+def _vectors(trained: Trained, texts: Sequence[str], pool: TextPool) -> Float[np.ndarray, "n D"]:
     """Embed all texts. Tokens and hidden states are in memory for one group at a time."""
     groups = []
     for begin in range(0, len(texts), GROUP):
@@ -202,138 +204,3 @@ def _check_labels(rows: Rows, labels: np.ndarray, kind: probing.Kind, folds: int
     if count < folds:
         few = f"labels: {name} has {count} different text{'s' * (count != 1)}, fewer than {folds} folds"
         raise UserError(f"{few}; give more, or leave its rows out (labels that are numbers: --numbers)")
-
-
-DEPTHS = (1, 5, 10)
-# Cosines this near are equal: a text has another last bit among others, and a constant vector has many bits of noise.
-TIE = 1e-6
-MAX_CELLS = 1 << 22  # cosines that are in memory at a time: 32 MiB, and a few arrays of that shape beside them
-
-Scores = Callable[[slice], Float[np.ndarray, "b N"]]
-"""The cosine of each query of a block with each candidate."""
-Marks = Callable[[slice], Bool[np.ndarray, "b N"]]
-"""Of each query of a block a mark on some candidates."""
-
-
-class Ranks(NamedTuple):
-    """The rank of the first right candidate of each query, as counts."""
-
-    above: Int[np.ndarray, " n"]  # wrong ones with a larger cosine
-    wrong: Int[np.ndarray, " n"]  # wrong ones with the same cosine
-    right: Int[np.ndarray, " n"]  # right ones with the same cosine; at least one
-
-    def recall(self, depth: int) -> float:
-        """Return the share of queries with a right candidate in the first `depth`, expected over the order of ties."""
-        drawn = depth - self.above  # places that are left to the candidates with this cosine
-        missed = np.ones(len(self.above))
-        for place in range(depth):
-            # The next place goes to a wrong one, too: drawn without putting back.
-            chance = np.maximum(self.wrong - place, 0) / np.maximum(self.wrong + self.right - place, 1)
-            missed = np.where(place < drawn, missed * chance, missed)
-        return float(np.where(drawn > 0, 1 - missed, 0.0).mean())
-
-    def mrr(self) -> float:
-        """Return the mean of 1 / the place of the first right candidate, expected over the order of ties."""
-        # Most queries stand in the same few places.
-        cases, counts = np.unique(np.stack(self), axis=1, return_counts=True)
-        total = 0.0
-        for case, count in zip(cases.T.tolist(), counts.tolist(), strict=True):
-            total += count * _reciprocal(*case)
-        return total / len(self.above)
-
-    def plain(self) -> dict[str, float]:
-        """Return the measures by name."""
-        return {**{f"recall@{depth}": self.recall(depth) for depth in DEPTHS}, "mrr": self.mrr()}
-
-
-def _reciprocal(above: int, wrong: int, right: int) -> float:
-    """Return the expected 1 / place of the first of `right` among `wrong`, in random order after `above` others."""
-    if wrong == 0:
-        return 1 / (above + 1)
-    before = np.arange(wrong + 1)  # wrong ones that come before it
-    missed = np.concatenate([[1.0], np.cumprod((wrong - before[:-1]) / (wrong + right - before[:-1]))])
-    return float((missed * right / (wrong + right - before) / (above + before + 1)).sum())
-
-
-def rank(scores: Scores, is_right: Marks, is_left_out: Marks | None = None, *, count: int, candidates: int) -> Ranks:
-    """Rank the candidates of each query. Memory does not grow with queries times candidates.
-
-    Args:
-        scores: the cosines of a block of queries.
-        is_right: which candidates answer a query.
-        is_left_out: which candidates are excluded for a query, such as the query itself.
-        count: number of queries.
-        candidates: number of candidates.
-
-    Returns:
-        The ranks of the queries that have a right candidate.
-    """
-    parts = []
-    # Whole rows, not tiles: the place of the best right candidate must be known before the others are counted.
-    step = max(1, MAX_CELLS // candidates)
-    for begin in range(0, count, step):
-        block = slice(begin, min(begin + step, count))
-        cosines, right = scores(block), is_right(block)
-        if is_left_out is not None:
-            left_out = is_left_out(block)
-            right &= ~left_out
-            cosines = np.where(left_out, -np.inf, cosines)
-        # The first right one alone decides recall and 1 / place; whatever stands behind it does not count.
-        best = np.where(right, cosines, -np.inf).max(1, keepdims=True)
-        # A query without a right candidate cannot be answered: it would count as a miss of the vectors.
-        asked = np.isfinite(best[:, 0])
-        cosines, right, best = cosines[asked], right[asked], best[asked]
-        tied = np.abs(cosines - best) <= TIE
-        above = (cosines > best + TIE).sum(1)
-        parts.append((above, (tied & ~right).sum(1), (tied & right).sum(1)))
-    return Ranks(*map(np.concatenate, zip(*parts, strict=True)))
-
-
-def chance(is_right: Marks, is_left_out: Marks | None = None, *, count: int, candidates: int) -> Ranks:
-    """Rank with equal scores for all candidates."""
-
-    def constant(block: slice) -> Float[np.ndarray, "b N"]:
-        return np.zeros((block.stop - block.start, candidates))
-
-    return rank(constant, is_right, is_left_out, count=count, candidates=candidates)
-
-
-def cosines(queries: Float[np.ndarray, "n D"], candidates: Float[np.ndarray, "N D"]) -> Scores:
-    """Return cosines of vectors; a vector of zeros has cosine 0 with all others."""
-    left, right = _unit(queries), _unit(candidates).T
-    return lambda block: left[block] @ right
-
-
-def tfidf_cosines(queries: Sequence[str], candidates: Sequence[str]) -> Scores:
-    """Return cosines of TF-IDF over character trigrams, of which two languages share more than of words.
-
-    The inverse document frequencies are computed over all queries and candidates together.
-    """
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    letters = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 3), sublinear_tf=True)
-    # No label and no pairing is looked at here, only letters, so that to fit it on what is asked gives nothing away.
-    letters.fit([*queries, *candidates])
-    left: Any = letters.transform(queries)  # sparse matrices, which pyright does not know
-    right: Any = letters.transform(candidates)
-    right = right.T.tocsr()
-    return lambda block: (left[block] @ right).toarray()
-
-
-def equal(*columns: Sequence[int]) -> Marks:
-    """Mark candidates that have the same key as the query in one of the columns; row i of both belongs to one pair."""
-    keys = [np.asarray(column) for column in columns]
-
-    def marks(block: slice) -> Bool[np.ndarray, "b N"]:
-        found = keys[0][block, None] == keys[0]
-        for key in keys[1:]:
-            found |= key[block, None] == key
-        return found
-
-    return marks
-
-
-def _unit(vectors: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
-    """Scale vectors to length 1 in float64, where rounding errors of their products are far below TIE."""
-    vectors = vectors.astype(np.float64)
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float64).tiny)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from seqtrain.config.ranges import ANSWER_RANGES, check_answer_options, check_own_options
 from seqtrain.errors import UserError, first_few
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from seqtrain.data.tokenizers.recipes import Tokenizer
     from seqtrain.inference.attention_maps import Seen
-    from seqtrain.inference.embedding import Pool
     from seqtrain.inference.gates import Gates
     from seqtrain.inference.opened import Opened
     from seqtrain.models.base import SequenceModel
     from seqtrain.tasks.base import Task
+    from seqtrain.tasks.output import TextPool
     from seqtrain.tasks.predictors import TextReader
 
 
@@ -104,11 +104,11 @@ class Trained:
         """The tokenizer of the run; of a translation that of the sources."""
         return self.opened.tokenizer
 
-    def predict(self, texts: Sequence[str], *, by: str | None = None, **options: Any) -> list[dict[str, Any]]:
-        """Return the task's prediction for each text, as plain values.
+    def predict(self, texts: Sequence[str] | Path, *, by: str | None = None, **options: Any) -> list[dict[str, Any]]:
+        """Return the task's prediction for each text, or each series of a file, as plain values.
 
         Args:
-            texts: any number of them; answered together.
+            texts: any number of them; answered together. Of a run that reads series: the path of a file of them.
             by: one of the task's predictors, such as "score"; its first one where none is named.
             options: of that predictor, as its `takes` has them; `seqtrain predict --help` lists those of our tasks.
 
@@ -121,7 +121,7 @@ class Trained:
         """
         from seqtrain.tasks.hooks import check_answers  # here: it imports torch
 
-        predictor = self.opened.predictor(by)
+        predictor: Any = self.opened.predictor(by)
         unknown = [name for name in options if name not in predictor.takes]
         if unknown:
             known = first_few(predictor.takes) or "no options"
@@ -132,14 +132,21 @@ class Trained:
         check_answer_options(**{name: value for name, value in given.items() if name in ANSWER_RANGES})
         # What has no range is the task's own: its default says of which kind it is.
         check_own_options(predictor.takes, {name: value for name, value in given.items() if name not in ANSWER_RANGES})
-        self._check(texts, predictor)
-        answers = predictor.predict(list(texts), **given)
-        check_answers(predictor, texts, answers)
+        items: Sequence[Any]
+        if self.opened.preprocessor.series is not None and isinstance(texts, str | Path):
+            from seqtrain.inference.series_files import read_series
+
+            items = read_series(self.opened, Path(texts), str(texts))
+        else:
+            self._check(texts, predictor)
+            items = list(cast("Sequence[str]", texts))
+        answers = predictor.predict(items, **given)
+        check_answers(predictor, items, answers)
         return answers
 
-    def _check(self, texts: Sequence[str], reader: TextReader[Any]) -> None:
+    def _check(self, texts: Sequence[str] | Path, reader: TextReader[Any]) -> None:
         """Raise UserError for the first text that the reader does not accept."""
-        if isinstance(texts, str):  # a sequence of letters, each of which would be answered
+        if isinstance(texts, str | Path):  # a sequence of letters, each of which would be answered
             raise UserError("expected a list of texts, not one text")
         for number, text in enumerate(texts, 1):
             if not isinstance(text, str):
@@ -219,13 +226,14 @@ class Trained:
         answers = self.predict(texts, by="translate", beam=beam, length_penalty=length_penalty)
         return [answer["translation"] for answer in answers]
 
-    def embed(self, texts: Sequence[str], *, pool: Pool = "mean") -> Tensor:
+    def embed(self, texts: Sequence[str], *, pool: TextPool | None = None) -> Tensor:
         """Embed each text as one vector, pooled from the hidden states of the run's model or of its encoder.
 
         Args:
             texts: any number of them.
-            pool: "mean": of the text's own positions; "last": where all has been read; "cls": the first one, of models
-                that read in both directions.
+            pool: "mean": of the text's own positions; "mean_all": of the special tokens around it too; "last": where
+                all has been read; "cls": the first one, of models that read in both directions. None: `task.pool` of a
+                run of task=pairs, else "mean".
 
         Returns:
             (n, D), a row a text.
@@ -235,6 +243,7 @@ class Trained:
         """
         from seqtrain.inference import embedding
 
+        pool = pool or embedding.pool_of(self.task)
         embedding.check_pool(self.model, pool)
         reader = self.opened.text_reader
         self._check(texts, reader)
@@ -264,7 +273,13 @@ class Trained:
         return forecast_table(self.opened, series, tell)
 
     def probe(
-        self, texts: Sequence[str], labels: Sequence[str], *, pool: Pool = "mean", folds: int = 5, seed: int = 0
+        self,
+        texts: Sequence[str],
+        labels: Sequence[str],
+        *,
+        pool: TextPool | None = None,
+        folds: int = 5,
+        seed: int = 0,
     ) -> dict[str, Any]:
         """Measure how well logistic regression predicts labels from vectors of texts, as `seqtrain probe RUN --labels`.
 
@@ -283,6 +298,7 @@ class Trained:
         """
         from seqtrain.inference import embedding, probes
 
+        pool = pool or embedding.pool_of(self.task)
         embedding.check_pool(self.model, pool)
         self._check(texts, self.opened.text_reader)
         return probes.probe_labels(self, texts, labels, pool=pool, folds=folds, seed=seed)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import copy
 import enum
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
@@ -18,6 +20,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from seqtrain.errors import UserError
 from seqtrain.models.stepper import State, StateStepper, Stepper
+
+PIECE = 4096
+"""Tokens of a longer text that evaluation reads at a time, where the state can go on from piece to piece."""
 
 Weights = Mapping[str, Shaped[Tensor, "..."]]
 """Weights by name, as `state_dict` gives them."""
@@ -80,7 +85,7 @@ class SequenceModel(nn.Module, ABC):
         twin = copy.deepcopy(self).to("meta").eval().requires_grad_(False)
         tokens = blank_input(twin, 1, length)
         needs_source = Capability.UNCONDITIONAL not in self.capabilities
-        counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mv: _matrix_vector_flops})
+        counter = FlopCounterMode(display=False, custom_mapping=UNCOUNTED)
         try:
             # The device is set because models make masks and positions of their own while they read.
             with torch.device("meta"), torch.no_grad(), counter:
@@ -159,7 +164,30 @@ def last_hidden(model: SequenceModel, tokens: Shaped[Tensor, "B T *F"]) -> Float
     """Return the last hidden state of sequences without padding, each read by itself."""
     if isinstance(model, ReadsLast):
         return model.last(tokens)
-    return model(tokens)[0][:, -1:]
+    if torch.is_grad_enabled() or not reads_in_pieces(model, tokens.shape[1]):
+        return model(tokens)[0][:, -1:]
+    return deque(encode_in_pieces(model, tokens), maxlen=1).pop()[:, -1:]  # only the newest piece is held
+
+
+def reads_in_pieces(model: SequenceModel, length: int) -> bool:
+    """Return True if evaluation reads a text of `length` tokens in pieces: it is long, and the state can go on."""
+    return length > PIECE and Capability.CAUSAL | Capability.STATEFUL | Capability.UNCONDITIONAL in model.capabilities
+
+
+def encode_in_pieces(
+    model: SequenceModel, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"] | None = None
+) -> Iterator[Float[Tensor, "B t D"]]:
+    """Yield the hidden states that `encode` returns, piece by piece in time, so that memory does not grow with T.
+
+    A model that cannot go on from a state, and a text of at most `PIECE` tokens, is one piece.
+    """
+    if not reads_in_pieces(model, tokens.shape[1]):
+        yield model.encode(tokens, lengths)
+        return
+    state = model.initial(len(tokens))
+    for piece in tokens.split(PIECE, 1):
+        hidden, state = model(piece, state)
+        yield hidden
 
 
 class Separable(Protocol):
@@ -202,6 +230,18 @@ def _matrix_vector_flops(matrix: torch.Size, vector: torch.Size, *, out_shape: t
     return 2 * matrix.numel()
 
 
+def _triangular_flops(system: torch.Size, given: torch.Size, *, out_shape: torch.Size, **options: bool) -> int:
+    """Count the operations of a triangular system, half as many as of a product, which torch's counter leaves out."""
+    return out_shape.numel() * system[-1]
+
+
+UNCOUNTED = {
+    torch.ops.aten.mv: _matrix_vector_flops,
+    torch.ops.aten.linalg_solve_triangular: _triangular_flops,
+}
+"""Operations that torch's counter leaves out, and what counts them."""
+
+
 def detach(state: State) -> State:
     """Detach a state from the graph that made it."""
     return {name: value.detach() for name, value in state.items()}
@@ -222,8 +262,22 @@ def select(state: State, lanes: Int[Tensor, " N"] | Bool[Tensor, " B"] | slice) 
     return {name: value[lanes] for name, value in state.items()}
 
 
+@runtime_checkable
+class ReadsDocuments(Protocol):
+    """A model that reads documents which begin within a chunk, at less cost than one by one."""
+
+    def read_documents(
+        self, tokens: Shaped[Tensor, "B T *F"], state: State, starts: Bool[Tensor, "B T"]
+    ) -> tuple[Float[Tensor, "B T D"], State]:
+        """Return what `forward` does, if the state before a token at which a document begins is all zeros."""
+        ...
+
+
 def read(
-    model: SequenceModel, tokens: Shaped[Tensor, "B T *F"], state: State | None
+    model: SequenceModel,
+    tokens: Shaped[Tensor, "B T *F"],
+    state: State | None,
+    starts: Bool[Tensor, "B T"] | None = None,
 ) -> tuple[Float[Tensor, "B T D"], State]:
     """Return the hidden states of `tokens` read from `state`, and the state after them.
 
@@ -231,7 +285,19 @@ def read(
         model: reads them.
         tokens: all of them real.
         state: None: they are read by themselves, and the state after them is empty, as it is not used.
+        starts: True where a document begins, before which the state counts as zeros; None: nowhere.
     """
+    if starts is not None:
+        if Capability.STATEFUL not in model.capabilities:  # then nothing is carried
+            begins = starts.clone()
+            begins[:, 0] = True
+            edges = [*begins.flatten().nonzero().squeeze(1).tolist(), begins.numel()]
+            parts = [model.encode(tokens.flatten(0, 1)[None, begin:end]) for begin, end in pairwise(edges)]
+            return torch.cat(parts, 1).unflatten(1, starts.shape).squeeze(0), {}
+        before = model.initial(len(tokens)) if state is None else state
+        if isinstance(model, ReadsDocuments):
+            return model.read_documents(tokens, before, starts)
+        return read_rows(model, tokens, before, starts)
     if state is None:
         return model.encode(tokens), {}
     return model(tokens, state)
@@ -239,22 +305,26 @@ def read(
 
 def read_warmup(
     model: SequenceModel,
-    warmup_chunks: Sequence[tuple[Shaped[Tensor, "B _ *F"], Bool[Tensor, " B"] | None]],
+    warmup_chunks: Sequence[tuple[Shaped[Tensor, "B _ *F"], Bool[Tensor, " B"] | None, Bool[Tensor, "B _"] | None]],
     state: State | None,
+    read_chunk: Callable[..., tuple[Any, State]] = read,
 ) -> list[State | None]:
     """Read chunks and return the states that they leave.
 
     Args:
         model: reads them.
-        warmup_chunks: tokens (B, T) of each, and the lanes (B,) to reset after it; None where there is none to reset.
+        warmup_chunks: tokens (B, T) of each, the lanes (B,) to reset after it, and `starts` (B, T) as in `read`; None
+            where there is none to reset, or no document begins.
         state: the one to begin from; None for nothing read.
+        read_chunk: what reads a chunk; it takes and gives what `read` does.
 
     Returns:
         The state before the first chunk, then the state after each of them.
     """
     states = [state]
-    for tokens, reset_after in warmup_chunks:
-        after = model(tokens, states[-1])[1]
+    for tokens, reset_after, starts in warmup_chunks:
+        before = model.initial(len(tokens)) if states[-1] is None else states[-1]
+        after = read_chunk(model, tokens, before, starts)[1]
         if reset_after is not None:
             after = reset(after, reset_after)
         states.append(after)
@@ -306,6 +376,46 @@ def read_by_length(
         like = segments[0] if segments else read(tokens[:1, :1], select(ended_states[0], slice(0, 1)))[0]
         segments.append(like.new_zeros(batch, width - begin, like.shape[-1]))
     return torch.cat(segments, 1), final
+
+
+def read_rows(
+    read: Callable[[Shaped[Tensor, "b t *F"], State], tuple[Float[Tensor, "b t D"], State]],
+    tokens: Shaped[Tensor, "B T *F"],
+    state: State,
+    starts: Bool[Tensor, "B T"],
+) -> tuple[Float[Tensor, "B T D"], State]:
+    """Read lanes as rows: one for what goes on from a lane's state, and one for each document that begins.
+
+    Rows are read by the powers of two that their lengths consist of, so that few dense calls need no padding.
+
+    Args:
+        read: reads tokens that are all real, and goes on from a state.
+        tokens: all of them real.
+        state: that of all lanes before their first token.
+        starts: True where a document begins, before which the state counts as zeros.
+
+    Returns:
+        Hidden states (B, T, D), and the state of each lane after its last token.
+    """
+    batch, length = starts.shape
+    time = torch.arange(length, device=tokens.device)
+    flat, place = tokens.flatten(0, 1), (starts | (time == 0)).flatten().nonzero().squeeze(1)  # in the lanes end to end
+    count = torch.diff(place, append=place.new_tensor([batch * length]))
+    is_last = (place + count) % length == 0
+    state = reset(select(state, place // length), starts.flatten()[place] | (place % length != 0))
+    hidden, places = [], []
+    for power in reversed(range(length.bit_length())):
+        size = 2**power
+        rows = (count & size).nonzero().squeeze(1)
+        if len(rows):
+            index = place[rows, None] + time[:size]
+            out, after = read(flat[index], select(state, rows))
+            state = {name: value.index_copy(0, rows, after[name]) for name, value in state.items()}
+            place = place.index_add(0, rows, torch.full_like(rows, size))
+            hidden.append(out.flatten(0, 1))
+            places.append(index.flatten())
+    order = torch.cat(places).argsort()
+    return torch.cat(hidden)[order].unflatten(0, (batch, length)), select(state, is_last)
 
 
 class Segment(NamedTuple):

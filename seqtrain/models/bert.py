@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.models.layers.attention import padding_mask
 from seqtrain.models.layers.block_options import Activation, BlockOptions, FeedForwardKind, Norm, NormKind
-from seqtrain.models.layers.blocks import EncoderBlock
+from seqtrain.models.layers.blocks import EncoderBlock, in_depth
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.models.layers.positions import BASE, Positions, check_sizes, learned_positions, place, rotary_table
 
@@ -48,6 +48,7 @@ class BERT(SequenceModel):
         head_dim: int | None = None,
         qk_norm: bool = False,
         rotary_base: float = BASE,
+        share_layers: bool = False,
     ) -> None:
         super().__init__()
         options = BlockOptions(
@@ -78,7 +79,7 @@ class BERT(SequenceModel):
         self.segments = nn.Embedding(num_segments, dim)
         self.first_norm = options.make_norm() if norm == "post" else nn.Identity()
         self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.ModuleList(EncoderBlock(options, f"layer {layer + 1}") for layer in range(num_layers))
+        self.blocks = in_depth(lambda name: EncoderBlock(options, name), num_layers, share_layers)
         self.norm = options.final_norm()
         self._initialise()
 

@@ -19,6 +19,8 @@ from seqtrain.errors import NonFinite
 from seqtrain.models.base import SequenceModel, State
 from seqtrain.models.stepper import Stepper
 
+SEED_STRIDE = 1_000_003  # between the seeds of two samples of one prompt; a generator reads 32 bits of a seed
+
 
 def continue_tokens(
     model: SequenceModel,
@@ -30,7 +32,9 @@ def continue_tokens(
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int = 0,
-) -> Iterator[Int[Tensor, " B"]]:
+    num_samples: int = 1,
+    repetition_penalty: float = 1.0,
+) -> Iterator[Int[Tensor, " L"]]:
     """Continue prompts token by token.
 
     Args:
@@ -42,18 +46,29 @@ def continue_tokens(
         top_k: draws from as many of the likeliest tokens.
         top_p: draws from the fewest tokens that together are as likely.
         seed: of the draws.
+        num_samples: how many continuations each prompt is given; the first is the one that it is given alone.
+        repetition_penalty: makes tokens that a text holds less likely if above 1 (Keskar et al. 2019).
 
     Yields:
-        `num_tokens` times the next token of every prompt: (B,), on the CPU.
+        `num_tokens` times the next token of every continuation: (L,), L = B * num_samples, on the CPU. The
+        continuations of one prompt stand side by side.
     """
     device = next(model.parameters()).device
-    draws = _uniforms(len(prompts), num_tokens, seed)
+    draws = _uniforms(len(prompts), num_samples, num_tokens, seed)
     limit = model.max_length
+    prompts = [prompt for prompt in prompts for _ in range(num_samples)]
     read = [_last(prompt, limit) for prompt in prompts]  # what each lane's state has seen
     with torch.no_grad():
         hidden, stepper = _read(model, read, device)
+        held: Tensor | None = None
         for step in range(num_tokens):
-            token = pick(logits(hidden), draws[:, step].to(device), temperature, top_k, top_p)
+            scores = logits(hidden)
+            if repetition_penalty != 1:
+                held = _held(prompts, scores) if held is None else held
+                scores = penalized(scores, held, repetition_penalty)
+            token = pick(scores, draws[:, step].to(device), temperature, top_k, top_p)
+            if held is not None:
+                held.scatter_(1, token.unsqueeze(1), True)
             yield token.cpu()
             if step + 1 == num_tokens:
                 return
@@ -70,12 +85,29 @@ def continue_tokens(
                 hidden = stepper.read(token)
 
 
-def _uniforms(lanes: int, num_tokens: int, seed: int) -> Float[Tensor, "{lanes} {num_tokens}"]:
-    """Draw numbers in [0, 1) with one generator per lane, so a lane's draws do not depend on the rest of the batch."""
-    draws = torch.empty(lanes, num_tokens, dtype=torch.float64)
-    for lane in range(lanes):
-        generator = torch.Generator().manual_seed(seed + lane)
-        draws[lane] = torch.rand(num_tokens, generator=generator, dtype=torch.float64)
+def penalized(scores: Float[Tensor, "L V"], held: Bool[Tensor, "L V"], penalty: float) -> Float[Tensor, "L V"]:
+    """Divide the scores of tokens that a text holds by the penalty, or multiply them if they are negative."""
+    return torch.where(held, torch.where(scores < 0, scores * penalty, scores / penalty), scores)
+
+
+def _held(prompts: list[list[int]], scores: Float[Tensor, "L V"]) -> Bool[Tensor, "L V"]:
+    """Return the tokens that each prompt holds; a special token has no score."""
+    held = torch.zeros_like(scores, dtype=torch.bool)
+    for lane, prompt in enumerate(prompts):
+        held[lane, [token for token in prompt if token < scores.shape[1]]] = True
+    return held
+
+
+def _uniforms(
+    lanes: int, num_samples: int, num_tokens: int, seed: int
+) -> Float[Tensor, "{lanes*num_samples} {num_tokens}"]:
+    """Draw numbers in [0, 1) with a generator for each sample of each lane: they depend on none of the others."""
+    draws = torch.empty(lanes * num_samples, num_tokens, dtype=torch.float64)
+    for row in range(len(draws)):
+        lane, sample = divmod(row, num_samples)
+        # A lane's seed is its place among the texts, so samples keep away from the seeds of other texts.
+        generator = torch.Generator().manual_seed(seed + lane + sample * SEED_STRIDE)
+        draws[row] = torch.rand(num_tokens, generator=generator, dtype=torch.float64)
     return draws
 
 

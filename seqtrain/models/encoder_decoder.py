@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.models.layers.block_options import Activation, BlockOptions, FeedForwardKind, Norm, NormKind
-from seqtrain.models.layers.blocks import CrossDecoderBlock, EncoderBlock, initialise_transformer
+from seqtrain.models.layers.blocks import CrossDecoderBlock, EncoderBlock, in_depth, initialise_transformer
 from seqtrain.models.layers.lengths import real_lengths
-from seqtrain.models.layers.positions import AbsolutePositions, PlacedInput, check_sizes
+from seqtrain.models.layers.positions import BASE, PlacedInput, Positions, check_sizes
 from seqtrain.models.layers.recurrence import Cell
 from seqtrain.models.parts.encoders import ConvolutionalEncoder, Encoded, RecurrentEncoder, TransformerEncoder
 from seqtrain.models.parts.recurrent_decoder import Attention, RecurrentDecoder
@@ -30,7 +30,7 @@ DecoderKind = Literal["transformer", "rnn", "gru", "lstm"]
 CELLS = get_args(Cell)
 OF_TRANSFORMERS = (
     *("num_heads", "positions", "max_length", "norm", "activation", "dim_feedforward", "norm_kind", "norm_eps"),
-    *("feed_forward", "num_kv_heads", "head_dim", "qk_norm"),
+    *("feed_forward", "num_kv_heads", "head_dim", "qk_norm", "rotary_base"),
 )
 
 
@@ -45,10 +45,13 @@ class EncoderDecoder(SequenceModel):
         encoder: what reads the source.
         decoder: what reads, or writes, the target.
         num_heads: of a Transformer, as the other options of `BlockOptions`.
+        positions: rotary ones are those of self-attention on either side; attention to the source has none.
         max_length: size of the tables of learned positions: neither side of a pair with a Transformer is longer.
         bidirectional: a recurrent encoder reads both ways, each direction with half of `dim`.
         attention: how a recurrent decoder looks at the source; a Transformer's is of its own kind.
         kernel_size: taps of the convolutions of a cnn.
+        share_layers: each side applies one layer `num_layers` times. Of a decoder with additive attention the first
+            layer, which reads the context too, has weights of its own.
     """
 
     capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL
@@ -64,7 +67,7 @@ class EncoderDecoder(SequenceModel):
         num_layers: int,
         dropout: float,
         num_heads: int = 4,
-        positions: AbsolutePositions = "sinusoidal",
+        positions: Positions = "sinusoidal",
         max_length: int | None = None,
         norm: Norm = "pre",
         activation: Activation = "relu",
@@ -78,6 +81,8 @@ class EncoderDecoder(SequenceModel):
         bidirectional: bool = True,
         attention: Attention = "additive",
         kernel_size: int = 3,
+        share_layers: bool = False,
+        rotary_base: float = BASE,
     ) -> None:
         super().__init__()
         self.embed = embed
@@ -86,7 +91,7 @@ class EncoderDecoder(SequenceModel):
         self.num_layers = num_layers
         self.kinds = encoder, decoder
         size: dict[str, Any] = {"dim": dim, "num_layers": num_layers, "dropout": dropout}
-        front: dict[str, Any] = {"dim": dim, "positions": positions, "max_length": max_length, "dropout": dropout}
+        front: dict[str, Any] = {"positions": positions, "max_length": max_length, "rotary_base": rotary_base}
         options = BlockOptions(
             dim=dim,
             num_heads=num_heads,
@@ -102,25 +107,30 @@ class EncoderDecoder(SequenceModel):
             head_dim=head_dim,
             qk_norm=qk_norm,
         )
-        layers = [f"layer {layer + 1}" for layer in range(num_layers)]
+        if share_layers and encoder == "cnn":
+            raise ValueError("share_layers=true: the layers of encoder=cnn differ in their dilations; take another one")
         # Recurrent networks and convolutions have no table of positions, and read any length.
         if "transformer" in (encoder, decoder):
             check_sizes(options, positions, max_length)
             self.max_length = max_length
         # The order in which modules are made decides which random numbers become whose first weights.
         if encoder == "transformer":
-            blocks = [EncoderBlock(options, f"{layer} source") for layer in layers]
-            self.encoder = TransformerEncoder(options, front=PlacedInput(**front), blocks=blocks)
+            blocks = in_depth(lambda name: EncoderBlock(options, f"{name} source"), num_layers, share_layers)
+            self.encoder = TransformerEncoder(options, front=PlacedInput(options, **front), blocks=blocks)
         elif encoder == "cnn":
             self.encoder = ConvolutionalEncoder(**size, kernel_size=kernel_size)
         else:
-            self.encoder = RecurrentEncoder(**size, cell=encoder, bidirectional=bidirectional)
+            self.encoder = RecurrentEncoder(
+                **size, cell=encoder, bidirectional=bidirectional, share_layers=share_layers
+            )
         if decoder == "transformer":
-            cross_blocks = [CrossDecoderBlock(options, layer) for layer in layers]
-            self.decoder = TransformerDecoder(options, front=PlacedInput(**front), blocks=cross_blocks)
+            cross_blocks = in_depth(lambda name: CrossDecoderBlock(options, name), num_layers, share_layers)
+            self.decoder = TransformerDecoder(options, front=PlacedInput(options, **front), blocks=cross_blocks)
         else:
             width = self.encoder.state_width
-            self.decoder = RecurrentDecoder(**size, cell=decoder, attention=attention, encoder_width=width)
+            self.decoder = RecurrentDecoder(
+                **size, cell=decoder, attention=attention, encoder_width=width, share_layers=share_layers
+            )
         # Last, not in the parts: the order of parameters decides the last bit of the norm of all gradients.
         self.source_norm = options.final_norm() if encoder == "transformer" else nn.Identity()
         self.norm = options.final_norm() if decoder == "transformer" else nn.Identity()
@@ -135,6 +145,8 @@ class EncoderDecoder(SequenceModel):
         encoder, decoder = options["encoder"], options["decoder"]
         pair = f"encoder={encoder} and decoder={decoder}"
         reasons: dict[str, str] = {}
+        if options["positions"] != "rotary":
+            reasons["rotary_base"] = f"is of rotary positions, and positions={options['positions']}"
         if "transformer" not in (encoder, decoder):
             reasons |= dict.fromkeys(OF_TRANSFORMERS, f"is of transformers, and here are {pair}")
         if encoder not in CELLS:
@@ -215,4 +227,6 @@ class EncoderDecoder(SequenceModel):
 
     def flops_per_token(self, length: int, carried: bool) -> float:
         """Average the operations over the tokens of source and target, both `length` long."""
-        return (self.encoder.operations(length) + self.decoder.operations(length)) / (2 * length)
+        fronts = (getattr(front, "projection", None) for front in (self.embed, self.target_embed))
+        products = sum(matrix.numel() for matrix in fronts if matrix is not None)  # each reads `length` tokens
+        return products + (self.encoder.operations(length) + self.decoder.operations(length)) / (2 * length)

@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
-from torch.nn import functional
 
 from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.models.layers.attention import window_mask
+from seqtrain.models.layers.attention import newest, of_document, tokens_before, window_mask
 from seqtrain.models.layers.block_options import Activation, BlockOptions, FeedForwardKind, Norm, NormKind
-from seqtrain.models.layers.blocks import DecoderBlock
+from seqtrain.models.layers.blocks import DecoderBlock, in_depth
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.models.layers.lengths import real_lengths
 from seqtrain.models.layers.positions import (
@@ -55,6 +54,7 @@ class GPT(SequenceModel):
         head_dim: int | None = None,
         qk_norm: bool = False,
         rotary_base: float = BASE,
+        share_layers: bool = False,
     ) -> None:
         super().__init__()
         options = BlockOptions(
@@ -85,7 +85,7 @@ class GPT(SequenceModel):
         self.capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
         self.table = learned_positions(max_length, dim)
         self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.ModuleList(DecoderBlock(options, f"layer {layer + 1}") for layer in range(num_layers))
+        self.blocks = in_depth(lambda name: DecoderBlock(options, name), num_layers, share_layers)
         self.norm = options.final_norm()
         self._initialise()
 
@@ -128,11 +128,12 @@ class GPT(SequenceModel):
         state: State | None = None,
         lengths: Int[Tensor, " B"] | None = None,
         keep_state: bool = True,
+        starts: Bool[Tensor, "B T"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
         """Return hidden states, the last `attention_window` keys and values, unrotated, and the number of tokens read.
 
         A state with fewer places for keys, as `begin` and a reading from nothing give it, grows by those of what is
-        read. Without `keep_state` it is the count alone.
+        read. Without `keep_state` it is the count alone. With `starts`, which needs a state, documents begin there.
         """
         length = tokens.shape[1]
         # From nothing, and no longer than the window, plain causal attention is the same and half the work.
@@ -144,7 +145,10 @@ class GPT(SequenceModel):
         if state is not None:
             cached, num_before = state["key.0"].shape[2], state["filled"]
             num_read = num_before + num_read
-            if cached or length > self.attention_window + 1:
+            if starts is not None:
+                num_before = tokens_before(num_before, starts)
+                num_read = num_before[:, -1] + length
+            if starts is not None or cached or length > self.attention_window + 1:
                 mask = window_mask(num_before, length, cached, self.attention_window)
         kept = min(self.attention_window, cached + length)
         x = self.front(tokens, num_before)
@@ -157,6 +161,8 @@ class GPT(SequenceModel):
             if not keep_state:
                 continue
             key, value = (newest(each, lengths, cached, kept) for each in keys_values)
+            if starts is not None:
+                key, value = of_document(key, num_read), of_document(value, num_read)
             if state is not None:
                 # Copies: views would keep alive what is seen no more. From nothing they are views, as most readings
                 # from nothing carry nothing on.
@@ -164,7 +170,14 @@ class GPT(SequenceModel):
             after[f"key.{layer}"], after[f"value.{layer}"] = key.to(dtype), value.to(dtype)
         return self.norm(x), after
 
-    def front(self, tokens: Shaped[Tensor, "B T *F"], num_before: Int[Tensor, " B"] | None) -> Float[Tensor, "B T D"]:
+    def read_documents(
+        self, tokens: Shaped[Tensor, "B T *F"], state: State, starts: Bool[Tensor, "B T"]
+    ) -> tuple[Float[Tensor, "B T D"], State]:
+        return self(tokens, state, starts=starts)
+
+    def front(
+        self, tokens: Shaped[Tensor, "B T *F"], num_before: Int[Tensor, " B"] | Int[Tensor, "B T"] | None
+    ) -> Float[Tensor, "B T D"]:
         """Return the input of the first block. `num_before`: tokens that each lane has read before; None means none."""
         x = self.embed(tokens)
         if self.positions == "sinusoidal":
@@ -199,19 +212,6 @@ class GPT(SequenceModel):
 
     def stepper(self, state: State, *, branches: bool = False) -> Stepper:
         return GPTStepper(self, state, branches)
-
-
-def newest(
-    keys: Float[Tensor, "B G N K"], lengths: Int[Tensor, " B"] | None, cached: int, count: int
-) -> Float[Tensor, "B G {count} K"]:
-    """Return the last `count` of `cached` old and T new keys: before the end, or before each lane's length."""
-    if lengths is None:
-        return keys[:, :, keys.shape[2] - count :]
-    # What is not there yet is zero, on the left, and masked by the count of tokens.
-    keys = functional.pad(keys, (0, 0, count - cached, 0))
-    # The places that end at a lane's length begin `count` keys before it, so `lengths` keys in.
-    index = lengths.unsqueeze(1) + torch.arange(count, device=keys.device)  # (B, M)
-    return keys.gather(2, index[:, None, :, None].expand(-1, keys.shape[1], -1, keys.shape[3]))
 
 
 class GPTStepper(BlockStepper):

@@ -17,12 +17,16 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State, Weights, read_by_length
-from seqtrain.models.layers.recurrence import mirror_index, pack_state, reverse, run_fused
+from seqtrain.models.layers.blocks import in_depth
+from seqtrain.models.layers.recurrence import layers_of, mirror_index, pack_state, reverse, run_layers
 from seqtrain.models.layers.side_by_side import side_by_side
 
 
 class Recurrent(SequenceModel):
-    """A stack of recurrent layers on torch's fused kernels; each direction has `dim` units, or half of them each."""
+    """A stack of recurrent layers on torch's fused kernels; each direction has `dim` units, or half of them each.
+
+    With `share_layers` all layers have the weights of one, and each a state of its own.
+    """
 
     state_names: ClassVar[tuple[str, ...]]  # the tensors that a layer carries, in torch's order
 
@@ -36,6 +40,7 @@ class Recurrent(SequenceModel):
         bidirectional: bool,
         bias: bool = True,
         learned_state: bool = False,
+        share_layers: bool = False,
     ) -> None:
         super().__init__()
         if bidirectional and dim % 2:
@@ -49,15 +54,16 @@ class Recurrent(SequenceModel):
         if bidirectional:
             self.capabilities = Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL
             # One module a layer and direction: torch's own bidirectional module takes padding only when it is packed.
-            self.layers = nn.ModuleList()
-            for _ in range(num_layers):
-                self.layers.append(nn.ModuleList(self.core(dim // 2, 1, 0.0) for _ in range(2)))
+            self.layers = in_depth(
+                lambda _: nn.ModuleList(self.core(dim // 2, 1, 0.0) for _ in range(2)), num_layers, share_layers
+            )
         else:
             self.capabilities = (
                 Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
             )
-            # torch warns of a dropout between layers where there is only one.
-            self.layer = self.core(dim, num_layers, dropout if num_layers > 1 else 0.0)
+            self.layer = layers_of(
+                lambda count, between: self.core(dim, count, between), num_layers, dropout, share_layers
+            )
         self.first = self._first_states() if learned_state else None
 
     @abstractmethod
@@ -99,7 +105,8 @@ class Recurrent(SequenceModel):
     def _read(self, tokens: Shaped[Tensor, "B T *F"], state: State) -> tuple[Float[Tensor, "B T D"], State]:
         """Read tokens that are all real, in one direction."""
         x = self.dropout(self.embed(tokens))
-        hidden, after = run_fused(self.layer, x, [self._begin_from(name, state) for name in self.state_names])
+        first = [self._begin_from(name, state) for name in self.state_names]
+        hidden, after = run_layers(self.layer, x, first, self.dropout)
         new: State = {}
         for name, value in zip(self.state_names, after, strict=True):
             new[name] = value.to(state[name].dtype)  # under autocast the kernel may give a lower precision
@@ -176,6 +183,7 @@ class RNN(Recurrent):
         activation: Literal["tanh", "relu"],
         bias: bool = True,
         learned_state: bool = False,
+        share_layers: bool = False,
     ) -> None:
         self.activation = activation
         super().__init__(
@@ -186,6 +194,7 @@ class RNN(Recurrent):
             bidirectional=bidirectional,
             bias=bias,
             learned_state=learned_state,
+            share_layers=share_layers,
         )
 
     def core(self, units: int, num_layers: int, dropout: float) -> nn.RNNBase:
@@ -217,6 +226,7 @@ class LSTM(Recurrent):
         bidirectional: bool,
         bias: bool = True,
         learned_state: bool = False,
+        share_layers: bool = False,
         forget_bias: float = 0.0,
     ) -> None:
         """Build the model.
@@ -233,6 +243,7 @@ class LSTM(Recurrent):
             bidirectional=bidirectional,
             bias=bias,
             learned_state=learned_state,
+            share_layers=share_layers,
         )
 
     @classmethod

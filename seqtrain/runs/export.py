@@ -33,6 +33,9 @@ KEPT = (
 )
 
 
+PARENT = "parent"  # folder of a run with adapters: the run that it began with, as an export
+
+
 def write(run: Run, preprocessor: Preprocessor, weights: dict[str, Tensor], step: int, target: Path) -> None:
     """Write `target`, a new folder, atomically. Raises UserError if it exists or cannot be written.
 

@@ -33,6 +33,7 @@ TRAINER: dict[str, Literal["identity", "said", "free"]] = {
     "keep_best": "free",
     "on_nonfinite": "identity",
     "log_every": "free",
+    "profile": "free",
 }
 
 # Options of the data that change no number.
@@ -41,6 +42,7 @@ DATA_FREE = ("workers", "eval_batch_size")
 SHORT = reprlib.Repr()
 SHORT.maxlevel, SHORT.maxstring, SHORT.maxother = 2, 80, 80
 LIMITS = ("max_steps", "max_epochs", "max_seconds")  # of the trainer: changed by hand or by override, a run is extended
+SHOWING = "seqtrain.training.callbacks."  # a callback of this package changes no number
 FREE = ("logger", "run_dir", "run", "dry_run", "init_from")  # init_from is checked by its hash
 # Options that `resume` may change, besides loggers.
 MAY_CHANGE = (
@@ -58,8 +60,8 @@ def identity(config: dict[str, Any], summary: Summary) -> dict[str, Any]:
 def decisive(config: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a config that decide numbers, by dotted key.
 
-    Paths of data are left out: its hash is checked. Callbacks of seqtrain are left out, because they only show; those
-    of users are included, because their effect is unknown.
+    Paths of data are left out: its hash is checked. Callbacks that only show are left out; those of users are included,
+    because their effect is unknown.
     """
     kept = {name: value for name, value in config.items() if name not in FREE}
     kept |= {name: dict(_mapping(config, name)) for name in ("trainer", "data", "callbacks")}
@@ -70,7 +72,7 @@ def decisive(config: dict[str, Any]) -> dict[str, Any]:
         if name in DATA_FREE or str(name).endswith("path"):
             del kept["data"][name]
     for name, node in _mapping(config, "callbacks").items():
-        if not node or str(node.get("_target_")).startswith("seqtrain."):
+        if not node or str(node.get("_target_")).startswith(SHOWING):
             del kept["callbacks"][name]
     # Through JSON, as in a checkpoint: a tuple becomes a list.
     return json.loads(plain_json(dict(flat(kept))))

@@ -47,7 +47,8 @@ def final_state(run: Path) -> dict[str, Any]:
     newest["callbacks"]["Recorder"].pop("seconds")
     for name in ("run", "where"):  # which of the two it is, and with how many threads
         newest["seqtrain"].pop(name)
-    names = ("global_step", "state_dict", "optimizer_states", "lr_schedulers", "callbacks", "seqtrain")
+    names = ["global_step", "state_dict", "optimizer_states", "lr_schedulers", "callbacks", "seqtrain"]
+    names += [name for name in ("current_model_state", "averaging_state") if name in newest]  # of averaged weights
     return {name: newest[name] for name in names} | {"best": load(folder / BEST)["state_dict"]}
 
 

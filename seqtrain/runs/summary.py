@@ -65,6 +65,7 @@ class Summary:
     # Cost and method of evaluation, known before the first step.
     parameters: dict[str, Any] = field(default_factory=dict)  # part -> trainable numbers, with their `total`
     padding: float | None = None  # of all positions, the fraction without a target
+    state: int | None = None  # numbers that one lane carries; unknown of a model without state
     max_steps: int | None = None  # unknown if the time limit decides
     flops_per_token: float | None = None  # of training: forward and backward
     context: dict[str, Any] | None = None  # what the numbers of an evaluation depend on beside weights and text

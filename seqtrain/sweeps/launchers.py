@@ -215,7 +215,7 @@ class HydraLauncher:
         self.sweep = sweep
         self.say = say
         self.together = together
-        self._earlier = set(attempts(sweep))
+        self._earlier = set(submitted(attempts(sweep)))  # jobs of earlier attempts and batches
         self._error: BaseException | None = None
         self._looked = 0.0
 
@@ -238,8 +238,9 @@ class HydraLauncher:
                 waiting = [trial for trial in waiting if trial not in ended]
                 yield from ended
                 time.sleep(0.1)
-            if not self._jobs():  # the launcher is in this process, where two at once would share the globals of Hydra
+            if not (jobs := self._jobs()):  # the launcher is in this process: two at once would share Hydra's globals
                 launching.join()
+            self._earlier.update(jobs)
         except BaseException as error:
             self._leave(waiting, getattr(error, "number", signal.SIGTERM))
             if not self._jobs():  # cut off with its workers, joblib would complain behind our last word
@@ -266,8 +267,8 @@ class HydraLauncher:
         return not queued(jobs)
 
     def _jobs(self) -> list[str]:
-        """Return the jobs of this attempt."""
-        return submitted(set(attempts(self.sweep)) - self._earlier)
+        """Return the jobs of the batch that runs; empty until they are handed in."""
+        return [job for job in submitted(attempts(self.sweep)) if job not in self._earlier]
 
     def _tell(self, batch: list[Trial]) -> None:
         """Log why the launcher gave up; raise UserError if it ran nothing."""
@@ -303,20 +304,25 @@ def attempts(sweep: Path) -> list[Path]:
     return [path for path in (sweep / SUBMITIT).glob("*") if path.is_dir()]
 
 
-def submitted(folders: set[Path] | list[Path]) -> list[str]:
+def submitted(folders: list[Path]) -> list[str]:
     """Return the jobs, or arrays of jobs, that Submitit handed to SLURM in these attempts."""
     names = [JOB.fullmatch(path.name) for folder in folders for path in folder.glob("*/*_submitted.pkl")]
     return sorted({found.group(1) for found in names if found})
 
 
 def queued(jobs: Sequence[str]) -> str:
-    """Return the jobs that wait or run, in SLURM's own words; empty without SLURM."""
+    """Return the jobs that wait or run, in SLURM's own words; all of them if SLURM does not answer, none without it."""
     if not jobs:
         return ""
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        command = ["squeue", "--noheader", "--format=%i", "--jobs", ",".join(jobs)]
-        return " ".join(subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout.split())
-    return ""
+    command = ["squeue", "--noheader", "--format=%i", "--jobs", ",".join(jobs)]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except OSError:
+        return ""
+    except subprocess.TimeoutExpired:
+        return " ".join(jobs)
+    has_no_answer = answer.returncode != 0 and "Invalid job id" not in answer.stderr  # an ended job has no valid id
+    return " ".join(jobs if has_no_answer else answer.stdout.split())
 
 
 def run_trial(config: DictConfig, *, words: Sequence[str] = ()) -> int:

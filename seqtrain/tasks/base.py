@@ -138,7 +138,8 @@ class TaskLoss(nn.Module, ABC):
     def evaluate(self, model: SequenceModel, batch: Any, state: State | None) -> tuple[LossTerms, State]:
         """Return the loss terms of a batch and the state after it; in training only the differentiated terms.
 
-        Without a state the batch is read by itself, and the returned state is not used.
+        Without a state the batch is read by itself, and the returned state is not used. A batch of a stream is read
+        with `read(model, batch.tokens, state, batch.starts)`, so that documents that begin within it do not meet.
         """
 
     @abstractmethod

@@ -35,7 +35,7 @@ from seqtrain.tasks.base import (
 )
 from seqtrain.tasks.baselines.counts import baselines
 from seqtrain.tasks.masked_text import bracketed
-from seqtrain.tasks.output import Output
+from seqtrain.tasks.output import Output, head_products
 from seqtrain.tasks.predictors import Score
 
 DIRECTIONS = ("forward", "backward")
@@ -125,7 +125,7 @@ class BidirectionalLM(ExampleTask):
     predictors = MappingProxyType({"score": ScoreBothWays})
     needs_whole = "it is read from both ends"
 
-    def __init__(self, *, tied: bool, dim: int, vocab_size: int) -> None:
+    def __init__(self, *, tied: bool, dim: int, vocab_size: int, embed_dim: int | None = None) -> None:
         super().__init__()
         self.dim = dim
         self.vocab_size = vocab_size
@@ -133,6 +133,7 @@ class BidirectionalLM(ExampleTask):
         # A tied head compares with the embedding's vectors, which are as wide as both directions together.
         self.head = nn.Linear(units, dim if tied else vocab_size)
         self.tied = tied
+        self.embed_dim = embed_dim
 
     @final  # a task that has other logits has another `output`, which the loss is made of too
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... U"]) -> Float[Tensor, "... V"]:
@@ -216,7 +217,7 @@ class BidirectionalLM(ExampleTask):
         """Return the operations of both directions: each token is predicted twice."""
         units = self.dim // 2
         if self.tied:
-            return 2 * 2.0 * (units * self.dim + self.dim * self.vocab_size)
+            return 2 * 2.0 * (units * self.dim + head_products(self.dim, self.vocab_size, self.embed_dim))
         return 2 * 2.0 * units * self.vocab_size
 
     # -- data ----------------------------------------------------------------------------------------------------

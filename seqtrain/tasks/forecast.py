@@ -210,7 +210,7 @@ class Forecast(SeriesTask):
         if isinstance(batch, WindowBatch):
             # Of a window only the last state has read all of it.
             return self._params(model, last_hidden(model, batch.tokens), batch.tokens[:, -1:]), {}
-        hidden, after = read(model, batch.tokens, state)
+        hidden, after = read(model, batch.tokens, state, batch.starts)
         return self._params(model, hidden, batch.tokens), after
 
     def _params(
@@ -325,13 +325,19 @@ class Forecast(SeriesTask):
         return SeriesStream(rows.series, reading, horizon=self.horizon, context=context)
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
+        assert preprocessor.series is not None
+        # Baselines read the same rows as the model, row by row, whatever a patch is.
+        windows, naive = self.windows(split, preprocessor), np.array(preprocessor.series.naive)
+        known = self.forecasters(train, windows, preprocessor, say)
+        return {name: forecasts.measured(each, windows, naive) for name, each in known.items()}
+
+    def forecasters(
+        self, train: Rows, windows: Windows, preprocessor: Preprocessor, say: Say
+    ) -> dict[str, forecasts.Forecaster]:
+        """Return the baselines, fitted to train, for windows of a split."""
         assert train.series is not None
         assert preprocessor.series is not None
-        reading = self.reading(split, preprocessor)
-        # Baselines read the same rows as the model, row by row, whatever a patch is.
-        windows = self.windows(split, preprocessor)
-        naive = np.array(preprocessor.series.naive)
-        return forecasts.baselines(train.series, windows, reading, naive, preprocessor.series.season, say)
+        return forecasts.baselines(train.series, windows, preprocessor.series.season, say)
 
     @torch.no_grad()
     def ahead(

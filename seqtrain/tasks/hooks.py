@@ -71,7 +71,7 @@ def _place(frames: Sequence[tuple[FrameType, int]]) -> str:
     return ""
 
 
-def check_answers(predictor: Predictor[Any], texts: Sequence[str], answers: Any) -> None:
+def check_answers(predictor: Predictor[Any], texts: Sequence[Any], answers: Any) -> None:
     """Raise UserError unless a predictor gave a list with one dict for each text, and NonFinite where one holds nan.
 
     Args:

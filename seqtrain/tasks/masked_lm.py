@@ -31,7 +31,7 @@ from seqtrain.tasks.base import (
 )
 from seqtrain.tasks.baselines.counts import MOST_TOKENS, baselines, token_counts
 from seqtrain.tasks.masked_text import MAX_CHARACTERS, bracketed, fill
-from seqtrain.tasks.output import Output
+from seqtrain.tasks.output import Output, head_products
 from seqtrain.tasks.predictors import Predictor, Score
 
 COPIES = 64  # of a text, each with another token hidden, that are read at a time
@@ -137,6 +137,7 @@ class MaskedLM(ExampleTask):
         dim: int,
         vocab_size: int,
         norm_eps: float = 1e-5,
+        embed_dim: int | None = None,
     ) -> None:
         """Build the head. Raise ValueError for shares outside 0 to 1, or with a sum above 1.
 
@@ -154,6 +155,7 @@ class MaskedLM(ExampleTask):
         )
         self.pseudo_examples = pseudo_examples
         self.dim = dim
+        self.embed_dim = embed_dim if tied else None
         self.vocab_size = vocab_size
         self.mask = vocab_size + 2  # behind the start and the separator, which stand behind all tokens of text
         self.transform = None
@@ -252,10 +254,10 @@ class MaskedLM(ExampleTask):
         return metrics
 
     def head_flops(self) -> float:
-        outputs = self.vocab_size
+        products = head_products(self.dim, self.vocab_size, self.embed_dim)
         if self.transform is not None:
-            outputs += self.dim
-        return 2.0 * self.dim * outputs
+            products += self.dim**2
+        return 2.0 * products
 
     # -- data ----------------------------------------------------------------------------------------------------
 

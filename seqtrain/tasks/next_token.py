@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -34,7 +34,7 @@ from seqtrain.tasks.base import (
     perplexity,
 )
 from seqtrain.tasks.baselines.counts import LIMIT, Text, baselines, xz_baselines
-from seqtrain.tasks.output import Output
+from seqtrain.tasks.output import Output, head_products
 from seqtrain.tasks.predictors import Predictor, Score
 
 T = TypeVar("T", np.ndarray, list[int], list[float])
@@ -44,7 +44,10 @@ class Continue(Predictor["NextToken"]):
     """A text goes on; each draws with a seed of its own, by its place, so that a batch changes nothing."""
 
     takes = MappingProxyType(
-        {"length": 200, "temperature": 0.8, "top_k": None, "top_p": None, "greedy": False, "seed": 0}
+        {
+            **{"length": 200, "temperature": 0.8, "top_k": None, "top_p": None, "greedy": False, "seed": 0},
+            **{"stop": (), "num_samples": 1, "repetition_penalty": 1.0},
+        }
     )
     needs_text = False
 
@@ -52,30 +55,51 @@ class Continue(Predictor["NextToken"]):
         if not given.get("greedy"):
             return {}
         reason = "with --greedy nothing is drawn, the likeliest token is taken; leave one of them out"
-        return dict.fromkeys(("temperature", "top_k", "top_p", "seed"), reason)
+        return dict.fromkeys(("temperature", "top_k", "top_p", "seed", "num_samples"), reason)
 
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
-        """Continue each `prompt` by a `text` of `length` tokens; greedy, or a temperature of 0, draws nothing."""
-        options = {**self.takes, **options}
+        """Continue each `prompt` by a `text` of `length` tokens; greedy, or a temperature of 0, draws nothing.
+
+        With `num_samples` above 1 an answer has the list `texts` instead. No text reaches one of the texts in `stop`.
+        """
         if not texts:
             return []
-        temperature = options["temperature"]
-        if options["greedy"]:
-            temperature = 0.0
-        continuations = self.task.continue_texts(
-            self.loaded.model,
-            self.loaded.tokenizer,
-            texts,
-            num_tokens=options["length"],
-            temperature=temperature,
-            top_k=options["top_k"],
-            top_p=options["top_p"],
-            seed=options["seed"] + first,
-        )
-        return [{"prompt": prompt, "text": text} for prompt, text in zip(texts, continuations, strict=True)]
+        asked = self._asked(first, options)
+        found = self.task.continue_texts(self.loaded.model, self.loaded.tokenizer, texts, **asked)
+        count = asked["num_samples"]
+        if count == 1:
+            return [{"prompt": prompt, "text": text} for prompt, text in zip(texts, found, strict=True)]
+        return [{"prompt": prompt, "texts": found[n * count : (n + 1) * count]} for n, prompt in enumerate(texts)]
+
+    def pieces(self, text: str, *, first: int = 0, **options: Any) -> Iterator[str]:
+        """Yield what `words` says of one continuation of a text, in pieces as they are written."""
+        model, tokenizer = self.loaded.model, self.loaded.tokenizer
+        asked = self._asked(first, options)
+        if self.task.direction != "forward":  # the last token that is written comes first
+            yield self.task.in_words(text, *self.task.continue_texts(model, tokenizer, [text], **asked))
+            return
+        yield text
+        shown = written = ""
+        for (written,) in self.task.texts_so_far(model, tokenizer, [text], **asked):
+            certain = written[: _certain(written, asked["stop"])]
+            if len(certain) > len(shown) and certain.startswith(shown):
+                yield certain[len(shown) :]
+                shown = certain
+        yield written[len(shown) :]
+
+    def _asked(self, first: int, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of `continue_texts`, for texts of which the first has this place."""
+        options = {**self.takes, **options}
+        asked = {name: options[name] for name in ("top_k", "top_p", "stop", "num_samples", "repetition_penalty")}
+        temperature = 0.0 if options["greedy"] else options["temperature"]
+        seed = options["seed"] + first
+        return {**asked, "num_tokens": options["length"], "temperature": temperature, "seed": seed}
 
     def words(self, answer: dict[str, Any]) -> str:
-        return self.task.in_words(answer["prompt"], answer["text"])
+        if "text" in answer:
+            return self.task.in_words(answer["prompt"], answer["text"])
+        texts = [self.task.in_words(answer["prompt"], text) for text in answer["texts"]]
+        return "\n".join(f"--- sample {number}\n{text}" for number, text in enumerate(texts, 1))
 
 
 class ScoreText(Score["NextToken"]):
@@ -135,9 +159,16 @@ class NextToken(Task):
     predictors = MappingProxyType({"continue": Continue, "score": ScoreText})
 
     def __init__(
-        self, *, tied: bool, dim: int, vocab_size: int, direction: Literal["forward", "backward"] = "forward"
+        self,
+        *,
+        tied: bool,
+        dim: int,
+        vocab_size: int,
+        direction: Literal["forward", "backward"] = "forward",
+        embed_dim: int | None = None,
     ) -> None:
         super().__init__()
+        self.embed_dim = embed_dim if tied else None
         self.direction = direction
         self.vocab_size = vocab_size
         self.dim = dim
@@ -156,7 +187,7 @@ class NextToken(Task):
 
     def evaluate(self, model: SequenceModel, batch: StreamBatch, state: State | None) -> tuple[LossTerms, State]:
         """Return `loss` in nats; outside training also `accuracy`, and the loss summed in float64."""
-        hidden, after = read(model, batch.tokens, state)
+        hidden, after = read(model, batch.tokens, state, batch.starts)
         output = self.output(model, hidden)
         if self.training:
             return {"loss": (output.loss(batch.targets), batch.count)}, after
@@ -186,7 +217,7 @@ class NextToken(Task):
         return metrics
 
     def head_flops(self) -> float:
-        return 2.0 * self.dim * self.vocab_size
+        return 2.0 * head_products(self.dim, self.vocab_size, self.embed_dim)
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         """Return the metrics of unigram and bigram counts of `train`, and of a compressor, on the same text."""
@@ -220,10 +251,55 @@ class NextToken(Task):
     def continue_texts(
         self, model: SequenceModel, tokenizer: Tokenizer, prompts: Sequence[str], **options: Any
     ) -> list[str]:
-        """Return the model's continuation of each prompt; `options` are those of `continue_tokens`."""
-        ids = [[tokenizer.start, *self.in_order(tokenizer.encode(prompt)).tolist()] for prompt in prompts]
-        steps = continue_tokens(model, partial(self.logits, model), ids, **options)  # each a token of every text
+        """Return the model's continuations of each prompt; `options` are those of `texts_so_far`."""
+        if options.get("stop"):
+            *_, texts = self.texts_so_far(model, tokenizer, prompts, **options)
+            return texts
+        options.pop("stop", None)
+        steps = self._steps(model, tokenizer, prompts, options)
         return [tokenizer.decode(self.in_order(written)) for written in torch.stack(list(steps), 1).tolist()]
+
+    def texts_so_far(
+        self,
+        model: SequenceModel,
+        tokenizer: Tokenizer,
+        prompts: Sequence[str],
+        *,
+        stop: Sequence[str] = (),
+        **options: Any,
+    ) -> Iterator[list[str]]:
+        """Yield the continuations after each token, until each has met one of the texts in `stop`.
+
+        Args:
+            model: Reads the prompts.
+            tokenizer: Tokenizer of the prompts.
+            prompts: Texts to continue.
+            stop: Texts before which a continuation ends, in the order in which the task reads.
+            **options: Options of `continue_tokens`.
+        """
+        tokens: list[list[int]] = []
+        for step in self._steps(model, tokenizer, prompts, options):
+            tokens = tokens or [[] for _ in step]
+            for lane, token in zip(tokens, step.tolist(), strict=True):
+                lane.append(token)
+            whole = [tokenizer.decode(self.in_order(lane)) for lane in tokens]
+            texts = [self._before(text, stop) for text in whole]
+            yield texts
+            if stop and all(len(text) < len(more) for text, more in zip(texts, whole, strict=True)):
+                return
+
+    def _steps(
+        self, model: SequenceModel, tokenizer: Tokenizer, prompts: Sequence[str], options: Mapping[str, Any]
+    ) -> Iterator[Int[Tensor, " L"]]:
+        """Return the tokens of all continuations, step by step."""
+        ids = [[tokenizer.start, *self.in_order(tokenizer.encode(prompt)).tolist()] for prompt in prompts]
+        return continue_tokens(model, partial(self.logits, model), ids, **options)
+
+    def _before(self, text: str, stop: Sequence[str]) -> str:
+        """Return the part of a text that is written before any of the texts in `stop`."""
+        if self.direction == "forward":
+            return text[: min([text.find(end) for end in stop if end in text], default=len(text))]
+        return text[max([text.rfind(end) + len(end) for end in stop if end in text], default=0) :]
 
     # -- direction -----------------------------------------------------------------------------------------------
 
@@ -244,6 +320,13 @@ class NextToken(Task):
         if self.direction == "forward":
             return prompt + written
         return written + prompt
+
+
+def _certain(text: str, stop: Sequence[str]) -> int:
+    """Return the number of characters that no further token changes: no part of a character, nor of a stop text."""
+    whole = text.rstrip("\ufffd")  # which stands for bytes that are no character yet
+    sizes = [size for end in stop for size in range(1, len(end)) if whole.endswith(end[:size])]
+    return len(whole) - max(sizes, default=0)
 
 
 def _text(rows: Rows) -> Text:

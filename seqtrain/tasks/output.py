@@ -9,6 +9,9 @@ hidden states and weights while it is still in the processor's cache, and then t
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -21,7 +24,18 @@ from seqtrain.data.batching.stream import IGNORED
 
 BLOCK = 2**20  # logits that are made at a time: few enough to stay in a processor's cache
 GPU_BLOCK = 2**27  # on a GPU, which wants large products
+WITHOUT_GRADIENTS = ContextVar("without_gradients", default=False)
 FEWEST_ROWS = 128  # of a block: each adds to the gradient of all weights, which takes as long as a few rows do
+
+
+@contextmanager
+def without_gradients() -> Iterator[None]:
+    """Leave out the gradients of summed losses: a first reading of what is read again has no use for them."""
+    token = WITHOUT_GRADIENTS.set(True)
+    try:
+        yield
+    finally:
+        WITHOUT_GRADIENTS.reset(token)
 
 
 class Output(NamedTuple):
@@ -71,11 +85,15 @@ class Output(NamedTuple):
         """Return the output of a head that shares the embedding's vectors of text (Press & Wolf 2017).
 
         Args:
-            embed: the front end of the tokens that are predicted.
-            hidden: as wide as its vectors.
+            embed: the front end of the tokens that are predicted. Where its vectors are narrower than the model, hidden
+                states pass the transpose of the map that it widens them by.
+            hidden: as wide as what it gives.
             bias: one number for each output.
             end: whether there is one output more, that of the end, which shares the start's vector.
         """
+        projection = getattr(embed, "projection", None)
+        if projection is not None:
+            hidden = hidden @ projection
         # The start is the first special, right behind the text, and no task predicts the others.
         return cls(hidden, embed.weight, bias, embed.vocab_size + end)  # type: ignore[arg-type,operator]
 
@@ -106,6 +124,17 @@ class Output(NamedTuple):
     def _rows_of_a_block(self) -> int:
         most = BLOCK if self.hidden.device.type == "cpu" else GPU_BLOCK
         return max(FEWEST_ROWS, most // self.num_outputs)
+
+
+def head_products(dim: int, num_outputs: int, embed_dim: int | None) -> int:
+    """Return the multiply-adds of a head, for each target.
+
+    Args:
+        dim: D.
+        num_outputs: V.
+        embed_dim: Width of the vectors of a tied head that are narrower than the model. None: D.
+    """
+    return dim * num_outputs if embed_dim is None else (dim + num_outputs) * embed_dim
 
 
 class _SummedLoss(torch.autograd.Function):
@@ -145,6 +174,8 @@ class _SummedLoss(torch.autograd.Function):
                 if offset is not None:
                     by_logits += offset
                 losses[block] = _loss_and_gradient(by_logits, targets[block], label_smoothing)
+                if WITHOUT_GRADIENTS.get():
+                    continue
                 if by_bias is not None:
                     by_bias += by_logits.sum(0)
                 by_scores = scores.copy_(by_logits)
@@ -208,6 +239,8 @@ def _add_product(total: Float[Tensor, "V D"], left: Float[Tensor, "V N"], right:
 
 
 Pool = Literal["last", "mean", "max", "cls"]
+TextPool = Literal["mean", "mean_all", "last", "cls"]
+"""Pooling of texts by themselves: `mean` is of the text's own positions, `mean_all` of the special tokens too."""
 
 
 def pool(hidden: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"], how: Pool) -> Float[Tensor, "B D"]:
@@ -215,10 +248,25 @@ def pool(hidden: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"], how: Pool) 
     if how == "cls":
         return hidden[:, 0]
     if how == "last":
-        return hidden[torch.arange(len(hidden), device=hidden.device), lengths - 1]
+        return hidden[torch.arange(hidden.shape[0], device=hidden.device), lengths - 1]
     if how == "max":
         return hidden.masked_fill(padding(hidden, lengths), -math.inf).amax(1)
     return hidden.masked_fill(padding(hidden, lengths), 0.0).sum(1) / lengths.unsqueeze(1).to(hidden.dtype)
+
+
+def pool_text(
+    hidden: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"], how: TextPool, before: int, after: int
+) -> Float[Tensor, "B D"]:
+    """Pool hidden states of texts; the first `before` and the last `after` positions of a lane are special tokens."""
+    if how == "mean_all":
+        return pool(hidden, lengths, "mean")
+    if how != "mean":
+        return pool(hidden, lengths, how)
+    ends = (lengths - after).unsqueeze(1)
+    time = torch.arange(hidden.shape[1], device=hidden.device)
+    text = ((time >= before) & (time < ends)).unsqueeze(-1)
+    # Masked, not multiplied by 0: hidden states at padding are arbitrary, and may be no numbers.
+    return hidden.masked_fill(~text, 0.0).sum(1) / (ends - before).clamp(min=1).to(hidden.dtype)
 
 
 def padding(hidden: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"]) -> Bool[Tensor, "B T 1"]:

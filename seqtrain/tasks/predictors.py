@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from seqtrain.data.batching.examples import by_length, padded
+from seqtrain.data.batching.examples import ExampleBatch, by_length, padded
 from seqtrain.data.batching.plan import TBPTT
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.data.tokenizers.encoding import Tokenizer
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from seqtrain.tasks.base import Task
 
 T = TypeVar("T", bound="Task")
+MAX_CHARACTERS = 160  # of a text that is shown
 MAX_TOKENS = 8192  # of a text that is read at once, where the model has no table of positions: memory has an end
 
 
@@ -40,6 +41,33 @@ class Loaded:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of texts, and of sources."""
         return self.preprocessor.tokenizer
+
+
+@dataclass(frozen=True)
+class NamedSeries:
+    """A series that a predictor is asked about."""
+
+    name: str
+    features: Float[np.ndarray, "T F"]  # as a model reads them
+
+
+def question(item: str | NamedSeries) -> dict[str, str]:
+    """Return the entry of an answer that says what was asked."""
+    return {"text": item} if isinstance(item, str) else {"series": item.name}
+
+
+def question_words(answer: Mapping[str, Any]) -> str:
+    """Return what was asked, from an answer, for a person."""
+    return answer["text"] if "text" in answer else answer["series"]
+
+
+def shown_input(batch: ExampleBatch, lane: int, preprocessor: Preprocessor) -> str:
+    """Return what was read of one example, for a table of samples: the text, or the number of the series."""
+    length = int(batch.lengths[lane])
+    if preprocessor.series is not None:
+        return f"series {int(batch.index[lane]) + 1} ({length:,} steps)"
+    text = " ".join(preprocessor.tokenizer.decode(batch.tokens[lane, 1 : length - 1].tolist()).split())
+    return text[:MAX_CHARACTERS]
 
 
 @runtime_checkable
@@ -93,6 +121,8 @@ class TextReader(Generic[T]):
 
     def reason(self, text: str) -> str | None:
         """Return the reason why this text has no answer, or None."""
+        if self.loaded.preprocessor.series is not None:
+            return "is a text, and the run reads series of values; give a file of them"
         if not is_unicode(text):
             return "holds half of a surrogate pair, which is no Unicode; leave it out"
         if not self.needs_text:
@@ -106,16 +136,22 @@ class TextReader(Generic[T]):
             return f"has {len(ids):,} tokens, and the model has positions for {room:,}"
         return f"has {len(ids):,} tokens, and a text is read at once, so it may have {room:,}"
 
-    def batches(self, texts: Sequence[str]) -> Iterator[tuple[Sequence[int], Int[Tensor, "B T"], Int[Tensor, " B"]]]:
-        """Yield batches of the texts with their edges, cut to `longest` tokens, grouped by similar length.
+    def batches(
+        self, items: Sequence[str | NamedSeries]
+    ) -> Iterator[tuple[Sequence[int], Shaped[Tensor, "B T *F"], Int[Tensor, " B"]]]:
+        """Yield batches of texts with their edges, cut to `longest` tokens, or of series, grouped by similar length.
 
         Yields:
-            Indices of some of the texts, their tokens (B, T), padded on the right, and their lengths (B,).
+            Indices of some of the items, their tokens (B, T) or values (B, T, F), padded on the right, and their
+            lengths (B,).
         """
         before, after = self.task.edges(self.loaded.tokenizer)
         rows = []
-        for text in texts:
-            rows.append(np.concatenate([before, self.encode(text)[: self.longest], after]).astype(np.int64))
+        for item in items:
+            if isinstance(item, NamedSeries):
+                rows.append(item.features[: self.loaded.max_length])
+            else:
+                rows.append(np.concatenate([before, self.encode(item)[: self.longest], after]).astype(np.int64))
         for lanes in by_length(rows):
             yield lanes, *padded([rows[lane] for lane in lanes])
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from seqtrain.data.batching.examples import ExampleBatch, TextExamples
@@ -18,12 +18,12 @@ from seqtrain.data.cache import cached_json
 from seqtrain.data.preprocess import Preprocessor, Rows, Scale
 from seqtrain.models.base import Capability, SequenceModel, State, name_of
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
+from seqtrain.tasks.baselines import series
 from seqtrain.tasks.baselines.texts import DAMPING, bag_of_words
 from seqtrain.tasks.metrics.numbers import quality
 from seqtrain.tasks.output import Pool, pool
-from seqtrain.tasks.predictors import Predictor
+from seqtrain.tasks.predictors import NamedSeries, Predictor, question, question_words, shown_input
 
-MAX_CHARACTERS = 160  # of a text that is shown
 UNSCALED = Scale(mean=0.0, std=1.0)  # of a task that is asked what it fits, before there are numbers
 
 
@@ -35,10 +35,12 @@ class NumberedBatch(ExampleBatch):
 
 
 class NumberedExamples(TextExamples):
-    """Texts, each with a number."""
+    """Texts or series, each with a number."""
 
-    def __init__(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int) -> None:
-        super().__init__(rows, preprocessor, max_length=max_length)
+    def __init__(
+        self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, dtype: torch.dtype = torch.float32
+    ) -> None:
+        super().__init__(rows, preprocessor, max_length=max_length, dtype=dtype)
         assert isinstance(rows.labels, np.ndarray)
         self.numbers = rows.labels
 
@@ -52,7 +54,7 @@ class NumberedExamples(TextExamples):
 
 
 class Numbers(Predictor["Regress"]):
-    """The number of a text, in the unit of the data; of a longer text the first tokens are read, as in training."""
+    """The number of a text or a series, in the unit of the data; of a longer one the first part is read."""
 
     @property
     def longest(self) -> int | None:
@@ -60,17 +62,17 @@ class Numbers(Predictor["Regress"]):
         return self.loaded.max_length - len(before) - len(after)
 
     @torch.no_grad()
-    def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
-        """Return the `number` of each text."""
+    def predict(self, texts: Sequence[str | NamedSeries], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
+        """Return the `number` of each text or series."""
         answers: dict[int, dict[str, Any]] = {}
         for lanes, tokens, lengths in self.batches(texts):
             numbers = self.task.numbers(self.task.scaled(self.loaded.model, tokens, lengths)).tolist()
             for lane, number in zip(lanes, numbers, strict=True):
-                answers[lane] = {"text": texts[lane], "number": number}
+                answers[lane] = {**question(texts[lane]), "number": number}
         return [answers[lane] for lane in range(len(texts))]
 
     def words(self, answer: dict[str, Any]) -> str:
-        return f"{answer['number']:.6g}: {answer['text']}"
+        return f"{answer['number']:.6g}: {question_words(answer)}"
 
 
 class Regress(ExampleTask):
@@ -82,6 +84,7 @@ class Regress(ExampleTask):
 
     requires = Capability.UNCONDITIONAL
     fields = ("text", "label")
+    value_fields = ("values", "label")  # where the data holds series
     label_kind = "number"
     metrics = (
         Metric("loss", "min", "scaled squared error"),
@@ -95,6 +98,7 @@ class Regress(ExampleTask):
         {
             "mean": Baseline("always the mean of train", "the mean"),
             "bag_of_words": Baseline("ridge regression on how often each token is", "a linear model on words"),
+            **series.KNOWN,
         }
     )
     predictors = MappingProxyType({"number": Numbers})
@@ -123,9 +127,9 @@ class Regress(ExampleTask):
         return self.head(self.dropout(hidden))
 
     def scaled(
-        self, model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"]
+        self, model: SequenceModel, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"]
     ) -> Float[Tensor, " B"]:
-        """Predict the scaled numbers of texts: distances from the mean of train in its standard deviations."""
+        """Predict the scaled numbers of texts or series: distances from the mean of train, in deviations."""
         hidden = model.encode(tokens, lengths)
         return self.logits(model, pool(hidden, lengths, self.pool)).squeeze(-1)
 
@@ -162,7 +166,7 @@ class Regress(ExampleTask):
         return 2.0 * self.dim
 
     def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> NumberedExamples:
-        return NumberedExamples(rows, preprocessor, max_length=max_length)
+        return NumberedExamples(rows, preprocessor, max_length=max_length, dtype=self.head.weight.dtype)
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         numbers, true = train.labels, split.labels
@@ -170,6 +174,11 @@ class Regress(ExampleTask):
         assert isinstance(true, np.ndarray)
         # Of the whole split, as the model is measured: nothing of it is known but the texts.
         mean = np.full(len(true), numbers.mean())
+        if train.series is not None:
+            predictions, reason = series.predictions(train, split, preprocessor)
+            if reason:
+                say(reason)
+            return {"mean": quality(mean, true)} | {name: quality(each, true) for name, each in predictions.items()}
         texts, of_split = train.columns["text"], split.columns["text"]
         size, tokenizer = preprocessor.tokenizer.vocab_size, preprocessor.tokenizer.hash
         linear = cached_json(
@@ -184,9 +193,8 @@ class Regress(ExampleTask):
         """Return the predicted number of each text and the true one, as text."""
         numbers = self.numbers(self.scaled(model, batch.tokens, batch.lengths)).tolist()
         samples = []
-        lanes = zip(batch.tokens, batch.lengths, numbers, batch.targets.tolist(), strict=True)
-        for tokens, length, number, true in lanes:
-            text = " ".join(preprocessor.tokenizer.decode(tokens[1 : length - 1].tolist()).split())[:MAX_CHARACTERS]
+        for lane, (number, true) in enumerate(zip(numbers, batch.targets.tolist(), strict=True)):
+            text = shown_input(batch, lane, preprocessor)
             columns = {"text": text, "label": true, "predicted": number}
             samples.append(Sample(f"{number:.6g} (it is {true:.6g}): {text}", columns))
         return samples

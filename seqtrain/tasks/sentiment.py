@@ -1,4 +1,4 @@
-"""Sentiment: one label for a whole sequence, read from its hidden states by a pooling (Collobert & Weston 2008)."""
+"""Sentiment: one label for a sequence of tokens or values, pooled hidden states (Collobert & Weston 2008)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -22,18 +22,19 @@ from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.errors import NonFinite
 from seqtrain.models.base import Capability, Segment, SequenceModel, State, name_of, read_in_segments
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
+from seqtrain.tasks.baselines import series
 from seqtrain.tasks.baselines.texts import OPTIONS, left_out, naive_bayes, tfidf_linear
 from seqtrain.tasks.output import Pool, padding, pool
-from seqtrain.tasks.predictors import Predictor
-
-MAX_CHARACTERS = 160  # of a text that is shown
+from seqtrain.tasks.predictors import NamedSeries, Predictor, question, question_words, shown_input
 
 
 class LabelledExamples(TextExamples):
-    """Texts, each with a label."""
+    """Texts or series, each with a label."""
 
-    def __init__(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int) -> None:
-        super().__init__(rows, preprocessor, max_length=max_length)
+    def __init__(
+        self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, dtype: torch.dtype = torch.float32
+    ) -> None:
+        super().__init__(rows, preprocessor, max_length=max_length, dtype=dtype)
         assert isinstance(rows.labels, np.ndarray)
         self.labels = rows.labels
 
@@ -42,7 +43,7 @@ class LabelledExamples(TextExamples):
 
 
 class Classify(Predictor["Sentiment"]):
-    """The label of a text, with how likely each is; of a longer text the first tokens are read, as in training."""
+    """The label of a text or a series, with how likely each is; of a longer one the first part is read."""
 
     num_named = 3  # labels, in words
 
@@ -52,7 +53,7 @@ class Classify(Predictor["Sentiment"]):
         return self.loaded.max_length - len(before) - len(after)
 
     @torch.no_grad()
-    def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
+    def predict(self, texts: Sequence[str | NamedSeries], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
         """Return the `label` of each text and the `probabilities` of all labels, likeliest first."""
         answers: dict[int, dict[str, Any]] = {}
         for lanes, tokens, lengths in self.batches(texts):
@@ -62,13 +63,13 @@ class Classify(Predictor["Sentiment"]):
                 by_label = dict(zip(self.task.labels, values, strict=True))
                 likeliest = sorted(by_label, key=by_label.__getitem__, reverse=True)
                 ordered = {label: by_label[label] for label in likeliest}
-                answers[lane] = {"text": texts[lane], "label": likeliest[0], "probabilities": ordered}
+                answers[lane] = {**question(texts[lane]), "label": likeliest[0], "probabilities": ordered}
         return [answers[lane] for lane in range(len(texts))]
 
     def words(self, answer: dict[str, Any]) -> str:
         likeliest = islice(answer["probabilities"].items(), self.num_named)
         words = "  ".join(f"{label} {prob:.1%}" for label, prob in likeliest)
-        return f"{words}: {answer['text']}"
+        return f"{words}: {question_words(answer)}"
 
 
 class Sentiment(ExampleTask):
@@ -77,6 +78,7 @@ class Sentiment(ExampleTask):
     requires = Capability.UNCONDITIONAL
     needs_whole = None
     fields = ("text", "label")
+    value_fields = ("values", "label")  # where the data holds series
     metrics = (
         Metric("loss", "min", "nats an example"),
         Metric("accuracy", "max", "accuracy", of_answers=True),
@@ -89,6 +91,7 @@ class Sentiment(ExampleTask):
             "majority": Baseline("always the most frequent label", "the most frequent label"),
             "naive_bayes": Baseline("naive Bayes on words and pairs of neighbours", "naive Bayes"),
             "linear": Baseline("logistic regression on TF-IDF of words and pairs", "the linear model"),
+            **series.KNOWN,
         }
     )
     predictors = MappingProxyType({"classify": Classify})
@@ -138,7 +141,7 @@ class Sentiment(ExampleTask):
         return None
 
     def pooled(
-        self, model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"]
+        self, model: SequenceModel, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"]
     ) -> Float[Tensor, "B D"]:
         """Pool each sequence into one vector. Mean and max treat all but the last `bptt_length` tokens as constants."""
         if tokens.shape[1] > self.bptt_length:
@@ -185,7 +188,7 @@ class Sentiment(ExampleTask):
         return 2.0 * self.dim * len(self.labels)
 
     def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> LabelledExamples:
-        examples = LabelledExamples(rows, preprocessor, max_length=max_length)
+        examples = LabelledExamples(rows, preprocessor, max_length=max_length, dtype=self.head.weight.dtype)
         longer = int((examples.lengths[:] > self.bptt_length).sum())
         if longer:
             examples.remark = (
@@ -202,6 +205,12 @@ class Sentiment(ExampleTask):
         assert isinstance(true, np.ndarray)
         counts = np.bincount(labels, minlength=len(preprocessor.labels))
         majority = float((true == counts.argmax()).mean())
+        if train.series is not None:
+            predictions, reason = series.predictions(train, split, preprocessor)
+            if reason:
+                say(reason)
+            accuracies = {name: {"accuracy": float((found == true).mean())} for name, found in predictions.items()}
+            return {"majority": {"accuracy": majority}, **accuracies}
         texts, of_split = train.texts("text"), split.texts("text")
         predicted = naive_bayes(texts, labels, of_split, len(preprocessor.labels))
         found = {
@@ -219,12 +228,11 @@ class Sentiment(ExampleTask):
     def samples(
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[Sample]:
-        """Return each text with its predicted label, and the true label beside a wrong one."""
+        """Return each text or series with its predicted label, and the true label beside a wrong one."""
         probs = _probabilities(self.logits(model, self.pooled(model, batch.tokens, batch.lengths)))
         samples = []
-        for tokens, length, target, each in zip(batch.tokens, batch.lengths, batch.targets, probs, strict=True):
-            text = " ".join(preprocessor.tokenizer.decode(tokens[1 : length - 1].tolist()).split())
-            text = text[:MAX_CHARACTERS]
+        for lane, (target, each) in enumerate(zip(batch.targets, probs, strict=True)):
+            text = shown_input(batch, lane, preprocessor)
             best, label = int(each.argmax()), self.labels[int(target)]
             verdict = "right"
             if best != target:

@@ -1,4 +1,7 @@
-"""Tagging: a label for each word, read from the hidden state at that word (Collobert et al. 2011)."""
+"""Tagging: a label for each word, or each step of a series, read from the hidden state there (Collobert et al. 2011).
+
+A series is tagged from what stands before a step and at it, unless the model reads both ways.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,11 @@ from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import LINE_END, words
-from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.errors import UserError
+from seqtrain.models.base import Capability, SequenceModel, State, encode_in_pieces
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
 from seqtrain.tasks.baselines.texts import majority_of_words, word_numbers
+from seqtrain.tasks.chain import Chain, barred_steps, pack
 from seqtrain.tasks.metrics.labels import (
     NUM_RANGES,
     OUTSIDE,
@@ -31,7 +36,7 @@ from seqtrain.tasks.metrics.labels import (
     spans,
 )
 from seqtrain.tasks.output import Output
-from seqtrain.tasks.predictors import Predictor
+from seqtrain.tasks.predictors import NamedSeries, Predictor, question, shown_input
 from seqtrain.tasks.tagged import TaggedExamples, answer_of_label, answers, ends_of, joined, word_ends
 
 UNREAD = -1  # what is predicted for a word that stands beyond data.max_length: no label, so it is wrong
@@ -39,10 +44,10 @@ MAX_SHOWN_WORDS = 40  # of a sentence that is shown
 
 
 class Tags(Predictor["Tag"]):
-    """The likeliest label of each word of a text, with its probability."""
+    """The likeliest label of each word of a text, or of each step of a series, with its probability."""
 
     @torch.no_grad()
-    def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
+    def predict(self, texts: Sequence[str | NamedSeries], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
         """Return the words of each text as `tokens`, each a `token` with its `label` and `probability`.
 
         If labels are BIO, return `spans` too, each a `type` with its `text` and the positions of its `first` and `last`
@@ -51,19 +56,30 @@ class Tags(Predictor["Tag"]):
         answers: dict[int, dict[str, Any]] = {}
         for lanes, tokens, lengths in self.batches(texts):
             hidden = self.loaded.model.encode(tokens, lengths)
-            probs = self.task.logits(self.loaded.model, hidden).double().softmax(-1)  # (B, T, V)
+            scores = self.task.logits(self.loaded.model, hidden).double()  # (B, T, V)
+            probs = scores if self.task.chain else scores.softmax(-1)
             for lane, each, length in zip(lanes, probs, lengths.tolist(), strict=True):
-                answers[lane] = self._answer(texts[lane], each[1 : length - 1])
+                answers[lane] = self._answer(texts[lane], each[:length])
         return [answers[lane] for lane in range(len(texts))]
 
-    def _answer(self, text: str, probs: Float[Tensor, "n V"]) -> dict[str, Any]:
+    def _answer(self, item: str | NamedSeries, probs: Float[Tensor, "T V"]) -> dict[str, Any]:
+        """Return the answer to an item. `probs`: probabilities at its tokens; of a task with a chain, scores."""
         tagged = []
-        tokenizer = self.loaded.tokenizer
-        values, places = probs[word_ends(tokenizer, text, self.encode(text))].max(-1)
-        for word, value, place in zip(self._words(text), values.tolist(), places.tolist(), strict=True):
+        if isinstance(item, NamedSeries):
+            names = [str(step) for step in range(1, len(probs) + 1)]
+        else:
+            names = self._words(item)
+            probs = probs[1:-1][word_ends(self.loaded.tokenizer, item, self.encode(item))]
+        if self.task.chain is None:
+            values, places = probs.max(-1)
+        else:
+            lengths = torch.tensor([len(probs)], device=probs.device)
+            places = self.task.chain.best(probs[None], lengths)[0]
+            values = self.task.chain.marginals(probs[None], lengths)[0].gather(1, places.unsqueeze(1)).squeeze(1)
+        for word, value, place in zip(names, values.tolist(), places.tolist(), strict=True):
             if word != LINE_END:  # the end of a line is a token, and no word
                 tagged.append({"token": word, "label": self.task.labels[place], "probability": value})
-        answer = {"text": text, "tokens": tagged}
+        answer: dict[str, Any] = {**question(item), "tokens": tagged}
         if self.task.is_bio:
             answer["spans"] = self._spans(tagged)
         return answer
@@ -88,6 +104,7 @@ class Tag(ExampleTask):
 
     requires = Capability.UNCONDITIONAL  # a model that reads one way may tag too: it knows what stands before
     fields = ("text", "label")
+    value_fields = ("values", "label")  # where the data holds series
     label_kind = "names"
     metrics = (
         Metric("loss", "min", "nats a word"),
@@ -96,7 +113,7 @@ class Tag(ExampleTask):
         Metric("span_f1", "max", "span F1", of_answers=True, signature="seqeval, default mode, micro average"),
     )
     monitor = "accuracy"
-    trained_by = ("dropout",)
+    trained_by = ("dropout", "crf")
     known_baselines = MappingProxyType(
         {
             "chance": Baseline("a guess among the answers that are possible", "chance"),
@@ -114,6 +131,7 @@ class Tag(ExampleTask):
         dim: int,
         labels: tuple[str, ...],
         preprocessor: Preprocessor | None = None,
+        crf: bool = False,
     ) -> None:
         """Make the head, with an output for each label but `ignore`.
 
@@ -124,6 +142,7 @@ class Tag(ExampleTask):
             dim: D, width of the hidden states.
             labels: Labels of train.
             preprocessor: None before data is read; then `labels` and `ignore` are not checked.
+            crf: True for a linear-chain CRF over the words that have a target (Lafferty et al. 2001).
 
         Raises:
             UserError: If fewer than two labels are left, or if train does not have `ignore` and it is not `_`.
@@ -138,6 +157,7 @@ class Tag(ExampleTask):
         self.dim = dim
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(dim, len(self.labels))
+        self.chain = Chain(self.labels) if crf else None
 
     @final  # a task that has other logits has another `output`, which the loss is made of too
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
@@ -153,17 +173,50 @@ class Tag(ExampleTask):
 
     def evaluate(self, model: SequenceModel, batch: ExampleBatch, state: State | None) -> tuple[LossTerms, State]:
         """Return `loss` in nats of read words that have a target; outside training also the counts of the metrics."""
-        output = self._read(model, batch)
-        width = output.hidden.shape[1]
+        width = batch.tokens.shape[1]
         targets = batch.targets[:, :width]
         count = batch.num_targets
         # Counting spans goes through Python lists: too slow for each step of training.
         if self.training:
-            return {"loss": (output.loss(targets), count)}, {}
-        losses, guesses = output.measure(targets)
+            output = self._read(model, batch)
+            if self.chain is None:
+                return {"loss": (output.loss(targets), count)}, {}
+            return {"loss": (self._chain_loss(self.chain, output.logits(), targets), count)}, {}
+        losses, guesses, begin = targets.new_zeros((), dtype=torch.float64), [], 0
+        for hidden in encode_in_pieces(model, batch.tokens, batch.lengths):
+            wanted = targets[:, begin : begin + hidden.shape[1]]
+            begin += hidden.shape[1]
+            output = self.output(model, hidden)
+            if self.chain is not None:
+                guesses.append(output.logits())  # a chain is read whole
+                continue
+            each, found = output.measure(wanted)
+            losses = losses + each.double().sum()
+            guesses.append(found.view_as(wanted))
+        if self.chain is not None:
+            scores = torch.cat(guesses, 1).double()
+            losses = self._chain_loss(self.chain, scores, targets)
+            guesses = [self._decoded(scores, targets)]
         # Words beyond what is read have no answer: that is as wrong as a wrong one, or a cut would raise the figures.
-        predicted = F.pad(guesses.view_as(targets), (0, batch.targets.shape[1] - width), value=UNREAD)
-        return {"loss": (losses.double().sum(), count), **self._count(predicted, batch.targets)}, {}
+        predicted = F.pad(torch.cat(guesses, 1), (0, batch.targets.shape[1] - width), value=UNREAD)
+        return {"loss": (losses, count), **self._count(predicted, batch.targets)}, {}
+
+    def _chain_loss(
+        self, chain: Chain, scores: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]
+    ) -> Float[Tensor, ""]:
+        order, lengths = pack(targets != IGNORED)
+        labels = targets.gather(1, order).clamp(min=0)
+        # Sums over all paths need float32 at least.
+        return chain.loss(_at(scores, order).to(torch.promote_types(scores.dtype, torch.float32)), labels, lengths)
+
+    def _decoded(self, scores: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+        """Return the predicted label of each position; with a chain, only those with a target have a meaning."""
+        if self.chain is None:
+            return scores.argmax(-1)
+        order, lengths = pack(targets != IGNORED)
+        best = self.chain.best(_at(scores, order).double(), lengths)
+        # Places beyond a lane's words are positions without a target, which nothing counts.
+        return torch.zeros_like(targets).scatter(1, order, best)
 
     def _count(self, predicted: Int[Tensor, "B W"], targets: Int[Tensor, "B W"]) -> LossTerms:
         """Return a batch's terms of the metrics: correct words and sequences, and three numbers on spans."""
@@ -228,10 +281,27 @@ class Tag(ExampleTask):
         return tables
 
     def head_flops(self) -> float:
-        return 2.0 * self.dim * len(self.labels)
+        between = len(self.labels) if self.chain else 0  # an addition and a sum of powers for each two labels
+        return 2.0 * (self.dim + between) * len(self.labels)
 
     def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> TaggedExamples:
-        return TaggedExamples(rows, preprocessor, max_length=max_length, ignore=self.ignore)
+        dtype = self.head.weight.dtype
+        found = TaggedExamples(rows, preprocessor, max_length=max_length, ignore=self.ignore, dtype=dtype)
+        if self.chain is not None:
+            self._check_spans(found)
+        return found
+
+    def _check_spans(self, examples: TaggedExamples) -> None:
+        """Raise UserError if a label sequence is one that the chain gives the probability 0."""
+        begin = len(self.labels)
+        joined = np.concatenate([np.append(begin, labels[labels != IGNORED]) for labels in examples.labels])
+        before, after = joined[:-1][joined[1:] != begin], joined[1:][joined[1:] != begin]
+        count = int((np.array(barred_steps(self.labels))[before, after] != 0).sum())
+        if count:
+            raise UserError(
+                f"task.crf=true: {count:,} labels of the data break a span (I- after O or another type, or a span "
+                "without its E-); write B- where a span begins, or leave task.crf out"
+            )
 
     def chance(self, split: Rows, preprocessor: Preprocessor) -> dict[str, float]:
         """Return the expected metrics of a random guess among the possible answers; empty if it is unknown."""
@@ -260,6 +330,10 @@ class Tag(ExampleTask):
         known = labels != IGNORED
         # Of train: the most frequent label of the split itself is not known ahead.
         common = int(np.bincount(labels[known]).argmax())
+        ends = ends_of(split)
+        majority = {"majority": self._measured(np.full(len(true), common), true, ends)}
+        if split.series is not None:
+            return majority
         # The tokens of other tokenizers are parts of words, and their labels are of words between white space.
         cut = words if preprocessor.tokenizer.kind == "word" else str.split
         numbers: dict[str, int] = {}
@@ -267,11 +341,7 @@ class Tag(ExampleTask):
         in_split, _ = word_numbers(split.texts("text"), numbers, cut)
         by_word = majority_of_words(in_train[known], labels[known], in_split, default=common)
         # The words of all sequences lie end to end; spans must not go on from one to the next.
-        ends = ends_of(split)
-        found = {
-            "majority": self._measured(np.full(len(true), common), true, ends),
-            "word_majority": self._measured(by_word, true, ends),
-        }
+        found = {**majority, "word_majority": self._measured(by_word, true, ends)}
         chance = self.chance(split, preprocessor)
         if chance:
             found = {"chance": chance, **found}
@@ -294,21 +364,24 @@ class Tag(ExampleTask):
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[Sample]:
         """Return the words of each example with their predicted labels, and the true label beside a wrong one."""
-        predicted = self._read(model, batch).logits().argmax(-1)
+        scores = self._read(model, batch).logits()
+        predicted = self._decoded(scores, batch.targets[:, : scores.shape[1]])
         samples = []
         for lane, length in enumerate(batch.lengths.tolist()):
-            inside = slice(1, length - 1)
+            inside = slice(0, length) if preprocessor.series is not None else slice(1, length - 1)
             tokens, ours, theirs = batch.tokens[lane, inside], predicted[lane, inside], batch.targets[lane, inside]
             shown = _shown(theirs.tolist())
-            samples.append(
-                self._sample(preprocessor, tokens.tolist()[shown], ours.tolist()[shown], theirs.tolist()[shown])
-            )
+            if preprocessor.series is not None:
+                texts, whole = [str(step) for step in range(1, length + 1)], shown_input(batch, lane, preprocessor)
+            else:
+                texts = [preprocessor.tokenizer.token_text(token) for token in tokens.tolist()]
+                whole = preprocessor.tokenizer.decode(tokens.tolist()[shown])
+            samples.append(self._sample(whole, texts[shown], ours.tolist()[shown], theirs.tolist()[shown]))
         return samples
 
-    def _sample(self, preprocessor: Preprocessor, tokens: list[int], ours: list[int], theirs: list[int]) -> Sample:
+    def _sample(self, whole: str, texts: list[str], ours: list[int], theirs: list[int]) -> Sample:
         written, given, right = [], [], []
-        for token, one, other in zip(tokens, ours, theirs, strict=True):
-            text = preprocessor.tokenizer.token_text(token)
+        for text, one, other in zip(texts, ours, theirs, strict=True):
             if other == IGNORED:  # nothing is asked there, and what the model would say means nothing
                 written.append(text)
                 continue
@@ -317,12 +390,16 @@ class Tag(ExampleTask):
             right.append(true)
             written.append(f"{text}/{label}" if one == other else f"{text}/{label} (it is {true})")
         columns = {
-            "text": preprocessor.tokenizer.decode(tokens),
+            "text": whole,
             "label": " ".join(right),
             "predicted": " ".join(given),
             "right": given == right,
         }
         return Sample(" ".join(written), columns)
+
+
+def _at(scores: Float[Tensor, "B T V"], order: Int[Tensor, "B N"]) -> Float[Tensor, "B N V"]:
+    return scores.gather(1, order.unsqueeze(2).expand(-1, -1, scores.shape[2]))
 
 
 def _by_position(right: Bool[Tensor, "B W"], asked: Bool[Tensor, "B W"]) -> Int[Tensor, "ranges 2"]:

@@ -1,4 +1,4 @@
-"""Texts with a label for each word, as examples: each label stands at the last token of its word."""
+"""Texts with a label for each word, as examples: each label stands at the last token of its word; or series."""
 
 from __future__ import annotations
 
@@ -23,12 +23,23 @@ NO_LABEL = "_"  # what CoNLL-U writes where nothing is given; not an error where
 class TaggedExamples(TextExamples):
     """Texts with a label at the last token of each word, and IGNORED at all others, and where it is no target.
 
+    Series of values have a label at each step.
+
     The last token, since a model that reads from left to right has not seen the word before it. Examples without any
     target that is read are left out: a step of them alone would have no loss.
     """
 
-    def __init__(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, ignore: str | None) -> None:
-        super().__init__(rows, preprocessor, max_length=max_length)
+    def __init__(
+        self,
+        rows: Rows,
+        preprocessor: Preprocessor,
+        *,
+        max_length: int,
+        ignore: str | None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__(rows, preprocessor, max_length=max_length, dtype=dtype)
+        self.first = 0 if rows.series is not None else 1  # the position of the first label: a text has `start`
         assert isinstance(rows.labels, list)
         table = answer_of_label(preprocessor.labels, ignore)
         self.labels = self._at_tokens(rows, preprocessor, [table[labels] for labels in rows.labels])
@@ -55,7 +66,7 @@ class TaggedExamples(TextExamples):
     ) -> list[Int[np.ndarray, " _"]]:
         """Place the labels, which are given by word, at the tokens of each text."""
         tokenizer = preprocessor.tokenizer
-        if tokenizer.kind == "word":  # line ends are tokens there, and have labels too
+        if self.series is not None or tokenizer.kind == "word":  # line ends are tokens there, and have labels too
             return labels
         by_token = []
         for number, (text, labels_of_words) in enumerate(zip(rows.texts("text"), labels, strict=True)):
@@ -79,7 +90,7 @@ class TaggedExamples(TextExamples):
         for lane, example in enumerate(index):
             labels = torch.from_numpy(self.labels[example])
             read, rest = labels[: self.longest], labels[self.longest :]
-            targets[lane, 1 : 1 + len(read)] = read
+            targets[lane, self.first : self.first + len(read)] = read
             targets[lane, width : width + len(rest)] = rest
         return targets
 

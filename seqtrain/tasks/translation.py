@@ -35,7 +35,7 @@ from seqtrain.tasks.base import (
 )
 from seqtrain.tasks.baselines.texts import closest
 from seqtrain.tasks.metrics.translations import bleu_signature, compute, update
-from seqtrain.tasks.output import Output
+from seqtrain.tasks.output import Output, head_products
 from seqtrain.tasks.predictors import Loaded, Predictor
 
 EXTRA_TOKENS = 10  # that a translation may have beyond what task.max_ratio allows: short sources need them
@@ -108,6 +108,7 @@ class Translation(ExampleTask):
         dim: int,
         target_vocab_size: int,
         preprocessor: Preprocessor | None,
+        embed_dim: int | None = None,
     ) -> None:
         """Check the options and make the head.
 
@@ -126,6 +127,7 @@ class Translation(ExampleTask):
         self.length_penalty = length_penalty
         self.max_ratio = max_ratio
         self.dim = dim
+        self.embed_dim = embed_dim if tied else None
         self.end = target_vocab_size
         self.preprocessor = preprocessor
         self.head = None if tied else nn.Linear(dim, target_vocab_size + 1)
@@ -266,7 +268,7 @@ class Translation(ExampleTask):
         return metrics | compute(totals)
 
     def head_flops(self) -> float:
-        return 2.0 * self.dim * (self.end + 1)
+        return 2.0 * head_products(self.dim, self.end + 1, self.embed_dim)
 
     def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> TranslationExamples:
         return TranslationExamples(rows, preprocessor, max_length=max_length)

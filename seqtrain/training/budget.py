@@ -1,4 +1,7 @@
-"""Equal budgets for different models: `budget=params:1e6 | flops:1e14 | seconds:120` sets width and steps to match."""
+"""Equal budgets for different models: width and steps are set to match.
+
+`budget=params:1e6` and `budget=state:4096` set the width, `budget=flops:1e14` and `budget=seconds:120` the steps.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from seqtrain.config.check import key_of
 from seqtrain.config.options import read_budget
 from seqtrain.config.ranges import MAX_STEPS, MAX_WIDTH
 from seqtrain.errors import UserError
-from seqtrain.training.cost import check_memory, count
+from seqtrain.training.cost import check_memory, count, state_size
 from seqtrain.training.model_and_task import make_pair, on_meta
 from seqtrain.training.session import cost_of
 
@@ -28,10 +31,12 @@ TOLERANCE = 0.01  # relative to the request
 INNER = "dim_feedforward"  # of a Transformer: solved for if the heads of attention allow too few widths
 SOLVED = {
     "params": ("model.dim",),
+    "state": ("model.dim",),
     "flops": ("trainer.max_steps", "trainer.max_epochs"),
     "seconds": ("trainer.max_steps", "trainer.max_epochs", "trainer.max_seconds"),
 }
 """The options that each kind of budget decides."""
+OF_WIDTH = {"params": "parameters", "state": "numbers of state"}  # kinds that decide the width, and their unit
 
 
 class TooCoarse(UserError):
@@ -60,7 +65,7 @@ def prepare(config: DictConfig) -> None:
     The width is provisional. Without it a model could be refused for a width that the user did not choose.
     """
     asked = read_budget(config.budget)
-    if "params" in asked and "dim" in config.model:
+    if not OF_WIDTH.keys().isdisjoint(asked) and "dim" in config.model:
         # Twice the heads: rotary positions turn pairs of a head's widths.
         config.model.dim = math.lcm(config.model.dim, 2 * max(config.model.get("num_heads", 1), 1))
     if "flops" in asked or "seconds" in asked:
@@ -87,9 +92,9 @@ def solve(config: DictConfig, data: Data, say: Say, *, tolerance: float = TOLERA
     """
     asked = read_budget(config.budget)
     reached: dict[str, float] = {}
-    if "params" in asked:
-        params = reached["params"] = _solve_width(config, data, asked["params"], tolerance)
-        say(f"budget: params {asked['params']:g}: {_width_words(config)}, {params:,} parameters")
+    for kind in OF_WIDTH.keys() & asked.keys():  # one of them at most
+        size = reached[kind] = _solve_width(config, data, kind, asked[kind], tolerance)
+        say(f"budget: {kind} {asked[kind]:g}: {_width_words(config)}, {size:,} {OF_WIDTH[kind]}")
     if "flops" in asked:  # after the width, which decides the cost of a token
         flops = reached["flops"] = _solve_steps(config, data, asked["flops"], tolerance)
         say(f"budget: flops {asked['flops']:g}: trainer.max_steps={config.trainer.max_steps}, {flops:.4g} FLOPs")
@@ -111,31 +116,42 @@ def _width_words(config: DictConfig) -> str:
     return f"model.dim={config.model.dim}" + (f", model.{INNER}={inner}" if inner else "")
 
 
-def _solve_width(config: DictConfig, data: Data, number: float, tolerance: float) -> int:
-    """Set the width, and if needed the inner width, whose parameter count is nearest to `number`; return that count."""
+def _solve_width(config: DictConfig, data: Data, kind: str, number: float, tolerance: float) -> int:
+    """Set the width, and if needed the inner width, whose size is nearest to `number`; return that size.
+
+    Args:
+        config: As in `solve`.
+        data: As in `solve`.
+        kind: Key of OF_WIDTH: the size is the count of parameters, or of numbers in the state.
+        number: The requested size.
+        tolerance: As in `solve`.
+    """
+    asked = f"budget={kind}:{number:g}"
     if "dim" not in config.model:
-        raise UserError(f"budget=params:{number:g}: model={config.model._target_} has no option dim to solve for")
-    check_memory(config, f"budget=params:{number:g}", number)
-    size, inner = _sizes(config, data), config.model.get(INNER)
+        raise UserError(f"{asked}: model={config.model._target_} has no option dim to solve for")
+    if kind == "params":
+        check_memory(config, asked, number)
+    size, inner = _sizes(config, data, kind), config.model.get(INNER)
     grain = _grain(size, config.model.dim)
     dim = grain * closest(lambda times: size(grain * times, inner), number, MAX_WIDTH // grain)
     # Only if the model has this option and the user has not set it.
-    if not _near(size(dim, inner), number) and config.model.get(INNER, 0) is None:
+    if kind == "params" and not _near(size(dim, inner), number) and config.model.get(INNER, 0) is None:
         inner = closest(lambda width: size(dim, width), number, 16 * dim)
     if not _near(size(dim, inner), number, tolerance):
-        widths = filter(None, (dim - grain, dim, dim + grain))
+        widths = [width for width in (dim - grain, dim, dim + grain) if 0 < width <= MAX_WIDTH]
         sizes = {width: size(width, config.model.get(INNER)) for width in widths}
-        raise TooCoarse(
-            f"budget=params:{number:g}", _coarse_words(number, sizes, tolerance), "ask for one of these, or for more"
-        )
+        words = _coarse_words(number, sizes, tolerance, OF_WIDTH[kind])
+        raise TooCoarse(asked, words, "ask for one of these, or for more")
+    if kind == "state":  # a recurrent model of this width may be larger than all memory
+        check_memory(config, f"{asked}: model.dim={dim}", _sizes(config, data, "params")(dim, inner))
     config.model.dim = dim
     if inner is not None:
         config.model[INNER] = inner
     return size(dim, inner)
 
 
-def _sizes(config: DictConfig, data: Data) -> Callable[..., int]:
-    """Return a function from width and inner width to parameters; it builds models on the meta device."""
+def _sizes(config: DictConfig, data: Data, kind: str) -> Callable[..., int]:
+    """Return a function from width and inner width to the size of this kind; it builds models on the meta device."""
     other = config.copy()
 
     @functools.cache  # the search repeats some widths, and building a model takes a while
@@ -144,7 +160,8 @@ def _sizes(config: DictConfig, data: Data) -> Callable[..., int]:
         if INNER in other.model:
             other.model[INNER] = inner
         with on_meta():
-            return sum(map(count, make_pair(other, data.preprocessor, data.label_counts)))
+            model, task = make_pair(other, data.preprocessor, data.label_counts)
+        return count(model) + count(task) if kind == "params" else state_size(model) or 0
 
     return size
 
@@ -158,10 +175,10 @@ def _grain(size: Callable[..., int], dim: int) -> int:
     return dim
 
 
-def _coarse_words(number: float, sizes: dict[int, int], tolerance: float) -> str:
-    """Return the message for a request that none of these widths, with their parameter counts, comes near enough to."""
+def _coarse_words(number: float, sizes: dict[int, int], tolerance: float, unit: str) -> str:
+    """Return the message for a request that none of these widths, with their sizes, comes near enough to."""
     nearest = heapq.nsmallest(2, sizes, key=lambda dim: abs(sizes[dim] - number))
-    words = " and ".join(f"model.dim={dim} makes {sizes[dim]:,} parameters" for dim in sorted(nearest))
+    words = " and ".join(f"model.dim={dim} makes {sizes[dim]:,} {unit}" for dim in sorted(nearest))
     return f"no width comes within {tolerance * 100:g} %: {words}"
 
 

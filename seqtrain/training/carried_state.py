@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Shaped
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from seqtrain.models.base import SequenceModel, State, detach, read_warmup, reset, select
+from seqtrain.data.batching.stream import StreamBatch
+from seqtrain.models.base import SequenceModel, State, detach, read, read_warmup, reset, select
 from seqtrain.tasks.base import LossTerms, Task
+from seqtrain.tasks.output import without_gradients
 
 Slices = dict[tuple[int, int], State]
 """States by the first of their global lanes, and the one after the last."""
@@ -56,7 +63,9 @@ class CarriedState:
             self.slices[lanes.start, lanes.stop] = _moved(select(state, lanes), device)
 
 
-def read_batch(model: SequenceModel, task: Task, batch: Any, carried: CarriedState | None) -> tuple[LossTerms, State]:
+def read_batch(
+    model: SequenceModel, task: Task, batch: Any, carried: CarriedState | None, recompute: int | None = None
+) -> tuple[LossTerms, State]:
     """Read a batch: return its loss terms and the state after it. All batches are read here.
 
     Args:
@@ -64,6 +73,7 @@ def read_batch(model: SequenceModel, task: Task, batch: Any, carried: CarriedSta
         task: says what the loss is.
         batch: of a stream, or of examples.
         carried: the state that it goes on from, and that the next batch goes on from; None where none is carried.
+        recompute: read the batch, of a stream, in pieces of so many tokens, which the backward pass reads again.
     """
     state = None
     if carried is not None:
@@ -72,13 +82,63 @@ def read_batch(model: SequenceModel, task: Task, batch: Any, carried: CarriedSta
             state = model.initial(len(batch.tokens))
         elif batch.reset_lanes is not None:
             state = reset(state, batch.reset_lanes)
-    states = read_warmup(model, batch.warmup_chunks, state)
-    terms, after = task.evaluate(model, batch, states[-1])
+    if recompute is None:
+        states = read_warmup(model, batch.warmup_chunks, state)
+        terms, after = task.evaluate(model, batch, states[-1])
+    else:
+        start = model.initial(len(batch.tokens)) if state is None else state
+        states = read_warmup(model, batch.warmup_chunks, start, partial(_read_twice, recompute))
+        terms, after = _evaluate_twice(model, task, batch, states[-1], recompute)
     if carried is not None:
         # The state where the next batch begins to read: after the first reading of this one, or, while a window
         # still grows (advance 0), where this one began.
         carried.put(batch.lanes, [*states, after][batch.advance])
     return terms, after
+
+
+def _evaluate_twice(
+    model: SequenceModel, task: Task, batch: StreamBatch, state: State | None, length: int
+) -> tuple[LossTerms, State]:
+    """Return the loss terms of a batch and the state after it; keep for the backward pass what one piece needs.
+
+    Of each piece but the last only the state before it is kept, so the backward pass reads the piece a second time,
+    with the same dropout. It begins with the last piece, which is not read again.
+    """
+    *earlier, last = batch.pieces(length)
+    sums: LossTerms = {}
+    for piece in earlier:
+        terms, state = _checkpointed(task.evaluate, model, piece, state)
+        sums = _added(sums, terms)
+    terms, state = task.evaluate(model, last, state)
+    return _added(sums, terms), state
+
+
+def _read_twice(
+    length: int,
+    model: SequenceModel,
+    tokens: Shaped[Tensor, "B T *F"],
+    state: State,
+    starts: Bool[Tensor, "B T"] | None,
+) -> tuple[None, State]:
+    """Return the state after a chunk of a warm-up, whose pieces the backward pass reads again."""
+    for begin in range(0, tokens.shape[1], length):
+        time = slice(begin, begin + length)
+        state = _checkpointed(read, model, tokens[:, time], state, None if starts is None else starts[:, time])[1]
+    return None, state
+
+
+def _added(sums: LossTerms, terms: LossTerms) -> LossTerms:
+    """Return the sums and counts of two pieces together; `sums` may be empty."""
+    if not sums:
+        return terms
+    return {name: (sums[name][0] + total, sums[name][1] + count) for name, (total, count) in terms.items()}
+
+
+def _checkpointed(read: Callable[..., Any], *inputs: Any) -> Any:
+    """Call `read`; where gradients are taken, keep its inputs alone, and call it again in the backward pass."""
+    if not torch.is_grad_enabled():
+        return read(*inputs)
+    return checkpoint(read, *inputs, use_reentrant=False, context_fn=lambda: (without_gradients(), nullcontext()))
 
 
 def join_slices(slices_by_rank: Sequence[Slices]) -> State:

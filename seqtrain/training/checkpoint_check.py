@@ -135,6 +135,7 @@ def _check(saved: Any, learner: Learner, trainer: Trainer, max_read: int) -> Non
     step = saved["global_step"]
     in_range(step, 0, math.inf, "global_step")
     check_weights(saved["state_dict"], learner.state_dict())
+    _check_average(saved, learner, trainer, step)
     _check_loops(saved["loops"], trainer, step, saved["epoch"])
     _check_callbacks(saved["callbacks"], trainer, step, learner.task.monitor)
     _check_entry(saved["seqtrain"], learner, step, max_read)
@@ -151,6 +152,15 @@ def _check(saved: Any, learner: Learner, trainer: Trainer, max_read: int) -> Non
         in_range(scheduler.get("last_epoch", 0), 0, step, "lr_schedulers: last_epoch")
     _check_plateau(saved["seqtrain"]["plateau"], learner)
     finite(saved.get("MixedPrecision", {}), "MixedPrecision")
+
+
+def _check_average(saved: Any, learner: Learner, trainer: Trainer, step: int) -> None:
+    """Check the weights of the last step, where those of `state_dict` are an average."""
+    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+    if any(hasattr(callback, "_average_model") for callback in callbacks):  # Lightning's WeightAveraging
+        check_weights(saved["current_model_state"], learner.state_dict(), "current_model_state")
+        alike(saved["averaging_state"], {"n_averaged": torch.tensor(0)}, "averaging_state")
+        in_range(int(saved["averaging_state"]["n_averaged"]), 0, step, "averaging_state: n_averaged")
 
 
 def _check_plateau(saved: Any, learner: Learner) -> None:
@@ -224,7 +234,13 @@ def _check_callback_numbers(state: dict[str, Any], expected: dict[str, Any], pla
     if "patience" in expected and state["patience"] != expected["patience"]:
         raise Mismatch(f"{place}: patience is {state['patience']}, and this run has {expected['patience']}")
     # -1: before the first validation.
-    for key, low in {"seconds": 0, "validated": -1, "wait_count": 0, "stopped_epoch": 0}.items():
+    for key, low in {
+        "seconds": 0,
+        "validated": -1,
+        "wait_count": 0,
+        "stopped_epoch": 0,
+        "latest_update_step": 0,
+    }.items():
         if not low <= state.get(key, low) < math.inf:
             raise Mismatch(f"{place}: {key} is {state[key]}")
 

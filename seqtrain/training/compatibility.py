@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from seqtrain.config import check
 from seqtrain.config.instantiate import make
-from seqtrain.config.options import DEFAULT_LANES, origin_words
+from seqtrain.config.options import DEFAULT_LANES, origin_words, read_budget
 from seqtrain.config.targets import resolve
 from seqtrain.data.batching.plan import TBPTT
 from seqtrain.data.sources.base import Source
@@ -21,12 +21,31 @@ from seqtrain.errors import UserError, did_you_mean, first_few
 from seqtrain.models.base import Capability, SequenceModel, name_of
 from seqtrain.tasks.base import Task
 from seqtrain.tasks.least_squares import BeginsFitted, linear_order_of
+from seqtrain.training.adapters import check_adapter
 from seqtrain.training.compiled import check_compiled
-from seqtrain.training.cost import check_model
+from seqtrain.training.cost import check_model, state_size
 from seqtrain.training.data import make_source
 from seqtrain.training.effects import EARLY_STOPPING
-from seqtrain.training.model_and_task import make_model, make_task, on_meta, task_class
-from seqtrain.training.shipped import Cell, compose_data, models, shipped, shipped_file, tasks, with_model
+from seqtrain.training.model_and_task import (
+    ReadsEither,
+    fields_of,
+    holds_values,
+    make_model,
+    make_task,
+    on_meta,
+    reads_values,
+    task_class,
+)
+from seqtrain.training.shipped import (
+    Cell,
+    compose_data,
+    models,
+    shipped,
+    shipped_file,
+    shipped_tasks,
+    tasks,
+    with_model,
+)
 from seqtrain.training.transfer import freeze
 
 WANTED = {
@@ -39,6 +58,7 @@ WANTED = {
 }
 
 
+NO_TEXT = "seqtrain.data.tokenizers.recipes.NoText"
 OF_STORE = "seqtrain.data.tokenizers.recipes.OfStore"
 LABELS = {"name": "one name", "names": "a name for each word", "number": "a number"}  # by kind, in words
 ANY_SIZE = 2  # tokens: a vocabulary large enough to check what fits
@@ -75,6 +95,7 @@ def check_pair(config: DictConfig) -> None:
         _wrong_tokenizer(config, task),
         _needs_whole(config, task, tbptt),
         _uneven_lanes(config, task),
+        _unsized_state(config, model),
     ]
     lines = list(filter(None, reasons))
     if lines:
@@ -85,6 +106,8 @@ def check_pair(config: DictConfig) -> None:
             f"freeze=[{first_few(config.freeze)}]: leaves nothing to train; freeze less, or give the head weights of "
             "its own"
         )
+    if config.get("adapter") is not None:
+        check_adapter(model, config)
     if config.trainer.compile == "blocks":
         check_compiled(model)
     check_model(config, model)
@@ -98,6 +121,16 @@ def _on_meta(config: DictConfig, vocab_size: int) -> tuple[SequenceModel, Task, 
     return model, task, make(config.tbptt)
 
 
+def _unsized_state(config: DictConfig, model: SequenceModel) -> str | None:
+    """Return why no width gives the model a state of the size that a budget asks for, or None."""
+    if "state" not in read_budget(config.budget) or state_size(model) is not None:
+        return None
+    return (
+        f"budget=state: model={name_of(model)} carries no state of a fixed size from chunk to chunk; take another "
+        "model, or budget=params:NUMBER"
+    )
+
+
 def _listed(names: Sequence[str]) -> str:
     return first_few(names) or "none"
 
@@ -107,8 +140,9 @@ def _unreadable(config: DictConfig, task: Task) -> str | None:
     source = make_source(config)
     if _reads(task, source):
         return None
-    if set(task.fields).issubset(source.fields) and source.label_kind is not None:
-        others = [resolve(OmegaConf.load(shipped_file("task", name))._target_) for name in shipped("task")]
+    fields = fields_of(task, source)
+    if set(fields).issubset(source.fields) and source.label_kind is not None:
+        others = [resolve(OmegaConf.load(shipped_file("task", name))._target_) for name in shipped_tasks()]
         fitting = [other.name() for other in others if "label" in other.fields and _reads(other, source)]
         return (
             f"task={task.name()}: reads {LABELS[task.label_kind]} as label, and {_data_words(config)} has "
@@ -116,7 +150,7 @@ def _unreadable(config: DictConfig, task: Task) -> str | None:
             f"shipped: {_listed(_readable_data(task))}"
         )
     return (
-        f"task={task.name()}: needs rows with {' and '.join(task.fields)}, and {_data_words(config)} has "
+        f"task={task.name()}: needs rows with {' and '.join(fields)}, and {_data_words(config)} has "
         f"{' and '.join(source.fields)}; data that does, as shipped: {_listed(_readable_data(task))}"
     )
 
@@ -125,7 +159,7 @@ def _reads(task: Task | type[Task], source: Source) -> bool:
     """Return True if rows of the source have the fields that a task reads, and labels of its kind."""
     if "label" in task.fields and source.label_kind not in (None, task.label_kind):
         return False
-    return set(task.fields).issubset(source.fields)
+    return set(fields_of(task, source)).issubset(source.fields)
 
 
 def _data_words(config: DictConfig) -> str:
@@ -139,9 +173,10 @@ def _data_words(config: DictConfig) -> str:
 def _wrong_tokenizer(config: DictConfig, task: Task) -> str | None:
     """Return why the tokenizer does not fit what the task reads, or None."""
     # Read from the class: making the tokenizer may raise another fault, which is reported elsewhere.
-    if getattr(resolve(config.tokenizer._target_), "reads_text", True) != task.reads_values():
+    is_of_values = reads_values(config)
+    if getattr(resolve(config.tokenizer._target_), "reads_text", True) != is_of_values:
         return None
-    if not task.reads_values():
+    if not is_of_values:
         return f"tokenizer=none: task={task.name()} reads text; use tokenizer=bpe, word, char or byte"
     return f"tokenizer: task={task.name()} reads values, which have no tokens; use tokenizer=none"
 
@@ -168,6 +203,11 @@ def _needs_whole(config: DictConfig, task: Task, tbptt: TBPTT) -> str | None:
         return f"tbptt.carry=true: task={name} reads each example by itself, with no state before it; use tbptt=whole"
     if tbptt.reset != "never":
         return f"tbptt.reset={tbptt.reset}: task={name} reads each example by itself; use tbptt=whole"
+    if tbptt.recompute is not None:
+        return (
+            f"tbptt.recompute={tbptt.recompute}: task={name} reads each example by itself, and only a stream is read "
+            "in pieces; leave it out"
+        )
     if tbptt.k1 != tbptt.k2:
         return f"tbptt.k1={tbptt.k1}: task={name} has one update for each batch of examples; leave tbptt.k1 out"
     if task.needs_whole is not None and tbptt.k2 < config.data.max_length:
@@ -232,12 +272,10 @@ def _cannot_read_windows(model: SequenceModel, task: Task, tbptt: TBPTT, max_len
     """Return why a model cannot read windows or examples that each start from the initial state, or None."""
     if model.max_length is not None and tbptt.k2 > model.max_length:
         option = f"tbptt.k2={tbptt.k2}" if task.streams else f"data.max_length={max_length}"
-        return f"{option}: longer than the {model.max_length} positions of model.max_length"
-    if tbptt.k1 < tbptt.k2 and Capability.STATEFUL not in model.capabilities:
-        return (
-            f"tbptt.k1={tbptt.k1}: a window is read in parts, from state to state, and model={name_of(model)} "
-            "has no state"
-        )
+        return _beyond_positions(option, model.max_length)
+    in_parts = f"tbptt.k1={tbptt.k1}" if tbptt.k1 < tbptt.k2 else f"tbptt.recompute={tbptt.recompute}"
+    if (tbptt.k1 < tbptt.k2 or tbptt.recompute is not None) and Capability.STATEFUL not in model.capabilities:
+        return f"{in_parts}: a window is read in parts, from state to state, and model={name_of(model)} has no state"
     return None
 
 
@@ -251,7 +289,7 @@ def _cannot_carry(model: SequenceModel) -> str | None:
     if model.max_length is not None:
         return (
             f"tbptt.carry=true: a stream has no end, but model.positions=learned ends at {model.max_length}; "
-            "use tbptt=windows or model.positions=rotary"
+            "use tbptt=windows, or, unless init_from brings the table, model.positions=rotary"
         )
     return None
 
@@ -265,8 +303,13 @@ def _cannot_read_segments(model: SequenceModel, k2: int, max_length: int) -> str
             "leave tbptt.k2 out and use tbptt=whole"
         )
     if model.max_length is not None and max_length > model.max_length:
-        return f"data.max_length={max_length}: longer than the {model.max_length} positions of model.max_length"
+        return _beyond_positions(f"data.max_length={max_length}", model.max_length)
     return None
+
+
+def _beyond_positions(option: str, most: int) -> str:
+    """Return the fault of an option that asks a model to read more tokens than its table has positions."""
+    return f"{option}: longer than the {most} positions of model.max_length: use at most {most}"
 
 
 def _fitting_models(config: DictConfig, task: Task, tbptt: TBPTT) -> list[str]:
@@ -307,6 +350,21 @@ def check_stopping(config: DictConfig) -> None:
         raise UserError(*(f"callbacks.early_stopping.{line}" for line in lines))
 
 
+def leave_out_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
+    """Set `tokenizer=none` in the config where a task of texts reads series of values, unless one was asked for."""
+    if not isinstance(task_class(config), ReadsEither) or not holds_values(config):
+        return
+    if not any(check.key_of(text).partition(".")[0] == "tokenizer" for text in overrides):
+        # Written into the config: the tokenizer that a task recommends is for text.
+        config.tokenizer = {"_target_": NO_TEXT}
+
+
+def check_average(config: DictConfig) -> None:
+    """Raise UserError for an average of weights of which each process holds a shard."""
+    if config.callbacks.get("ema") is not None and config.trainer.strategy == "fsdp":
+        raise UserError("callbacks.ema: averages whole weights, and trainer.strategy=fsdp shards them; use ddp")
+
+
 def check_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
     """Raise UserError for a tokenizer that cannot be made, or that `init_from` or a token store replaces."""
     make(config.tokenizer)
@@ -326,7 +384,7 @@ def check_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
 def tasks_of(model: str) -> list[str]:
     """Return the shipped tasks that a shipped model can do, with the truncation of time in their files."""
     names = []
-    for task in shipped("task"):
+    for task in shipped_tasks():
         config = check.compose([f"task={task}"]).config
         if _reason(with_model(config, model)) is None:
             names.append(task)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +19,7 @@ from seqtrain.data.batching.example_plan import ExamplePlan
 from seqtrain.data.batching.plan import StreamPlan
 from seqtrain.data.batching.stream import StreamBatch
 from seqtrain.errors import Unavailable
-from seqtrain.models.base import SequenceModel, blank_input, read_warmup
+from seqtrain.models.base import Capability, SequenceModel, blank_input, read_warmup
 from seqtrain.tasks.base import Task
 from seqtrain.training.trainer import on_gpu
 
@@ -68,6 +69,7 @@ class Cost:
     flops: float | None
     memory_bytes: int
     padding: float  # fraction of the positions that hold no target
+    state: int | None = None  # numbers that one lane carries
     tokens_per_second: float | None = None  # of the first steps, where they were tried
 
     def lines(self) -> list[str]:
@@ -88,6 +90,7 @@ class Cost:
             length.append(f"seconds         about {self.seconds:,.0f}, without validations: {speed}")
         return [
             f"parameters      {self.parameters['total']:,} ({sizes})",
+            *([] if self.state is None else [f"state           {self.state:,} numbers that a lane carries"]),
             f"FLOPs a token   {self.flops_per_token:,.0f} (training: forward and backward)",
             f"tokens an epoch {self.tokens_per_epoch:,}",
             *length,
@@ -114,6 +117,16 @@ class Reading:
     warmup_chunks: Sequence[int] = ()  # tokens of each reading before, for the gradient to reach them
     targets_per_token: float = 1.0
     reached: float = 1.0  # fraction of the tokens that gradients reach; the others cost a forward pass only
+    recompute: int | None = None  # tokens of a piece; all pieces but the last are read twice
+
+    @property
+    def pieces(self) -> list[int]:
+        """Tokens of each piece that is read at a time, in order."""
+        found = []
+        for size in (*self.warmup_chunks, self.length):
+            most = self.recompute or size
+            found += [min(most, size - begin) for begin in range(0, size, most)]
+        return found
 
 
 def estimate(
@@ -153,6 +166,7 @@ def estimate(
         flops=None,
         memory_bytes=4 * OPTIMIZER_COPIES * parameters["total"],  # as float32
         padding=plan.padding,
+        state=state_size(model),
     )
     # Not of examples: it depends on what the task makes of them.
     if isinstance(plan, StreamPlan):
@@ -170,19 +184,31 @@ def training_flops(model: SequenceModel, task: Task, reading: Reading) -> float:
 
     With warm-up chunks, the number is per token of the newest chunk; the first windows of an epoch have fewer of them.
     """
-    operations: float = 0
-    carried = reading.carry
-    for size in (*reading.warmup_chunks, reading.length):
-        operations += model.flops_per_token(size, carried) * size
-        carried = True  # each chunk goes on from the one before it
+    counted = functools.cache(model.flops_per_token)  # most pieces are alike
+    pieces = reading.pieces
+    forward: float = 0
+    carried = reading.carry or reading.recompute is not None
+    for size in pieces:
+        forward += counted(size, carried) * size
+        carried = True  # each goes on from the one before it
     # The backward pass costs twice the forward one: gradients of inputs, and of weights. A head is always reached.
-    head = 3 * task.head_flops() * reading.targets_per_token
-    return (1 + 2 * reading.reached) * operations / reading.length + head
+    operations, heads = (1 + 2 * reading.reached) * forward, 3.0
+    if reading.recompute is not None:
+        operations += forward - counted(pieces[-1], True) * pieces[-1]
+        heads += 1 - pieces[-1] / reading.length
+    return operations / reading.length + heads * task.head_flops() * reading.targets_per_token
 
 
 def count(module: torch.nn.Module) -> int:
     """Return the number of parameters of a module."""
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+def state_size(model: SequenceModel) -> int | None:
+    """Return the numbers that one lane carries; None if the model carries no state, or one that grows with a source."""
+    if Capability.STATEFUL | Capability.UNCONDITIONAL not in model.capabilities:
+        return None
+    return sum(tensor.numel() for tensor in model.initial(1).values())
 
 
 def num_sequential_steps(model: SequenceModel, length: int) -> int | None:
@@ -197,6 +223,10 @@ def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) 
     amount over a few tokens, the rest is extrapolated.
     """
     model, task = copy.deepcopy(model).to("meta"), copy.deepcopy(task).to("meta")
+    if reading.recompute is not None:
+        num_cuts = len(reading.pieces) - 1
+        piece = Reading(length=max(reading.pieces), carry=True)
+        return activations(model, task, lanes, piece) + num_cuts * _state_bytes(model, lanes)
     length, lengths = reading.length, (FEW_TOKENS, 2 * FEW_TOKENS, 3 * FEW_TOKENS)
     step_by_step = (num_sequential_steps(model, length) or 0) >= length
     if step_by_step and length > lengths[-1] and not reading.warmup_chunks:
@@ -226,7 +256,7 @@ def _kept(model: SequenceModel, task: Task, lanes: int, reading: Reading) -> int
         count=size,
         total=size,
     )
-    warmup = [(blank_input(model, lanes, size), None) for size in reading.warmup_chunks]
+    warmup = [(blank_input(model, lanes, size), None, None) for size in reading.warmup_chunks]
     state = None
     with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         if reading.carry:
@@ -237,14 +267,18 @@ def _kept(model: SequenceModel, task: Task, lanes: int, reading: Reading) -> int
     return sum(storage.nbytes() for storage in kept.values())
 
 
+def _state_bytes(model: SequenceModel, lanes: int) -> int:
+    """Return the bytes of the state of these lanes, of a model on the meta device."""
+    with torch.device("meta"):
+        return sum(tensor.nbytes for tensor in model.initial(lanes).values())
+
+
 def check_model(config: DictConfig, model: SequenceModel) -> None:
     """Raise Unavailable if a model, on the meta device, needs more than this machine's memory."""
     sizes = [f"model.{key}={config.model[key]}" for key in ("dim", "num_layers") if key in config.model]
     state_bytes = 0
     if config.tbptt.carry:
-        with torch.device("meta"):
-            state = model.initial(config.data.batch_size or DEFAULT_LANES)
-        state_bytes = sum(tensor.nbytes for tensor in state.values())
+        state_bytes = _state_bytes(model, config.data.batch_size or DEFAULT_LANES)
     check_memory(config, ", ".join(sizes), count(model), state_bytes)
 
 

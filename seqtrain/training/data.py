@@ -15,7 +15,7 @@ from seqtrain.data.sources.base import LabelKind, Source, Split
 from seqtrain.errors import UserError
 from seqtrain.tasks.base import Say, Task
 from seqtrain.training import from_data
-from seqtrain.training.model_and_task import make_pair, on_meta, task_class
+from seqtrain.training.model_and_task import fields_of, make_pair, on_meta, reads_values, task_class
 from seqtrain.training.origins import shared_preprocessor
 from seqtrain.training.splits import Data, ExampleData, SeriesData, StreamData
 
@@ -75,18 +75,25 @@ def make_data(
         for line in from_data.dropout_note(config):
             say(line)
     origin = None
-    if preprocessor is None and config.init_from is not None:
-        origin = shared_preprocessor(config.init_from)
-        _check_origin(origin_words(config.init_from), origin, task_type)
-        if task_type.reads_values():
+    key, taken = "init_from", config.init_from
+    if taken is None:
+        key, taken = "tokenizer.path", config.tokenizer.get("path")
+    if preprocessor is None and taken is not None:
+        try:
+            origin = shared_preprocessor(taken)
+        except UserError as fault:
+            raise type(fault)(*(line if line.startswith(key) else f"{key}: {line}" for line in fault.lines)) from None
+        is_of_values = reads_values(config)
+        _check_origin(f"{key}={origin_words(taken)}", origin, task_type, is_of_values)
+        if is_of_values:
             origin = None  # the scaling is that of the new train
         else:
-            say(f"tokenizer: that of {origin_words(config.init_from)}")
+            say(f"tokenizer: that of {origin_words(taken)}")
     preprocessor, rows = prepare_rows(
         source,
         make(config.tokenizer),
         splits,
-        task_type.fields,
+        fields_of(task_type, source),
         label_kind=task_type.label_kind,
         shared=config.task.get("shared_vocab", True),
         preprocessor=preprocessor,
@@ -97,7 +104,7 @@ def make_data(
         say(line)
     for line in from_data.resolve_batch(config, rows):
         say(line)
-    _say_unknown(rows, say, None if origin is None else origin_words(config.init_from))
+    _say_unknown(rows, say, None if origin is None else f"{key}={origin_words(taken)}")
     _say_empty(rows, say)
     # Not the task that trains: that one needs the counts of labels in the data laid out here.
     with on_meta():
@@ -147,8 +154,8 @@ def _say_empty(rows: dict[Split, Rows], say: Say) -> None:
                 say(f"{split}: {name} is empty in {count:,} of {total:,} pairs, read as they are")
 
 
-def _say_unknown(rows: dict[Split, Rows], say: Say, init_from: str | None) -> None:
-    """Log the share of <unk> tokens. `init_from` is the run that the tokenizer comes from, or None.
+def _say_unknown(rows: dict[Split, Rows], say: Say, given: str | None) -> None:
+    """Log the share of <unk> tokens. `given` is the option that names the run of the tokenizer, or None.
 
     Raises:
         UserError: That tokenizer does not know most of this text.
@@ -159,16 +166,16 @@ def _say_unknown(rows: dict[Split, Rows], say: Say, init_from: str | None) -> No
         columns = split_rows.columns.values()
         unknown[split] = sum(corpus.num_unknown for corpus in columns)
         total[split] = sum(len(corpus.tokens) for corpus in columns)
-    if init_from is not None:
+    if given is not None:
         share = sum(unknown.values()) / sum(total.values())
         # Most of the tokens would be the same one: easy to predict, at a loss that says nothing.
         if share > MAX_UNKNOWN:
             raise UserError(
-                f"init_from={init_from}: its tokenizer does not know {share:.0%} of this text; "
+                f"{given}: its tokenizer does not know {share:.0%} of this text; "
                 "begin with a run on text like it, or one with tokenizer=bpe"
             )
         if share:
-            say(f"{share:.1%} of the tokens are <unk> to the tokenizer of {init_from}")
+            say(f"{share:.1%} of the tokens are <unk> to the tokenizer of {given}")
         return
     # A tokenizer made from train knows train; in the other splits some tokens are unknown.
     never = ", a token that train never has; tokenizer.min_count=2 trains it" if unknown.get("train") == 0 else ""
@@ -177,11 +184,11 @@ def _say_unknown(rows: dict[Split, Rows], say: Say, init_from: str | None) -> No
             say(f"{split}: {unknown[split] / total[split]:.1%} of the tokens are <unk>{never}")
 
 
-def _check_origin(init_from: str, origin: Preprocessor, task_type: type[Task]) -> None:
+def _check_origin(words: str, origin: Preprocessor, task_type: type[Task], is_of_values: bool) -> None:
     """Raise UserError if one of the two runs reads series of values and the other text."""
-    if (origin.series is not None) != task_type.reads_values():
+    if (origin.series is not None) != is_of_values:
         theirs, ours = ("values", "text") if origin.series is not None else ("text", "values")
         raise UserError(
-            f"init_from={init_from}: that run reads {theirs}, and task={task_type.name()} reads {ours}; begin with a "
+            f"{words}: that run reads {theirs}, and task={task_type.name()} reads {ours}; begin with a "
             "run that reads the same"
         )

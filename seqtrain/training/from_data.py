@@ -46,7 +46,8 @@ def dropout_note(config: DictConfig) -> list[str]:
     dropout = (config.data.get("_recommend_") or {}).get("dropout")
     if dropout is None or not config.model.get("dropout") == config.task.get("dropout") == dropout:
         return []
-    return [f"model.dropout {dropout:g}, task.dropout {dropout:g}: made-up data has no noise to learn by heart"]
+    reason = "recommended for this data" if dropout else "made-up data has no noise to learn by heart"
+    return [f"model.dropout {dropout:g}, task.dropout {dropout:g}: {reason}"]
 
 
 def resolve_tokenizer(config: DictConfig, source: Source) -> list[str]:
@@ -75,7 +76,11 @@ def resolve_batch(config: DictConfig, rows: Mapping[Split, Rows]) -> list[str]:
     """Set `data.batch_tokens` if it is auto, before the data is laid out; return the line that reports it."""
     if config.data.batch_tokens != AUTO:
         return []
-    lengths = sum(np.minimum(corpus.lengths, config.data.max_length) for corpus in rows["train"].columns.values())
+    train = rows["train"]
+    each = [corpus.lengths for corpus in train.columns.values()]
+    if train.series is not None:
+        each = [(train.series.end - train.series.begin)[train.series.end > train.series.begin]]
+    lengths = sum(np.minimum(lengths, config.data.max_length) for lengths in each)
     mean = math.ceil(np.mean(lengths))
     config.data.batch_tokens = max(EXAMPLES * mean, MIN_TOKENS)
     return [f"data.batch_tokens {config.data.batch_tokens:,}: the examples of train have {mean:,} tokens on average"]

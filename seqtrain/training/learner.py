@@ -64,6 +64,7 @@ class Learner(LightningModule):
         layer_decay: float = 1.0,
         on_nonfinite: Literal["stop", "skip"] = "stop",
         compiled: bool = False,
+        recompute: int | None = None,
     ) -> None:
         super().__init__()
         self.model = model
@@ -79,6 +80,7 @@ class Learner(LightningModule):
         self.layer_decay = layer_decay
         self.on_nonfinite = on_nonfinite
         self.compiled = compiled  # by `compile_blocks`; only training reads with what torch has compiled
+        self.recompute = recompute  # tokens of a piece of a step; evaluation reads in the same pieces
         self.split: Split = "validation"  # what evaluation reads
         self.carried = CarriedState()  # training's; plain attributes, because DDP would overwrite buffers
         self.eval_carried = CarriedState()
@@ -147,8 +149,12 @@ class Learner(LightningModule):
 
     def _read(self, batch: Any, carried: CarriedState) -> LossTerms:
         """Return the loss terms of a batch, read from the carried state; update the carried state."""
-        terms, _ = read_batch(self.model, self.task, batch, carried if self.carry else None)
+        terms, _ = read_batch(self.model, self.task, batch, carried if self.carry else None, self.recompute)
         return terms
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        with as_compiled() if self.compiled else nullcontext():  # pieces are read again here
+            super().backward(loss, *args, **kwargs)
 
     # -- evaluation ----------------------------------------------------------------------------------------------
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from seqtrain.config.instantiate import make, plain
 from seqtrain.config.targets import resolve
 from seqtrain.data.preprocess import Preprocessor
+from seqtrain.data.sources.base import Source
 from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel, idle_of
 from seqtrain.models.layers.front_ends import TokenEmbedding, ValueProjection
@@ -59,10 +60,13 @@ def make_pair(
         label_counts: Count of each label in train, if known.
     """
     size = preprocessor.tokenizer.vocab_size
-    num_features = None if preprocessor.series is None else preprocessor.series.num_features
+    series = preprocessor.series
+    values: dict[str, Any] = (
+        {} if series is None else {"num_features": series.num_features, "masked": series.read_masks}
+    )
     target_size = None if preprocessor.shared else preprocessor.target_tokenizer.vocab_size
     specials = 1 if task_class(config).streams else 3  # a stream is begun; examples are separated and masked too
-    model = make_model(config, size, specials=specials, target_vocab_size=target_size, num_features=num_features)
+    model = make_model(config, size, specials=specials, target_vocab_size=target_size, **values)
     task = make_task(config, model, size, preprocessor=preprocessor, label_counts=label_counts)
     if config.trainer.precision == "64-true":  # Lightning would make them so only after it has loaded a checkpoint
         return model.double(), task.double()
@@ -76,6 +80,7 @@ def make_model(
     specials: int = 3,
     target_vocab_size: int | None = None,
     num_features: int | None = None,
+    masked: Sequence[bool] = (),
 ) -> SequenceModel:
     """Return the model with its embedding, or two with `target_vocab_size`; weights are drawn from `config.seed`.
 
@@ -85,16 +90,22 @@ def make_model(
         specials: Special tokens at the end of the vocabulary.
         target_vocab_size: Tokens of the target vocabulary. None: source and target share one.
         num_features: Values of a time step, for a task that reads values. None: one.
+        masked: For each channel of a time step, True if it is read with a mask of what is missing.
     """
     torch.manual_seed(config.seed)  # here, so that the weights depend on no random number drawn before
-    if "task" in config and task_class(config).reads_values():
+    embed_dim = config.model.get("embed_dim")
+    if "task" in config and reads_values(config):
+        if embed_dim is not None:
+            raise UserError(f"model.embed_dim={embed_dim}: is of tokens, and the task reads values; leave it out")
         # A patch of time steps is read as one.
-        size = (num_features or 1) * config.task.get("patch", 1)
-        values = ValueProjection(num_features=size, dim=config.model.dim)
+        patch = config.task.get("patch", 1)
+        size = (num_features or 1) * patch
+        values = ValueProjection(num_features=size, dim=config.model.dim, masked=masked, patch=patch)
         return make(config.model, embed=values, target_embed=values)
-    embed = target_embed = TokenEmbedding(vocab_size=vocab_size, dim=config.model.dim, specials=specials)
+    sizes = {"dim": config.model.dim, "specials": specials, "embed_dim": embed_dim}
+    embed = target_embed = TokenEmbedding(vocab_size=vocab_size, **sizes)
     if target_vocab_size is not None:  # else source and target share tokens, and so their vectors
-        target_embed = TokenEmbedding(vocab_size=target_vocab_size, dim=config.model.dim, specials=specials)
+        target_embed = TokenEmbedding(vocab_size=target_vocab_size, **sizes)
     return make(config.model, embed=embed, target_embed=target_embed)
 
 
@@ -122,6 +133,7 @@ def make_task(
     return make(
         config.task,
         dim=model.dim,
+        embed_dim=config.model.get("embed_dim"),
         bptt_length=config.tbptt.k2,
         carry=config.tbptt.carry,
         max_length=config.data.max_length,
@@ -136,6 +148,42 @@ def make_task(
 def task_class(config: DictConfig) -> type[Task]:
     """Return the class of the task."""
     return resolve(config.task._target_)
+
+
+@runtime_checkable
+class ReadsEither(Protocol):
+    """A task of texts that reads series of values, too, where the data holds them."""
+
+    value_fields: ClassVar[tuple[str, ...]]  # of the rows that it then reads, in place of `fields`
+
+
+def reads_values(config: DictConfig) -> bool:
+    """Return True if the task reads real values of this data instead of tokens."""
+    task = task_class(config)
+    if task.reads_values() or not isinstance(task, ReadsEither):
+        return task.reads_values()
+    return holds_values(config)
+
+
+def said(config: DictConfig) -> dict[str, Any]:
+    """Return what a summary says of the task and its data before the training begins."""
+    words = dict(task_class(config).said())
+    if reads_values(config) and not task_class(config).reads_values():
+        words["example_text"] = "--input FILE"
+    return words
+
+
+def holds_values(config: DictConfig) -> bool:
+    """Return True if the data holds series of values."""
+    target = OmegaConf.select(config, "data._target_")
+    return target is not None and "values" in getattr(resolve(target), "fields", ())
+
+
+def fields_of(task: Task | type[Task], source: Source) -> tuple[str, ...]:
+    """Return the fields of a source's rows that a task reads."""
+    if isinstance(task, ReadsEither) and "values" in source.fields:
+        return task.value_fields
+    return task.fields
 
 
 def idle_options(config: DictConfig) -> dict[str, str]:

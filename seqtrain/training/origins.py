@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
+from seqtrain.config.check import key_of
 from seqtrain.config.options import origin_words, origins
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.errors import UserError
@@ -56,8 +57,8 @@ class Origin:
     runs: Sequence[Opened]
 
     @classmethod
-    def open(cls, config: DictConfig) -> Origin:
-        """Open the runs that `config.init_from` names.
+    def open(cls, init_from: str | Sequence[str]) -> Origin:
+        """Open the runs that `init_from` names.
 
         Raises:
             UserError: A path is not a run, or two runs do not read in the two directions.
@@ -65,10 +66,10 @@ class Origin:
         from seqtrain.inference.opened import open_run
 
         # Opened and checked once: weights, tokenizers and hashes all come from these.
-        runs = [open_run(path) for path in origins(config.init_from)]
+        runs = [open_run(path) for path in origins(init_from)]
         if len(runs) == 2:
             _check_directions(runs)
-        return cls(origin_words(config.init_from), runs)
+        return cls(origin_words(init_from), runs)
 
     @property
     def hash(self) -> str:
@@ -136,6 +137,50 @@ def shared_preprocessor(init_from: str | Sequence[str]) -> Preprocessor:
                 "and with the tokenizer options of the first"
             )
     return first
+
+
+def take_tokenizer(config: DictConfig) -> None:
+    """Replace the tokenizer of the config by that of `config.init_from`.
+
+    For two runs it is the first one's; that both have the same is checked where it is read.
+
+    Raises:
+        UserError: There is no such run, or its config is invalid.
+    """
+    from seqtrain.inference.opened import checked_config, open_origin
+
+    config.tokenizer = checked_config(open_origin(origins(config.init_from)[0])).tokenizer
+
+
+def take_model(config: DictConfig, overrides: Sequence[str]) -> list[str]:
+    """Set the model's options to those of the run that `config.init_from` names, except those that were typed.
+
+    Dropout stays what the task recommends if that run had none: trained on much text, it says nothing about this one.
+    Nothing changes if another model was typed, or if two runs are to begin a model of two directions.
+
+    Returns:
+        Lines that say what has changed.
+
+    Raises:
+        UserError: There is no such run, or its config is invalid.
+    """
+    from seqtrain.inference.opened import checked_config, open_origin
+
+    runs = origins(config.init_from)
+    if len(runs) != 1:
+        return []
+    theirs = checked_config(open_origin(runs[0])).model
+    typed = {key_of(word).removeprefix("model.") for word in overrides if key_of(word).partition(".")[0] == "model"}
+    if "model" in typed and theirs._target_ != config.model._target_:
+        return []
+    kept = set(typed) if theirs.get("dropout") else {*typed, "dropout"}
+    chosen = {key: value for key, value in OmegaConf.to_container(config.model, resolve=False).items() if key in kept}  # type: ignore[union-attr]
+    if "_recommend_" not in theirs:
+        chosen["_recommend_"] = config.model.get("_recommend_", {})
+    if config.model == {**theirs, **chosen}:
+        return []
+    config.model = {**theirs, **chosen}
+    return [f"model: that of {runs[0]}, with its options"]
 
 
 def _named(state: dict[str, Any], task: Task) -> dict[str, Tensor]:

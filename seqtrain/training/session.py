@@ -17,13 +17,17 @@ from seqtrain.data.batching.loader import ENDLESS, TrainLoader
 from seqtrain.data.batching.plan import StreamPlan
 from seqtrain.distributed import ranks
 from seqtrain.errors import UserError
+from seqtrain.files.atomic import exists
+from seqtrain.inference.opened import write_export
 from seqtrain.models.base import name_of
 from seqtrain.runs.checkpoint import load, step_of
 from seqtrain.runs.directory import Run
-from seqtrain.runs.identity import shown
+from seqtrain.runs.export import PARENT
+from seqtrain.runs.identity import SHOWING, shown
 from seqtrain.sweeps.folder import is_searched
 from seqtrain.tasks.base import Say
 from seqtrain.tasks.least_squares import BeginsFitted, linear_order_of
+from seqtrain.training.adapters import adapt
 from seqtrain.training.checkpoint_check import check
 from seqtrain.training.compiled import as_written, compile_blocks
 from seqtrain.training.cost import Cost, count, estimate
@@ -181,6 +185,10 @@ def make_session(
         pruning,
         checkpoints,  # last, so that it saves the newest state of the others, and their decisions
     ]
+    if options.profile == "steps" and run.writes:
+        from seqtrain.training.callbacks.step_profile import StepProfile
+
+        callbacks.append(StepProfile(run=run))  # behind all, whose time it counts; it has no state
     loggers = make_loggers(config.logger, run, logged_config) if run.writes else []  # else one point would be many
     trainer = make_trainer(options, steps or ENDLESS, list(filter(None, callbacks)), loggers, run.path)
     return Session(data, plan, learner, trainer, recorder, checkpoints, steps, deadline, pruning)
@@ -212,6 +220,7 @@ def make_learner(config: DictConfig, data: Data, run: Run) -> Learner:
         layer_decay=config.layer_decay,
         on_nonfinite=options.on_nonfinite,
         compiled=options.compile == "blocks",
+        recompute=data.tbptt.recompute,
     )
     if learner.compiled:
         data.say(f"compile: {compile_blocks(model)} Transformer blocks, at the first step; this takes a while")
@@ -238,8 +247,8 @@ def _configured_callbacks(config: DictConfig, data: Data, run: Run) -> list[Call
     """Return the callbacks of the config."""
     callbacks = []
     for node in filter(None, config.callbacks.values()):
-        # Ours only show data of one process; others, such as early stopping, may act, and must in every process.
-        if run.writes or not node._target_.startswith("seqtrain."):
+        # These only show data of one process; others, such as early stopping, may act, and must in every process.
+        if run.writes or not node._target_.startswith(SHOWING):
             callbacks.append(make(node, run=run, data=data, tokenizer=data.tokenizer))
     return callbacks
 
@@ -303,7 +312,7 @@ def set_first_weights(config: DictConfig, session: Session, say: Say) -> None:
 
 
 def load_initial_weights(config: DictConfig, session: Session, say: Say, *, parent_hash: str | None) -> dict[str, Any]:
-    """Load the weights of `config.init_from`, one run or two, into a session that has not trained yet.
+    """Load the weights of `config.init_from`, one run or two, into a session that has not trained yet; adapt them.
 
     Args:
         config: Config that names the run whose weights are taken.
@@ -318,7 +327,11 @@ def load_initial_weights(config: DictConfig, session: Session, say: Say, *, pare
     Raises:
         UserError: The hash is not `parent_hash`, or nothing fits.
     """
-    origin = Origin.open(config)
+    run = session.learner.run
+    adapted = config.get("adapter") is not None
+    assert run is not None
+    kept = run.path / PARENT
+    origin = Origin.open(str(kept) if adapted and exists(kept) else config.init_from)
     if parent_hash not in (None, origin.hash):
         raise UserError(
             f"init_from={origin.words}: its weights or tokenizers are not those that the run began with; "
@@ -328,7 +341,7 @@ def load_initial_weights(config: DictConfig, session: Session, say: Say, *, pare
     weights, same = origin.weights(learner.model), origin.is_of(learner.task)
     try:
         with torch.no_grad():
-            copy_matching(learner.model, learner.task, weights, same_task=same, say=say, whose=origin.each)
+            new_rows = copy_matching(learner.model, learner.task, weights, same_task=same, say=say, whose=origin.each)
     except UserError:
         theirs, ours = name_of(origin.runs[0].model), name_of(learner.model)
         if theirs == ours:
@@ -337,4 +350,9 @@ def load_initial_weights(config: DictConfig, session: Session, say: Say, *, pare
             f"init_from={origin.words}: that run is of model={theirs}, whose weights do not fit model={ours}; set "
             f"model={theirs}, or begin with a run of model={ours}"
         ) from None
+    if adapted:
+        say(adapt(learner.model, config, new_rows))
+        # What is adapted stays with the run: its parent may go on to other weights.
+        if run.writes and not exists(kept):
+            write_export(origin.runs[0], kept)
     return {"parent": origin.hash, "lineage": origin.lineage}

@@ -52,6 +52,14 @@ def compose_data(name: str) -> DictConfig:
     return composed
 
 
+OTHER_NAMES = ("classify",)  # files that give a task, sentiment, another name
+
+
+def shipped_tasks() -> list[str]:
+    """Return the tasks that come with seqtrain, each by one name."""
+    return [name for name in shipped("task") if name not in OTHER_NAMES]
+
+
 def models() -> Iterator[str]:
     """Yield every shipped model, as it is and with the option changed that decides in which directions it reads."""
     for name in shipped("model"):
@@ -60,7 +68,7 @@ def models() -> Iterator[str]:
 
 def tasks() -> Iterator[str]:
     """Yield every shipped task, as it is and with the option changed that decides which models can do it."""
-    for name in shipped("task"):
+    for name in shipped_tasks():
         yield name
         options = cast(DictConfig, OmegaConf.load(shipped_file("task", name)))
         if options.get("strategy") == "direct":
@@ -76,10 +84,18 @@ def _turned_round(model: str) -> Iterator[str]:
         yield f"{model} model.causal=false"
 
 
+def add_mixers(model: DictConfig) -> None:
+    """Add the shipped file of each mixer that a model names to its `options`, below what stands there."""
+    for name in model.get("mixers", ()):
+        content = OmegaConf.merge(OmegaConf.load(shipped_file("mixer", name)), model.options.get(name, {}))
+        OmegaConf.update(model, f"options.{name}", content, force_add=True)
+
+
 def with_model(config: DictConfig, words: str) -> DictConfig:
     """Return the config with another shipped model, and its changed option."""
     name, *options = words.split()
     other = cast(DictConfig, OmegaConf.merge(config, {"model": None}))  # or options of the model before would stay
     other.model = OmegaConf.load(shipped_file("model", name))
+    add_mixers(cast(DictConfig, other.model))
     other.merge_with_dotlist(options)
     return other

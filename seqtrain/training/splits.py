@@ -14,7 +14,7 @@ from seqtrain.config.options import Batching
 from seqtrain.data.batching.example_plan import ExamplePlan
 from seqtrain.data.batching.examples import ExampleBatch, ExampleLoader, Examples
 from seqtrain.data.batching.lengths import distinct_of_all
-from seqtrain.data.batching.plan import TBPTT, StreamPlan, most_lanes
+from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.data.batching.stream import EvalLoader, Stream
 from seqtrain.data.batching.values import SeriesStream
 from seqtrain.data.corpus import Corpus
@@ -184,7 +184,7 @@ class StreamData(Data):
     def _make_eval_plan(self, split: Split, batch_size: int | None) -> StreamPlan:
         tbptt = self.tbptt.evaluation
         # Independent of machine and memory: the number of lanes decides how much context each token has.
-        lanes = min(self.batching.eval_lanes, most_lanes(self.documents(split), tbptt))
+        lanes = min(self.batching.eval_lanes, int(self.documents(split)[-1]))
         if lanes < self.batching.eval_lanes:
             self.say(f"{split}: read on {lanes} lanes; its text is too short for {self.batching.eval_lanes}")
         return self._plan(split, lanes, tbptt, shuffle=False)
@@ -200,7 +200,8 @@ class StreamData(Data):
         )
 
     def reading(self) -> Reading:
-        return Reading(length=self.tbptt.k1, warmup_chunks=self.tbptt.warmup_chunks, carry=self.tbptt.carry)
+        cut = self.tbptt
+        return Reading(length=cut.k1, warmup_chunks=cut.warmup_chunks, carry=cut.carry, recompute=cut.recompute)
 
     def most_read(self, step: int) -> int:
         return self.plan("train").most_read(step)
@@ -370,7 +371,7 @@ class ExampleData(Data):
         return spread(self.batcher(split), count)
 
     def look_at(self, model: SequenceModel, split: Split, limit: int) -> tuple[list[int], list[int] | None]:
-        if self.task.reads_values():
+        if self.preprocessor.series is not None:
             raise UserError("attention is drawn over tokens, and series have none")
         batch = self.sample(split, 1)
         if isinstance(self.task, LooksAt):

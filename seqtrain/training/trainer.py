@@ -32,7 +32,11 @@ def trainer_options(config: DictConfig) -> TrainerOptions:
 
 def on_gpu(config: DictConfig) -> bool:
     """Return True if a run of this config uses GPUs here."""
-    return config.trainer.accelerator != "cpu" and torch.cuda.is_available()
+    return _uses_gpu(config.trainer.accelerator)
+
+
+def _uses_gpu(accelerator: str) -> bool:
+    return accelerator != "cpu" and torch.cuda.is_available()
 
 
 def resolve_auto(config: DictConfig, say: Say) -> None:
@@ -70,6 +74,7 @@ def make_trainer(
 
     from seqtrain.distributed.strategies import Joined, strategy
     from seqtrain.training.callbacks.checkpoints import AtomicCheckpointIO
+    from seqtrain.training.precision import CachedPrecision
 
     here = ranks.rank_info()
     if options.threads is not None:
@@ -89,6 +94,9 @@ def make_trainer(
         # Lightning refuses double precision with FSDP by name, but accepts it as a plugin.
         precision = None
         plugins.append(DoublePrecision())
+    elif options.strategy != "fsdp" and precision == "bf16-mixed":
+        precision = None
+        plugins.append(CachedPrecision("bf16-mixed", "cuda" if _uses_gpu(options.accelerator) else "cpu"))
     trainer = Trainer(
         accelerator=options.accelerator,
         devices=here.local_world,

@@ -5,96 +5,64 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from seqtrain.config.check import key_of
-from seqtrain.config.options import origins
 from seqtrain.errors import UserError, did_you_mean
-from seqtrain.inference.opened import checked_config, open_origin
 from seqtrain.models.base import SequenceModel
 from seqtrain.tasks.base import Task
 
 MAX_MODULES = 6  # named in a line about weights
 
 
-def take_tokenizer(config: DictConfig) -> None:
-    """Replace the tokenizer of the config by that of `config.init_from`.
-
-    For two runs it is the first one's; that both have the same is checked where it is read.
-
-    Raises:
-        UserError: There is no such run, or its config is invalid.
-    """
-    config.tokenizer = checked_config(open_origin(origins(config.init_from)[0])).tokenizer
-
-
-def take_model(config: DictConfig, overrides: Sequence[str]) -> list[str]:
-    """Set the model's options to those of the run that `config.init_from` names, except those that were typed.
-
-    Dropout stays what the task recommends if that run had none: trained on much text, it says nothing about this one.
-    Nothing changes if another model was typed, or if two runs are to begin a model of two directions.
-
-    Returns:
-        Lines that say what has changed.
-
-    Raises:
-        UserError: There is no such run, or its config is invalid.
-    """
-    runs = origins(config.init_from)
-    if len(runs) != 1:
-        return []
-    theirs = checked_config(open_origin(runs[0])).model
-    typed = {key_of(word).removeprefix("model.") for word in overrides if key_of(word).partition(".")[0] == "model"}
-    if "model" in typed and theirs._target_ != config.model._target_:
-        return []
-    kept = set(typed) if theirs.get("dropout") else {*typed, "dropout"}
-    chosen = {key: value for key, value in OmegaConf.to_container(config.model, resolve=False).items() if key in kept}  # type: ignore[union-attr]
-    if "_recommend_" not in theirs:
-        chosen["_recommend_"] = config.model.get("_recommend_", {})
-    if config.model == {**theirs, **chosen}:
-        return []
-    config.model = {**theirs, **chosen}
-    return [f"model: that of {runs[0]}, with its options"]
-
-
 def copy_matching(
     model: SequenceModel,
-    task: Task,
+    task: Task | None,
     weights: dict[str, Tensor],
     *,
     same_task: bool,
     say: Callable[[str], None],
     whose: str = "",
-) -> None:
+) -> dict[str, int]:
     """Copy the weights of another run that fit into model and task, in place, and log a line.
 
     Args:
         model: Model. If its embedding has more special tokens than the origin's, the known rows are copied.
-        task: Task. Its head is copied only if the task is the same.
+        task: Task. Its head is copied only if the task is the same. None: of the model alone.
         weights: Weights as in a checkpoint's state_dict, named `model.*` and `task.*`.
         same_task: True if they were trained for a task of this class.
         say: Called with a line: what was loaded, what is new, and what was left behind.
         whose: ` of RUN`, in that line, if there is more than one run.
 
+    Returns:
+        Rows of each weight of the model that stay as they were drawn, by its name in the model: the last ones, or all.
+
     Raises:
         UserError: Weights of the model have another shape, or most are missing.
     """
     own = {f"model.{name}": value for name, value in model.state_dict().items()}
-    own |= {f"task.{name}": value for name, value in task.state_dict().items()}
+    if task is not None:
+        own |= {f"task.{name}": value for name, value in task.state_dict().items()}
     loaded, new, faults = [], [], []
+    first: dict[int, str] = {}  # name of a weight that has several, by its memory
+    new_rows: dict[str, int] = {}
     for name, value in own.items():
         of_task = name.startswith("task.")
         given = weights.get(name)
         if given is None or (of_task and not same_task):
             new.append(name)
+            if not of_task:
+                new_rows[name.removeprefix("model.")] = len(value)
         elif given.shape == value.shape:
+            other = first.setdefault(value.data_ptr(), name) if value.numel() else name
+            if not torch.equal(weights[other], given):
+                faults.append(f"{other} and {name} differ there, and are one weight here")
             loaded.append(name)
             value.copy_(given)
         elif _has_more_specials(name, value, given):
             loaded.append(name)
             new.append(f"{len(value) - len(given)} special tokens of {name}")
             value[: len(given)].copy_(given)  # special tokens stand behind all others
+            new_rows[name.removeprefix("model.")] = len(value) - len(given)
         elif of_task:
             new.append(name)
         else:
@@ -112,6 +80,7 @@ def copy_matching(
         )
     left = [name for name in weights if name not in own or name in new]
     say(f"init_from: loaded {_summary(loaded)}{whose}; new: {_summary(new)}; left behind: {_summary(left)}")
+    return new_rows
 
 
 def _has_more_specials(name: str, value: Tensor, given: Tensor) -> bool:
@@ -122,7 +91,9 @@ def _has_more_specials(name: str, value: Tensor, given: Tensor) -> bool:
 def _incompatibility(model: SequenceModel, weights: dict[str, Tensor], faults: Sequence[str]) -> str:
     """Return one line for weights of other shapes: a different width, if that is the cause, or the first shape."""
     # A width is in every shape: naming it says more than naming the first different shape.
-    embedding = weights.get("model.embed.weight")
+    embedding = weights.get("model.embed.projection", weights.get("model.embed.weight"))
+    if embedding is not None and "model.embed.projection" in weights:
+        embedding = embedding.T  # of the width of the model in its rows
     if embedding is not None and embedding.shape[-1] != model.dim:
         dim = embedding.shape[-1]
         return f"init_from: model.dim={model.dim} here, and that run's model has {dim}; set model.dim={dim}"

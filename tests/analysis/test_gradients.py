@@ -19,9 +19,9 @@ from seqtrain.cli.main import main as run_command
 from seqtrain.config import check
 from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.plan import TBPTT, StreamPlan
-from seqtrain.data.batching.stream import IGNORED, Stream
+from seqtrain.data.batching.stream import IGNORED, Stream, StreamBatch
 from seqtrain.errors import UserError
-from seqtrain.models.base import Capability, SequenceModel, directions, read_in_segments
+from seqtrain.models.base import Capability, SequenceModel, directions, read, read_in_segments
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.models.recurrent import RNN
 from seqtrain.tasks.base import Task
@@ -101,7 +101,10 @@ class Sum(nn.Module):
         self.direction = nn.Parameter(direction)
 
     def evaluate(self, model: SequenceModel, batch: Any, state: Any) -> Any:
-        hidden, after = model(batch.tokens, state, getattr(batch, "lengths", None))
+        if isinstance(batch, StreamBatch):
+            hidden, after = read(model, batch.tokens, state, batch.starts)
+        else:
+            hidden, after = model(batch.tokens, state, batch.lengths)
         return {"loss": ((hidden @ self.direction)[batch.targets != IGNORED].sum(), 1)}, after
 
 

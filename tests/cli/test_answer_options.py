@@ -45,7 +45,10 @@ def answering(task: type[Task], *args: str) -> predict.Answering:
     return found
 
 
-DEFAULTS = {"length": 200, "temperature": 0.8, "top_k": None, "top_p": None, "greedy": False, "seed": 0}
+DEFAULTS = {
+    **{"length": 200, "temperature": 0.8, "top_k": None, "top_p": None, "greedy": False, "seed": 0},
+    **{"stop": (), "num_samples": 1, "repetition_penalty": 1.0},
+}
 
 
 @pytest.mark.parametrize(
@@ -55,6 +58,8 @@ DEFAULTS = {"length": 200, "temperature": 0.8, "top_k": None, "top_p": None, "gr
         (("--length", "9", "--temperature", "0.3", "--top-k", "4"), {"length": 9, "temperature": 0.3, "top_k": 4}),
         (("--top-p", "0.6", "--seed", "5"), {"top_p": 0.6, "seed": 5}),
         (("--greedy",), {"greedy": True}),
+        (("--stop", "x", "--stop", "yz"), {"stop": ["x", "yz"]}),
+        (("--num-samples", "2", "--repetition-penalty", "1.5"), {"num_samples": 2, "repetition_penalty": 1.5}),
     ],
 )
 def test_a_continuation_is_asked_for_as_typed(args: tuple[str, ...], changes: dict[str, Any]) -> None:

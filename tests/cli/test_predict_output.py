@@ -41,7 +41,8 @@ def old(tmp_path: Path) -> Path:
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, *words: object, at_end: BaseException | None = None) -> int:
-    opened = SimpleNamespace(task=NextToken, predictor=lambda name: Continuing(at_end))
+    texts = SimpleNamespace(series=None)
+    opened = SimpleNamespace(task=NextToken, preprocessor=texts, predictor=lambda name: Continuing(at_end))
     monkeypatch.setattr(predict, "load", lambda *args, **options: SimpleNamespace(opened=opened))
     return predict.main(["run", *map(str, words)])
 

@@ -192,6 +192,33 @@ def test_where_more_than_by_differs_it_is_said(tmp_path: Path) -> None:
     assert found.caveats == ["--by label: these differ in model.dim as well"]
 
 
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({0.001: 1.5, 0.003: 1.6, 0.01: 1.7}, ["lstm lr=0.001: no smaller optimizer.lr was tried, and one may be"]),
+        ({0.001: 1.7, 0.003: 1.6, 0.01: 1.5}, ["lstm lr=0.01: no larger optimizer.lr was tried, and one may be"]),
+        ({0.001: 1.7, 0.003: 1.5, 0.01: 1.6}, []),
+        ({0.001: 1.7, 0.01: 1.5}, []),  # of two values one is always the larger
+    ],
+)
+def test_a_best_rate_at_an_end_of_those_that_were_tried_is_said_of_each_model(
+    tmp_path: Path, values: dict[float, float], told: list[str]
+) -> None:
+    for model in ("lstm", "gru"):
+        for lr, value in values.items():
+            for seed in (1, 2):
+                changes = {"optimizer.lr": lr}
+                path = tmp_path / f"{model}{lr}{seed}"
+                fake_runs.run(path, value + seed / 100 + (model == "gru"), model=model, seed=seed, config=changes)
+    (found,) = conclusions(read([tmp_path]), by=["lr"])
+    said = [line for line in found.caveats if "was tried" in line]
+    expected = [*told, *(line.replace("lstm", "gru") for line in told)]
+    assert len(said) == len(expected)
+    assert all(map(str.startswith, said, expected))
+    (other,) = conclusions(read([tmp_path]))
+    assert not [line for line in other.caveats if "was tried" in line]
+
+
 def test_by_what_is_the_same_in_all_says_so(tmp_path: Path) -> None:
     seeds(tmp_path, "a", 1.0, 1.01, code=[CLEAN])
     seeds(tmp_path, "b", 2.0, 2.01, code=[CLEAN], config={"model.dim": 64})

@@ -88,6 +88,19 @@ def test_a_run_that_has_only_begun_is_shown(tmp_path: Path) -> None:
     assert ["1", "interrupted"] in [line.split() for line in lines]
 
 
+def test_the_state_has_a_column_where_a_run_knows_it(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        fake_runs.run(tmp_path / f"gpt{seed}", 1.6 + seed / 100, model="gpt", seed=seed)
+    assert "state" not in shown(tmp_path, width=200)
+    for seed in (1, 2):
+        fake_runs.run(tmp_path / f"lstm{seed}", 1.5 + seed / 100, seed=seed, state=64)
+    lines = [line.split() for line in shown(tmp_path, width=200).splitlines()]
+    assert [line[0] for line in lines if line and line[-1] == "state"] == ["run", "variant"]
+    assert [line[-1] for line in lines if line and line[0] in ("lstm1", "lstm2", "lstm")][:3] == ["64"] * 3
+    rows = records.rows(conclusions(read([tmp_path])))
+    assert [row["state"] for row in rows] == [64, 64, None, None]
+
+
 def test_the_best_stand_first(tmp_path: Path) -> None:
     fake_runs.sweep(tmp_path / "sweep", VARIANTS)
     rows = [row["name"] for row in records.rows(conclusions(read([tmp_path / "sweep"])))]

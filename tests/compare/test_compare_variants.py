@@ -9,6 +9,7 @@ import pytest
 
 from seqtrain.compare.entries import read
 from seqtrain.compare.groups import groups
+from seqtrain.compare.settings import differing_keys
 from seqtrain.compare.variants import variants
 from seqtrain.compare.verdict import conclusions, sentences
 from seqtrain.errors import UserError
@@ -43,6 +44,8 @@ def test_of_a_seed_that_was_run_twice_the_first_counts(tmp_path: Path) -> None:
         ({"data.path": "elsewhere.txt"}, 1),  # the same text, as its hash says
         ({"callbacks.mine": {"_target_": "seqtrain.training.callbacks.samples.Samples", "every": 9}}, 1),
         ({"callbacks.mine": {"_target_": "mine.Stop", "patience": 9}}, 2),  # may end the training
+        ({"callbacks.ema": {"_target_": "seqtrain.training.optim.averaging.AveragedWeights", "decay": 0.9}}, 2),
+        ({"trainer.profile": "steps"}, 1),
         *(({f"trainer.{name}": 7}, 1) for name in ("log_every", "checkpoint_every", "keep_last", "keep_best")),
         *(({f"data.{name}": 7}, 1) for name in ("workers", "eval_batch_size")),
         ({"logger": {"wandb": {"project": "other"}}, "run_dir": "x"}, 1),
@@ -162,6 +165,19 @@ def test_costs_that_differ_by_more_than_a_tenth_are_in_the_first_sentence_as_mul
     assert found.sentences[2].endswith(") after 4k tokens each")
 
 
+def test_a_state_that_differs_by_more_than_a_tenth_is_said_and_one_that_is_not_known_is_not(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        fake_runs.run(tmp_path / f"one/lstm{seed}", 1.0 + seed / 100, seed=seed, state=64)
+        fake_runs.run(tmp_path / f"one/gru{seed}", 2.0 + seed / 100, model="gru", seed=seed, state=32)
+        fake_runs.run(tmp_path / f"near/rnn{seed}", 3.0 + seed / 100, model="rnn", seed=seed, state=59)
+        fake_runs.run(tmp_path / f"none/gpt{seed}", 4.0 + seed / 100, model="gpt", seed=seed)
+    (found,) = conclusions(read([tmp_path / "one"]))
+    assert found.sentences[0].endswith("after 1k tokens each, with 2 times the state")
+    (found,) = conclusions(read([tmp_path / "one", tmp_path / "near", tmp_path / "none"]))
+    assert found.sentences[0].endswith("it has 1.1 to 2 times the state of the others")
+    assert [line.endswith("tokens each") for line in found.sentences[1:]] == [False, True, True]
+
+
 # -- names -------------------------------------------------------------------------------------------------------
 
 
@@ -204,3 +220,11 @@ def test_what_follows_from_another_option_is_in_no_name_but_in_the_line_below_un
     fake_runs.run(tmp_path / "3", 3.0, config=follows, command=["seqtrain.train", "experiment=mine"])
     (found,) = conclusions(read([tmp_path]))
     assert [variant.name for variant in found.variants] == ["lstm dim=16", "gpt", "lstm dim=32"]
+
+
+def test_an_option_of_a_mixer_that_a_run_does_not_have_is_no_setting_in_which_it_differs() -> None:
+    lstm = {"model": "stack", "model.mixers": ["lstm"], "model.options.lstm": "Recurrent", "model.options.lstm.conv": 0}
+    other = {"model": "stack", "model.mixers": ["kda"], "model.options.kda": "KDA", "model.options.kda.betas": 1}
+    older = {name: value for name, value in lstm.items() if name != "model.options.lstm.conv"}
+    assert differing_keys([lstm, other]) == ["model.mixers"]
+    assert differing_keys([lstm, older]) == ["model.options.lstm.conv"], "both have the mixer"

@@ -186,7 +186,7 @@ def test_a_test_column_leaves_out_figures_of_a_run_that_went_on(
     ("words", "said"),
     [
         (("--latex", "--columns", "params,flop"), "'flop' is no column; did you mean flops?"),
-        (("--latex", "--columns", "test,"), "'' is no column; known: flops, params, seconds, test"),
+        (("--latex", "--columns", "test,"), "'' is no column; known: flops, params, seconds, state, test"),
         (("--columns", "params"), "--columns: stand in the tables of --latex"),
     ],
 )

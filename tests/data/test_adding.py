@@ -30,13 +30,15 @@ SMALL: dict[str, Any] = {"size": 40, "validation_size": 6, "test_size": 6, "leng
 FACTS = Facts(bytes_per_token=1.0, words_per_token=None)
 
 
-def pair(preprocessor: Preprocessor, *, carry: bool, **options: Any) -> tuple[SequenceModel, Forecast]:
-    model = Case("lstm", (("dropout", 0.0),)).make().double().train()
+def pair(
+    preprocessor: Preprocessor, *, carry: bool, model: str = "lstm", **options: Any
+) -> tuple[SequenceModel, Forecast]:
+    made = Case(model, (("dropout", 0.0),)).make().double().train()
     torch.manual_seed(1)
     given = {"horizon": 1, "relative": False, "max_length": LENGTH, **options}
-    task = Forecast(distribution="point", patch=1, dim=model.dim, carry=carry, preprocessor=preprocessor, **given)
-    model.embed = ValueProjection(num_features=task.num_features, dim=model.dim).double()
-    return model, task.double()
+    task = Forecast(distribution="point", patch=1, dim=made.dim, carry=carry, preprocessor=preprocessor, **given)
+    made.embed = ValueProjection(num_features=task.num_features, dim=made.dim).double()
+    return made, task.double()
 
 
 def series_of(source: Adding, split: Any) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -153,7 +155,8 @@ def test_the_difference_to_a_last_value_that_is_not_there_is_the_value() -> None
 def test_the_gradient_of_an_answer_reaches_a_marked_number_only_where_k2_is_above_its_lag(k1: int, k2: int) -> None:
     source = Adding(**SMALL)
     preprocessor, rows = prepared(source)
-    model, task = pair(preprocessor, carry=True)
+    # Series begin within chunks of 4: minGRU reads such a chunk at once, where an LSTM reads it by rows.
+    model, task = pair(preprocessor, carry=True, model="lstm" if k1 == 1 else "min_gru")
     stream = task.series_stream(rows["train"], preprocessor, context=0)
     cut = TBPTT(k1=k1, k2=k2, carry=True, reset="document")
     plan = StreamPlan(documents=stream.documents, lanes=LANES, tbptt=cut, seed=0, shuffle=False)

@@ -154,11 +154,13 @@ def test_a_batch_keeps_what_it_is_on_another_device() -> None:
 def test_what_is_read_before_a_batch_is_on_its_device() -> None:
     tbptt = TBPTT(k1=2, k2=6, carry=True, reset="document")
     cut = StreamPlan(documents=DOCUMENTS, lanes=3, tbptt=tbptt, seed=1, shuffle=True)
-    batches = [batch for batch in islice(TrainLoader(STREAM, cut, accumulate=1), 9) if batch.warmup_chunks]
-    assert any(past.reset_lanes is not None for batch in batches for past in batch.warmup_chunks)
+    batches = [batch for batch in islice(TrainLoader(STREAM, cut, accumulate=1), 40) if batch.warmup_chunks]
+    for mask in ("reset_lanes", "starts"):
+        assert any(getattr(past, mask) is not None for batch in batches for past in batch.warmup_chunks)
     for batch in batches:
         moved = batch.to(torch.device("meta"))
         for past, there in zip(batch.warmup_chunks, moved.warmup_chunks, strict=True):
             assert (past.tokens.device.type, there.tokens.device.type) == ("cpu", "meta")
-            assert (there.reset_lanes is None) == (past.reset_lanes is None)
-            assert there.reset_lanes is None or there.reset_lanes.device.type == "meta"
+            for mask, moved_mask in zip(past[1:], there[1:], strict=True):
+                assert (moved_mask is None) == (mask is None)
+                assert moved_mask is None or moved_mask.device.type == "meta"

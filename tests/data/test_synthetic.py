@@ -9,7 +9,7 @@ import pytest
 
 from seqtrain.data.sources.base import SPLITS
 from seqtrain.data.sources.copy_symbols import CopySymbols
-from seqtrain.data.sources.group_words import ORDER, GroupWords, _table
+from seqtrain.data.sources.group_words import GroupWords, _table
 from seqtrain.data.sources.induction import Induction
 from seqtrain.data.sources.parity import Parity
 from seqtrain.data.sources.recall import Recall
@@ -111,11 +111,11 @@ def test_questions_of_recall_follow_the_power_law_of_their_gap() -> None:
         assert alike[place] / 3000 == pytest.approx(2 / 30, rel=0.2)
 
 
-def test_the_groups_are_groups_and_a5_is_the_one_that_is_not_commutative() -> None:
+def test_the_groups_are_groups_and_a5_and_s3_are_not_commutative() -> None:
     orders = {}
-    for name in ("A5", "Z60"):
+    for name, size in (("A5", 60), ("Z60", 60), ("S3", 6)):
         table = _table(name)  # type: ignore[arg-type]
-        everything = list(range(ORDER))
+        everything = list(range(size))
         assert table[0] == everything
         assert [row[0] for row in table] == everything
         for one in everything:
@@ -125,8 +125,9 @@ def test_the_groups_are_groups_and_a5_is_the_one_that_is_not_commutative() -> No
         orders[name] = Counter(order(table, element) for element in everything)
     assert orders["A5"] == {1: 1, 2: 15, 3: 20, 5: 24}
     assert orders["Z60"][60] == 16
-    a5 = _table("A5")
-    assert any(a5[one][other] != a5[other][one] for one in range(ORDER) for other in range(ORDER))
+    assert orders["S3"] == {1: 1, 2: 3, 3: 2}
+    for table in (_table("A5"), _table("S3")):
+        assert any(table[one][other] != table[other][one] for one in range(6) for other in range(6))
 
 
 def order(table: list[list[int]], element: int) -> int:
@@ -137,7 +138,7 @@ def order(table: list[list[int]], element: int) -> int:
     return count
 
 
-@pytest.mark.parametrize("group", ["A5", "Z60"])
+@pytest.mark.parametrize("group", ["A5", "Z60", "S3"])
 def test_each_label_of_group_words_is_the_product_so_far(group: Any) -> None:
     table = _table(group)
     for words, labels in read(GroupWords(**SMALL, group=group), "test"):

@@ -41,6 +41,7 @@ RUNS = {
     "sentiment cut in time": (*examples.options("sentiment"), "task.dropout=0", "model.dropout=0", "tbptt.k2=8"),
     "masked_lm": (*examples.options("masked_lm"), "model.dropout=0", "task.next_sentence=true"),
     "translation": (*examples.options("translation"), "model.dropout=0"),
+    "pairs": (*examples.options("pairs"), "model.dropout=0"),
     "forecast of missing values": (*SERIES, "data.batch_size=8"),
     "recursive forecast": (*SERIES, "data.batch_size=8", "task.strategy=recursive", "model=encoder_decoder"),
     "forecast that carries": (*SERIES, "tbptt=carry", "tbptt.reset=document", "tbptt.k2=16", "data.batch_size=4"),

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -58,8 +62,14 @@ def test_a_folder_of_the_hub_is_fine_tuned_killed_resumed_evaluated_and_used(
     assert hashes[0] == hashes[1]
     assert "accuracy" in run(seqtrain, tmp_path, "evaluate", "whole")
     assert "yes" in run(seqtrain, tmp_path, "predict", "whole", "good cat")
+    # The same tokenizer without the weights, to compare with.
     scratch = [word for word in train if not word.startswith("init_from")]
-    run(seqtrain, tmp_path, *scratch, "model=bert", "model.dim=16", "run_dir=scratch")
+    given = ("tokenizer=given", "tokenizer.path=bert")
+    said = run(seqtrain, tmp_path, *scratch, "model=bert", "model.dim=16", *given, "run_dir=scratch")
+    assert "tokenizer: that of bert" in said
+    assert "init_from" not in said
+    tokenizers = [(tmp_path / f"{name}/tokenizer.json").read_bytes() for name in ("whole", "scratch")]
+    assert tokenizers[0] == tokenizers[1]
     assert "whole" in run(seqtrain, tmp_path, "compare", "whole", "scratch")
 
 
@@ -102,7 +112,37 @@ def test_typed_options_win_over_those_of_the_folder_and_one_that_does_not_fit_is
 def test_every_family_begins_a_training(family: str, seqtrain: Seqtrain, tmp_path: Path) -> None:
     save(family, tmp_path / family)
     write_rows(tmp_path)
-    said = run(
-        seqtrain, tmp_path, "train", "task=sentiment", f"init_from={family}", *SMALL, *PLAIN, "trainer.max_steps=2"
-    )
+    asked = ("task=sentiment", *SMALL)
+    if family == "marian":  # with the head that it came with
+        asked = ("task=translation", "task.tied=false", "data.batch_tokens=256", "data.max_length=32")
+    said = run(seqtrain, tmp_path, "train", f"init_from={family}", *asked, *PLAIN, "trainer.max_steps=2")
     assert "init_from: loaded" in said
+    assert ("new: nothing; left behind: nothing" in said) == (family == "marian"), said
+
+
+def test_what_the_front_page_says_of_a_folder_of_the_hub_runs_as_it_is_typed(
+    seqtrain: Seqtrain, tmp_path: Path
+) -> None:
+    save("bert", tmp_path / "MiniLM")
+    write_rows(tmp_path)
+    (tmp_path / "rows.tsv").rename(tmp_path / "reviews.tsv")
+    page = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    block = next(part for part in page.split("```") if "seqtrain inspect" in part)
+    commands = [
+        shlex.split(line, comments=True)[1:] for line in block.splitlines() if "MiniLM" in line or "tuned" in line
+    ]
+    assert [words[0] for words in commands] == ["inspect", "train", "export"]
+    for words in commands:
+        small = (*SMALL[2:], *PLAIN, "trainer.max_steps=6") if words[0] == "train" else ()
+        run(seqtrain, tmp_path, *words, *small)
+    # In another process: what it says of its version and of a network must not reach ours.
+    code = "from transformers import AutoModel; print(type(AutoModel.from_pretrained('tuned')).__name__)"
+    read = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert read.stdout == "BertModel\n"

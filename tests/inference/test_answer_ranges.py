@@ -25,6 +25,8 @@ OUTSIDE: dict[str, tuple[Any, ...]] = {
     "top_k": (0, -1, 2.0, 2**31),
     "top_p": (0, -0.1, 2, math.nan),
     "seed": (-1, 2**32),
+    "num_samples": (0, 1001, 1.5),
+    "repetition_penalty": (0, -1, math.nan, 1e4),
     "beam": (0, 101),
     "length_penalty": (-1, 101, math.nan),
 }

@@ -111,7 +111,7 @@ def test_a_target_is_named_in_its_own_vocabulary(name: str, trained: dict[str, T
     theirs = SimpleNamespace(
         vocab_size=ours.vocab_size, start=ours.start, encode=ours.encode, token_text=lambda token: f"de {token}"
     )
-    preprocessor = SimpleNamespace(tokenizer=ours, target_tokenizer=theirs)
+    preprocessor = SimpleNamespace(tokenizer=ours, target_tokenizer=theirs, series=None)
     both = dataclasses.replace(opened, preprocessor=preprocessor)
     first, *_ = Trained(both).attention("tired", "a film")
     assert first.queries == ["[start]", *(f"de {token}" for token in ours.encode("a film"))]

@@ -15,8 +15,9 @@ from pyarrow import parquet
 
 from seqtrain import UserError
 from seqtrain.cli import embed, lines, main
-from seqtrain.inference.embedding import Pool, TopK
+from seqtrain.inference.embedding import TopK
 from seqtrain.models.base import Capability
+from seqtrain.tasks.output import TextPool
 from tests.support.quick import some_long
 from tests.support.untrained_runs import MASKED, NEXT_TOKEN, SENTIMENT, STEP, TEXTS, TRANSLATION, double, make_run
 
@@ -58,7 +59,9 @@ def call(capsys: pytest.CaptureFixture[str]) -> Any:
 @pytest.mark.long
 @pytest.mark.parametrize("pool", ["mean", "last"])
 @pytest.mark.parametrize("name", some_long(RUNS, ["bert", "gru", "gpt"]))
-def test_a_text_has_the_same_vector_alone_and_among_longer_ones(name: str, pool: Pool, runs: dict[str, Path]) -> None:
+def test_a_text_has_the_same_vector_alone_and_among_longer_ones(
+    name: str, pool: TextPool, runs: dict[str, Path]
+) -> None:
     run = double(runs[name])
     together = run.embed(LINES * 6, pool=pool)
     alone = torch.cat([run.embed([text], pool=pool) for text in LINES])
@@ -79,7 +82,10 @@ def test_pooling_is_a_plain_loop_over_the_positions_of_the_text(name: str, runs:
         mean = torch.zeros(run.model.dim, dtype=torch.double)
         for place in range(len(ids)):
             mean += hidden[len(before) + place] / len(ids)
-        expected: dict[Pool, torch.Tensor] = {"mean": mean, "last": hidden[-1], "cls": hidden[0]}
+        expected: dict[TextPool, torch.Tensor] = {
+            **{"mean": mean, "mean_all": hidden.mean(0)},
+            **{"last": hidden[-1], "cls": hidden[0]},
+        }
         if Capability.CAUSAL in run.model.capabilities:
             del expected["cls"]
         for pool, vector in expected.items():

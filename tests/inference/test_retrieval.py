@@ -8,8 +8,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from seqtrain.inference import probes
-from seqtrain.inference.probes import DEPTHS, Ranks, chance, cosines, equal, rank
+from seqtrain.tasks.metrics import retrieval
+from seqtrain.tasks.metrics.retrieval import DEPTHS, Ranks, chance, cosines, equal, rank
 
 
 def ranked(left: np.ndarray, right: np.ndarray, *keys: list[int]) -> Ranks:
@@ -66,7 +66,7 @@ def test_blocks_change_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     left, right = draw.standard_normal((37, 3)), draw.standard_normal((37, 3))
     keys = (draw.integers(0, 30, 37).tolist(), draw.integers(0, 30, 37).tolist())
     whole = ranked(left, right, *keys)
-    monkeypatch.setattr(probes, "MAX_CELLS", 5 * 37)
+    monkeypatch.setattr(retrieval, "MAX_CELLS", 5 * 37)
     for one, other in zip(ranked(left, right, *keys), whole, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -89,7 +89,7 @@ def test_a_query_is_no_candidate_for_itself_and_one_without_an_answer_is_not_ask
 
 
 def test_memory_does_not_grow_with_queries_times_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "MAX_CELLS", 1 << 15)
+    monkeypatch.setattr(retrieval, "MAX_CELLS", 1 << 15)
     count = 3000
     vectors = np.random.default_rng(1).standard_normal((count, 4))
     tracemalloc.start()

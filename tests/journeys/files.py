@@ -75,6 +75,42 @@ def write_tables(folder: Path, name: str, rows: Rows) -> None:
     datasets.DatasetDict({"train": datasets.Dataset.from_list(rows)}).save_to_disk(folder / f"{name}-saved")
 
 
+def waves(path: Path, numbers: range, *, is_number: bool = False) -> None:
+    """Write series of two channels and uneven length in the format of the UCR archive; some values are missing."""
+    lines = ["# made up", "@problemName waves", "@univariate false", "@missing true"]
+    lines += ["@targetlabel true" if is_number else "@classLabel true up down", "@data"]
+    for n in numbers:
+        way, time = (1 if n % 2 else -1), np.arange(8 + n % 5)
+        channels = [way * time + n % 3, np.sin(time + n)]
+        texts = [",".join("?" if (t + n) % 9 == 8 else f"{x:.4f}" for t, x in enumerate(each)) for each in channels]
+        label = f"{way * (n % 7) + 0.5}" if is_number else "up" if way > 0 else "down"
+        lines.append(":".join([*texts, label]))
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+
+
+def patients() -> Rows:
+    """Return series in long form: two values a step, one at times missing, with labels of a series and of a row."""
+    rows = []
+    for n in range(60):
+        way = 1 if n % 2 else -1
+        for t in range(8 + n % 4):
+            pressure = None if (n + t) % 9 == 8 else round(float(np.sin(n + t)), 4)
+            row = {"patient": f"p{n}", "step": t, "pulse": round(way * t + n % 3 / 10, 2), "pressure": pressure}
+            named = {"state": "sick" if way > 0 else "well", "phase": "high" if way * t > 2 else "low"}
+            rows.append({**row, **named, "score": way * (n % 7) + 0.5})
+    return rows
+
+
+def steps(path: Path, numbers: range) -> None:
+    """Write univariate series as .tsv of the UCR archive has them: the label first, NaN behind a shorter one."""
+    lines = []
+    for n in numbers:
+        values = [f"{(1 if n % 2 else -1) * t + n % 4}" for t in range(6 + n % 3)]
+        lines.append("\t".join([str(1 + n % 2), *values, *["NaN"] * (8 - len(values))]))
+    path.write_text("\n".join(lines) + "\n")
+
+
 def conll_2003() -> str:
     """Return sentences of four columns; numbers, scores and ranges stand where CoNLL-U has the numbers of words."""
     blocks = ["-DOCSTART- -X- -X- O"]
@@ -122,6 +158,12 @@ def write_all(folder: Path) -> Path:
     write(
         folder / "seasonal.csv", [{"date": day.replace("T", " "), "value": 9.0 + n % 24} for n, day in enumerate(hours)]
     )
+    for split, rows in (("TRAIN", range(40)), ("TEST", range(40, 60))):
+        waves(folder / "waves" / f"waves_{split}.ts", rows)
+        waves(folder / f"numbers_{split}.ts", rows, is_number=True)
+        steps(folder / f"steps_{split}.tsv", rows)
+    for ending in ("csv", "jsonl", "parquet"):
+        write(folder / f"patients.{ending}", patients())
     (folder / "lines.txt").write_text("".join(f"{row['label']} {row['text']}\n" for row in labelled()))
     for n, row in enumerate(labelled()):
         (folder / "books").mkdir(exist_ok=True)

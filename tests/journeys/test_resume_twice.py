@@ -47,8 +47,9 @@ LONG = (
     f"task=next_token model=min_gru tbptt=windows tbptt.k1=4 {LANES}",
     f"task=next_token {GPT} tbptt=whole {TEXT} data.max_length=16 data.batch_size=4 data.eval_lanes=4",
     f"task=next_token model=rnn data=text data.path=books tbptt.reset=document tokenizer=byte {SHORT} {TEST}",
+    f"task=next_token model=stack data=text data.path=labelled.jsonl tbptt.reset=document {SHORT} {TEST}",
     # models and tasks
-    *(f"task=next_token model={name} {LANES}" for name in ("rnn", "min_gru", "cnn")),
+    *(f"task=next_token model={name} {LANES}" for name in ("rnn", "min_gru", "cnn", "mlp")),
     f"task=next_token {GPT} trainer.precision=bf16-mixed {LANES}",
     f"task=next_token model=lstm trainer.precision=64-true task.direction=backward {LANES}",
     f"task=masked_lm {BERT} {WINDOWS}",
@@ -65,7 +66,9 @@ LONG = (
     f"task=tag model=gru data=labelled data.path=tagged.jsonl {ROWS}",
     f"task=translation model=rnn_encoder_decoder task.shared_vocab=false {PAIRS}",
     f"task=translation {GPT} {FSDP} optimizer=adam {PAIRS}",
+    f"task=pairs model=gru task.group_size=4 {PAIRS}".replace(" task.max_ratio=0.2", ""),
     *(f"task=forecast model={name} model.window=16 {SERIES} data.channels=apart" for name in ("ar", "dlinear")),
+    f"task=forecast model=gru_d {SERIES}",
     f"task=forecast model=gru {FSDP} optimizer=adamw {SERIES} task.distribution=student_t",
     f"task=forecast model=lstm tbptt=carry tbptt.k2=8 tbptt.reset=document {SERIES} data.batch_size=1",
     f"task=forecast model=encoder_decoder {HEADS} task.strategy=recursive {SERIES}",
@@ -93,8 +96,11 @@ LONG = (
         for data in ("copy data.shortest=5 data.longest=9", "recall", "parity", "group_words", "induction")
     ),
 )
-UNTRIED = "batching python_stdlib imdb sst2 ag_news wikitext2 wikitext103 multi30k opus_books etth1 ettm1"
-"""Choices of data that are those above under other names, leave, or are trained on by the pages."""
+UNTRIED = (
+    "batching python_stdlib imdb sst2 ag_news wikitext2 wikitext103 multi30k opus_books etth1 ettm1 given "
+    "classify pronoun ucr"
+)
+"""Choices that are those above under other names, leave, are trained on by the pages, or take a run's tokenizer."""
 
 
 def name_of(row: str) -> str:

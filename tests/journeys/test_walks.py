@@ -30,6 +30,7 @@ class Task:
     options: tuple[tuple[str, float], ...] = ()
     texts: tuple[str, ...] = TEXTS
     probe: str = "--labels labelled.csv"  # empty: the task reads no text
+    answers: bool = True  # whether a text has an answer, or a vector alone
 
 
 TASKS = {
@@ -39,11 +40,14 @@ TASKS = {
     ),
     "bidirectional_lm": Task(f"model=elmo {ROWS}", ("--score",), (("by", "score"),)),  # type: ignore[arg-type]
     "sentiment": Task("model=lstm model.dropout=0 task.dropout=0"),
-    "regress": Task("model=lstm", probe="--labels scored.csv --numbers"),
+    "regress": Task("model=lstm model.dropout=0 task.dropout=0", probe="--labels scored.csv --numbers"),
     "tag": Task("model=gru model.dropout=0 task.dropout=0"),
     "translation": Task(
         "model=rnn_encoder_decoder model.dropout=0 task.max_ratio=0.2 tokenizer=char",
         probe="--pairs pairs.tsv",
+    ),
+    "pairs": Task(
+        "model=bert model.num_heads=2 model.dropout=0 task.group_size=4", probe="--pairs pairs.tsv", answers=False
     ),
     "forecast": Task("model=gru data.max_length=16 data.batch_size=8 task.horizon=4", probe=""),
 }
@@ -51,6 +55,7 @@ TEXT = f"{TEST} data.split_by=position data=text data.path="
 PAIRS = f"{ROWS} {TEST} data=parallel"
 LABELLED = f"{ROWS} {TEST} data=labelled data.path="
 SERIES = "data=series data.path="
+LONG_FORM = "data.id_column=patient data.time_column=step data.columns=[pulse,pressure] data.label_column="
 SOURCES: dict[str, dict[str, str]] = {
     "next_token": {
         "built in": "data=agreement data.size=400",
@@ -82,28 +87,41 @@ SOURCES: dict[str, dict[str, str]] = {
         "folder a class": f"{LABELLED}classes",
         "saved hub set": f"{ROWS} {TEST} data=hub data.path=labelled-saved data.label_column=label {HUB}",
         "hub folder": f"{ROWS} {TEST} data=hub data.path=labelled-hub data.label_column=label {HUB}",
+        "UCR ts": f"{ROWS} data=ucr data.path=waves",
+        "UCR tsv": f"{ROWS} data=ucr data.path=steps_TRAIN.tsv",
+        "series by id": f"{ROWS} {SERIES}patients.csv {LONG_FORM}state",
     },
     "regress": {
         "built in": f"{ROWS} data=sums data.size=400",
         **{name: f"{LABELLED}scored.{name}" for name in ("csv", "tsv", "jsonl", "parquet", "tsv.gz")},
         "headerless": f"{LABELLED}scored-headerless.tsv",
         "saved hub set": f"{ROWS} {TEST} data=hub data.path=scored-saved data.label_column=label {HUB}",
+        "UCR ts": f"{ROWS} data=ucr data.path=numbers_TRAIN.ts",
+        "series by id": f"{ROWS} {SERIES}patients.jsonl {LONG_FORM}score",
     },
     "tag": {
         "built in": f"{ROWS} data=person_or_place data.size=400",
         "made up": "data=recall data.size=400 data.validation_size=20 data.test_size=20 data.batch_tokens=256",
         "CoNLL-2003": f"{ROWS} {TEST} data=conll data.path=conll2003.txt",
+        "chains": f"{ROWS} {TEST} data=conll data.path=conll2003.txt task.crf=true",
         "CoNLL-U": f"{ROWS} {TEST} data=conll data.path=words.conllu data.token_column=1 data.label_column=3",
         "lists in jsonl": f"{ROWS} {TEST} data=conll data.path=words.jsonl",
         "parts of words": f"{ROWS} {TEST} data=conll data.path=conll2003.txt tokenizer=bpe",
         "csv": f"{LABELLED}tagged.csv",
         "parquet": f"{LABELLED}tagged.parquet",
+        "series by id": f"{ROWS} {SERIES}patients.parquet {LONG_FORM}phase",
     },
     "translation": {
         "built in": "data=locale_phrases data.batch_tokens=512",
         "two txt": f"{PAIRS} data.source_path=source.txt data.target_path=target.txt",
         **{name: f"{PAIRS} data.path=pairs.{name}" for name in ("csv", "tsv", "jsonl", "parquet")},
         "headerless": f"{PAIRS} data.path=pairs-headerless.tsv",
+        "saved hub set": f"{ROWS} {TEST} data=hub data.path=pairs-saved {SIDES} {HUB}",
+    },
+    "pairs": {
+        "built in": "data=locale_phrases data.batch_tokens=512",
+        "two txt": f"{PAIRS} data.source_path=source.txt data.target_path=target.txt",
+        **{name: f"{PAIRS} data.path=pairs.{name}" for name in ("csv", "tsv", "jsonl", "parquet")},
         "saved hub set": f"{ROWS} {TEST} data=hub data.path=pairs-saved {SIDES} {HUB}",
     },
     "forecast": {
@@ -114,7 +132,17 @@ SOURCES: dict[str, dict[str, str]] = {
     },
 }
 JOURNEYS = [f"{task}, {source}" for task, sources in SOURCES.items() for source in sources]
-QUICK = ("next_token, txt", "sentiment, headerless", "tag, CoNLL-2003", "forecast, csv")
+SERIES_FILES = {
+    "sentiment, UCR ts": "waves/waves_TEST.ts",
+    "sentiment, UCR tsv": "steps_TEST.tsv",
+    "regress, UCR ts": "numbers_TEST.ts",
+    "sentiment, series by id": "patients.csv",
+    "regress, series by id": "patients.jsonl",
+    "tag, series by id": "patients.parquet",
+}
+"""A file that is asked about, where series have labels: of UCR that of test."""
+
+QUICK = ("next_token, txt", "sentiment, headerless", "sentiment, UCR ts", "tag, CoNLL-2003", "forecast, csv")
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +168,8 @@ def test_a_journey_gives_equal_figures_wherever_two_ways_must_agree(journey: str
     walk.type("export", run, "--output", f"{run}-exported")
     if name == "forecast":
         answers_of_series(walk, run)
+    elif journey in SERIES_FILES:
+        answers_of_labelled_series(walk, run, SERIES_FILES[journey])
     else:
         answers_of_texts(walk, run, task, "vocab_size" in SOURCES[name][source])
     walk.train(f"{run}-other", *words, "model.dim=24", "seed=2")
@@ -148,8 +178,23 @@ def test_a_journey_gives_equal_figures_wherever_two_ways_must_agree(journey: str
 
 
 def answers_of_texts(walk: Walk, run: str, task: Task, ids: bool) -> None:
-    """Texts as arguments, lines of a file, from Python and of the exported folder have the same answers."""
+    """Answers and vectors of texts are the same in all ways to ask for them."""
     texts = ["1 2 3", "96", "5 5"] if ids else list(task.texts)
+    if task.answers:
+        answers_alike(walk, run, task, texts)
+    if ids:
+        return
+    walk.type("embed", run, "--input", "corpus.txt", "--output", f"{run}.parquet")
+    nearest = walk.json("search", run, "--corpus", f"{run}.parquet", texts[0])
+    assert nearest == walk.json("search", f"{run}-exported", "--corpus", "corpus.txt", texts[0])
+    walk.type("probe", run, *task.probe.split())
+    if not task.answers:  # a run that was trained for its vectors: they are those of the task's own pooling
+        opened = package.load(walk.folder / run)
+        assert opened.embed(texts).equal(opened.embed(texts, pool="mean_all"))
+
+
+def answers_alike(walk: Walk, run: str, task: Task, texts: list[str]) -> None:
+    """Texts as arguments, lines of a file, from Python and of the exported folder have the same answers."""
     (walk.folder / f"{run}.txt").write_text("".join(f"{text}\n" for text in texts))
     asked = walk.json("predict", run, *texts, *task.asked)
     assert len(asked) == len(texts)
@@ -161,12 +206,18 @@ def answers_of_texts(walk: Walk, run: str, task: Task, ids: bool) -> None:
     for opened in (run, f"{run}-exported"):
         answers = package.load(walk.folder / opened).predict(texts, **dict(task.options))
         assert json.loads(json.dumps(answers)) == asked
-    if ids:
-        return
-    walk.type("embed", run, "--input", "corpus.txt", "--output", f"{run}.parquet")
-    nearest = walk.json("search", run, "--corpus", f"{run}.parquet", texts[0])
-    assert nearest == walk.json("search", f"{run}-exported", "--corpus", "corpus.txt", texts[0])
-    walk.type("probe", run, *task.probe.split())
+
+
+def answers_of_labelled_series(walk: Walk, run: str, file: str) -> None:
+    """Answers to the series of a file are the same as argument, with --input, from Python and of the export."""
+    asked = walk.json("predict", run, file)
+    if "TEST" in file:
+        assert len(asked) == walk.json("evaluate", run, "--split", "test")[0]["examples"]
+    assert walk.json("predict", run, "--input", file) == asked
+    assert walk.json("predict", f"{run}-exported", file) == asked
+    for opened in (run, f"{run}-exported"):
+        answers = package.load(walk.folder / opened).predict(walk.folder / file)
+        assert json.loads(json.dumps(answers)) == asked
 
 
 def answers_of_series(walk: Walk, run: str) -> None:

@@ -69,6 +69,7 @@ PLACES: dict[tuple[str, tuple[tuple[str, Any], ...]], tuple[int, int, int]] = {
     ("gru", tuple(BOTH_WAYS.items())): (1 + LAYERS, 0, 0),
     ("min_gru", ()): (1 + LAYERS, 0, 0),
     ("cnn", ()): (1 + 2 * LAYERS, 0, 0),
+    ("mlp", ()): (1 + LAYERS, 0, 0),
     ("cbow", ()): (1, 0, 0),
     ("ar", ()): (1, 0, 0),
     ("dlinear", ()): (1, 0, 0),

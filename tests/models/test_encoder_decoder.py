@@ -37,6 +37,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"norm": "post", "activation": "gelu"},
     {"positions": "learned", "max_length": 16},
     {"positions": "none"},
+    {"positions": "rotary"},
 ]
 per_option = pytest.mark.parametrize("options", OPTIONS, ids=str)
 

@@ -11,6 +11,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
+from seqtrain.config.options import FrontEndOptions
 from seqtrain.config.targets import resolve
 from seqtrain.models.base import idle_of, name_of
 from seqtrain.tasks.least_squares import linear_order_of
@@ -25,6 +26,8 @@ LEARNED = {"positions": "learned", "max_length": TABLE}
 
 def others(name: str, kind: Any, value: Any) -> list[Any]:
     """What else an option can be."""
+    if name in ("mixers", "options"):  # the options of each mixer are held to its own laws
+        return [["lstm"]] if name == "mixers" else []
     if NoneType in get_args(kind):
         (kind,) = (each for each in get_args(kind) if each is not NoneType)
     if get_origin(kind) is Literal:
@@ -39,6 +42,7 @@ def changes(case: Case) -> Iterator[tuple[bool, dict[str, Any], dict[str, Any]]]
     node: Any = OmegaConf.to_container(case.config(), resolve=True)["model"]  # type: ignore[index,call-overload]
     target = resolve(node["_target_"])
     hints = get_type_hints(target.__init__)
+    hints |= get_type_hints(FrontEndOptions)
     for key in (key for key in node if key[0] != "_"):
         base = LEARNED if key == "max_length" else {}
         for value in others(key, hints[key], {**node, **base}[key]):

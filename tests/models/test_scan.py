@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqtrain.models.min_gru import BLOCK, scan, steps_in_a_row
+from seqtrain.models.layers.scan import BLOCK, scan, steps_in_a_row
 
 LENGTHS = (1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 5)
 

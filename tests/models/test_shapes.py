@@ -26,7 +26,7 @@ from seqtrain.models.contract import LAWS
 from seqtrain.models.decoding import continue_tokens, decode
 from seqtrain.models.layers.attention import split_heads
 from seqtrain.models.layers.recorder import recording
-from seqtrain.models.min_gru import scan
+from seqtrain.models.layers.scan import scan
 from tests.conftest import REPOSITORY
 from tests.support.model_cases import Case, cases, next_token, some_tokens
 
@@ -98,7 +98,7 @@ def test_everything_else_of_models_can_be_called() -> None:
     model, tokens = Case("gpt", ()).make(), some_tokens(2, 9)
     pieces = list(read_in_segments(model, tokens, torch.tensor([9, 4]), 3))
     assert sum(int(piece.lengths.sum()) for piece in pieces) == 13
-    states = read_warmup(model, [(tokens[:, :4], None), (tokens[:, 4:], torch.tensor([True, False]))], None)
+    states = read_warmup(model, [(tokens[:, :4], None, None), (tokens[:, 4:], torch.tensor([True, False]), None)], None)
     assert len(states) == 3
     scores = partial(next_token(model).logits, model)
     assert len(list(continue_tokens(model, scores, [[1], [2, 3]], num_tokens=2, top_k=2, top_p=0.9))) == 2

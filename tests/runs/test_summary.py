@@ -27,7 +27,7 @@ TASK = (
     "example_text",
 )
 MACHINE = ("versions", "platform", "cpu", "cores", "commit", "world_size")
-COST = ("parameters", "padding", "max_steps", "flops_per_token", "context")
+COST = ("parameters", "padding", "state", "max_steps", "flops_per_token", "context")
 RESULT = (
     *("metrics", "best", "baselines", "splits", "steps", "ended_by", "tokens", "skipped", "clipped"),
     *("flops", "seconds", "tokens_per_second", "unknown"),

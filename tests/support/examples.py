@@ -24,6 +24,10 @@ DATA = {
         *("data=parallel", "data.source_path=source.txt", "data.target_path=target.txt", "data.batch_tokens=64"),
         "task.max_ratio=0.1",
     ),
+    "pairs": (
+        *("data=parallel", "data.source_path=source.txt", "data.target_path=target.txt", "data.batch_tokens=256"),
+        "task.group_size=4",
+    ),
     "regress": ("data=labelled", "data.path=numbered.tsv", "data.batch_tokens=64"),
     "forecast": ("data=seasonal", "data.size=1", "data.length=700", "data.batch_size=8", "task.horizon=5"),
     "tag": ("data=labelled", "data.path=tagged.tsv", "data.batch_tokens=64", "tokenizer=word"),
@@ -34,6 +38,7 @@ MODELS = {
     "masked_lm": ("model=bert", "model.num_layers=1", "model.num_heads=2"),
     "bidirectional_lm": ("model=elmo", "model.num_layers=1"),
     "sentiment": ("model=gru",),
+    "pairs": ("model=bert", "model.num_layers=1", "model.num_heads=2"),
     "regress": ("model=gru",),
     "tag": ("model=gru",),
     "translation": ("model=encoder_decoder", "model.num_layers=1", "model.num_heads=2"),

@@ -23,6 +23,7 @@ from seqtrain.models.laws import subject
 from seqtrain.models.laws.subject import starting as starting
 from seqtrain.tasks.next_token import NextToken
 from seqtrain.training.model_and_task import make_model  # pyright: ignore[reportAttributeAccessIssue]
+from seqtrain.training.shipped import add_mixers, shipped
 
 MODELS = Path(conf.__path__[0], "model")
 START = VOCABULARY
@@ -36,18 +37,23 @@ MIXED = [
 ONCE_MIXED = [("transformer", "lstm"), ("gru", "transformer"), ("cnn", "transformer"), ("cnn", "rnn"), ("gru", "lstm")]
 """Pairs in which each way to meet comes once."""
 
+MIXERS = shipped("mixer")
+HYBRIDS = [("mamba2", "attention"), ("gated_delta", "slstm")]
+
 PUBLISHED: dict[str, Any] = {
     **{"norm_kind": "rms", "feed_forward": "gated", "activation": "silu"},
     **{"num_kv_heads": 1, "head_dim": 6, "qk_norm": True},
 }
 """Options that published decoders have, all at once."""
 
+SHARED: dict[str, Any] = {"num_layers": 3, "share_layers": True}
+
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "ar": [{"window": 6}],
     "dlinear": [{"window": 6, "kernel_size": 3}],
-    "rnn": [{"activation": "relu"}, {"bias": False}],
-    "lstm": [{"bidirectional": True}, {"learned_state": True}],
-    "gru": [{"bidirectional": True}, {"bidirectional": True, "learned_state": True}],
+    "rnn": [{"activation": "relu"}, {"bias": False}, SHARED],
+    "lstm": [{"bidirectional": True}, {"learned_state": True}, {**SHARED, "learned_state": True}],
+    "gru": [{"bidirectional": True}, {"bidirectional": True, "learned_state": True}, {**SHARED, "bidirectional": True}],
     "cnn": [{"causal": False}, {"kernel_size": 2}],
     "bert": [
         {"norm": "post"},
@@ -55,8 +61,16 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"positions": "sinusoidal"},
         {"positions": "none"},
         {**PUBLISHED, "rotary_base": 100.0},
+        SHARED,
+    ],
+    "stack": [
+        *({"mixers": mixers} for mixers in (*((name,) for name in MIXERS if name != "gated_delta"), *HYBRIDS)),
+        {"mixers": HYBRIDS[0], **SHARED},
     ],
     "encoder_decoder": [
+        SHARED,
+        {"positions": "rotary", "rotary_base": 100.0},
+        {"positions": "rotary", **PUBLISHED},
         PUBLISHED,
         {"norm": "post"},
         {"positions": "learned", "max_length": TABLE},
@@ -69,8 +83,10 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
             ("rnn", "gru", "lstm"), ("none", "additive", "dot"), (True, False)
         )
         if (cell, attention, bidirectional) != ("gru", "additive", True)
-    ],
+    ]
+    + [{**SHARED, "attention": attention} for attention in ("none", "additive")],
     "gpt": [
+        SHARED,
         {**PUBLISHED, "rotary_base": 100.0},
         {"norm": "post", "bias": True},
         {"positions": "sinusoidal"},
@@ -93,16 +109,18 @@ class Case:
     """One configuration of one shipped model."""
 
     name: str  # of its file
-    options: tuple[tuple[str, Any], ...]
+    options: tuple[tuple[str, Any], ...]  # lists as tuples
 
     def __str__(self) -> str:
         return "-".join([self.name, *(f"{key}={value}" for key, value in self.options)])
 
     @property
     def is_mixture(self) -> bool:
-        """Whether it only mixes options that come in other cases too."""
+        """True if it only mixes what other cases or tests hold too."""
         values = tuple(value for _, value in self.options)
-        if self.name == "rnn_encoder_decoder" and self.options:
+        if self.name == "stack":  # the mixers are held to their own laws; one hybrid stays, and one that shares
+            return values[:1] not in ((), (HYBRIDS[0],))
+        if self.name == "rnn_encoder_decoder" and self.options and "share_layers" not in dict(self.options):
             return values[1:] not in ONCE
         if values in MIXED:
             return values not in ONCE_MIXED
@@ -113,6 +131,7 @@ class Case:
         content = OmegaConf.load(MODELS / f"{self.name}.yaml")
         small = {key: value for key, value in contract.SMALL.items() if key in content}
         model = OmegaConf.merge(content, small, dict(self.options), options)
+        add_mixers(model)  # pyright: ignore[reportArgumentType]
         return OmegaConf.create({"seed": 0, "tbptt": {"k2": 3}, "model": model})
 
     def make(self, **options: Any) -> SequenceModel:

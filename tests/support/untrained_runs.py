@@ -31,7 +31,7 @@ def make_run(path: Path, *overrides: str, labels: tuple[str, ...] = ("bad", "fai
     config = check.compose([*overrides, "model.dim=16"]).config
     tokenizer = make(config.tokenizer).train(TEXTS * 3)
     task = config.task._target_.rpartition(".")[2]
-    preprocessor = Preprocessor(tokenizer, tokenizer, labels if task == "Sentiment" else ())
+    preprocessor = Preprocessor(tokenizer, tokenizer, labels if task in ("Sentiment", "Tag") else ())
     model, task = make_pair(config, preprocessor)
     torch.manual_seed(1)
     for module in (model, task):

@@ -139,6 +139,10 @@ def test_the_queue_is_asked_for_these_jobs_alone_and_has_none_where_there_is_no_
     squeue.write_text('#!/bin/sh\nfor word; do case $word in 7,12) echo 7_0; echo "  12_[1-3]";; esac; done\n')
     squeue.chmod(0o755)
     assert queued(["7", "12"]) == "7_0 12_[1-3]"
+    squeue.write_text("#!/bin/sh\necho slurm_load_jobs error: Invalid job id specified >&2; exit 1\n")
+    assert queued(["7", "12"]) == "", "they ended long ago"
+    squeue.write_text("#!/bin/sh\necho slurm_load_jobs error: Unable to contact slurm controller >&2; exit 1\n")
+    assert queued(["7", "12"]) == "7 12", "a controller that does not answer has not ended anything"
     squeue.write_text("#!/bin/sh\necho all of them\n")
     assert queued([]) == ""
 
@@ -152,6 +156,22 @@ def test_trials_that_are_jobs_are_over_when_the_queue_is_empty_and_not_when_thei
     monkeypatch.setattr(launchers, "queued", lambda jobs: next(looks))
     assert numbers(made.run(iter(trials))) == [0, 1, 2]
     assert list(looks) == []
+
+
+def test_a_batch_is_not_over_while_only_the_job_of_the_batch_before_it_has_ended(
+    trials: list[Trial], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = threading.Event()
+
+    def deed(trial: Trial) -> None:
+        if trial.number:
+            looks.wait(0.2)  # Submitit takes a while; meanwhile the queue holds nothing of this sweep
+        submit(trial.sweep, "now", str(7 + trial.number))
+        finish(trial)
+
+    monkeypatch.setattr(launchers, "queued", lambda jobs: "")
+    made, _ = driver(trials, deed, together=1)
+    assert [trial.recorded for trial in made.run(iter(trials))] == ["finished"] * 3
 
 
 # -- leaving -------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from seqtrain.cli import main
 from seqtrain.tasks.base import ExampleTask, SeriesTask, Task, TaskData, TaskLoss, TaskReport
 from seqtrain.tasks.contract import LAWS, OF_EXAMPLES
-from seqtrain.training.shipped import shipped
+from seqtrain.training.shipped import shipped_tasks
 from tests.conftest import Seqtrain
 from tests.support import outside_tasks
 from tests.support.examples import DATA, files
@@ -28,7 +28,7 @@ def test_a_part_of_a_task_has_at_most_eight_members_to_know(part: type[Task]) ->
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("task", shipped("task"))
+@pytest.mark.parametrize("task", shipped_tasks())
 def test_a_shipped_task_keeps_what_every_task_owes(
     task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

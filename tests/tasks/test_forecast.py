@@ -28,7 +28,7 @@ from tests.training.test_learner import everything, make_trainer
 
 HORIZON, HISTORY = 4, 8
 FACTS = Facts(bytes_per_token=1.0, words_per_token=None)
-CAUSAL = pytest.mark.parametrize("name", ["rnn", "gru", "lstm", "min_gru", "cnn", "gpt"])
+CAUSAL = pytest.mark.parametrize("name", ["rnn", "gru", "lstm", "min_gru", "cnn", "mlp", "gpt"])
 DISTRIBUTIONS = ["point", "gaussian", "student_t", "quantiles"]
 
 

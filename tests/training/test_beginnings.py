@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from seqtrain.models.base import SequenceModel
 from seqtrain.runs.checkpoint import load, step_name
+from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Task
 from seqtrain.tasks.next_token import NextToken
 from seqtrain.tasks.sentiment import Sentiment
 from seqtrain.training.session import load_initial_weights
 from seqtrain.training.transfer import copy_matching, freeze
+from tests.conftest import Seqtrain
 from tests.support import untrained_runs
 from tests.support.model_cases import Case
 
@@ -65,8 +68,8 @@ def test_a_run_hands_its_head_on_to_its_own_task_alone(same: bool, origin: Path)
     vocab_size = len(saved["task.head.weight"])
     task: Task = NextToken(tied=False, dim=16, vocab_size=vocab_size) if same else sentiment(model, vocab_size)
     before: Tensor = task.head.weight.clone()  # type: ignore[union-attr,operator]
-    session: Any = SimpleNamespace(learner=SimpleNamespace(model=model, task=task))
-    config: Any = SimpleNamespace(init_from=str(origin))
+    session: Any = SimpleNamespace(learner=SimpleNamespace(model=model, task=task, run=Run(origin)))
+    config = OmegaConf.create({"init_from": str(origin)})
     load_initial_weights(config, session, lambda line: None, parent_hash=None)
     assert all(torch.equal(value, saved[f"model.{name}"]) for name, value in model.state_dict().items())
     assert torch.equal(task.head.weight, saved["task.head.weight"] if same else before)  # type: ignore[union-attr,arg-type]
@@ -77,3 +80,25 @@ def test_a_layer_is_frozen_by_its_whole_number() -> None:
     freeze(model, ["blocks.1"])
     frozen = {name.split(".")[1] for name, value in model.named_parameters() if not value.requires_grad}
     assert frozen == {"1"}
+
+
+@pytest.mark.parametrize("adapter", [(), ("adapter=lora",)], ids=["weights", "adapters"])
+def test_a_run_with_a_checkpoint_resumes_without_the_run_that_it_began_with(
+    adapter: tuple[str, ...], seqtrain: Seqtrain, tmp_path: Path
+) -> None:
+    data = ("task=tag", "data=parity", "data.size=40", "data.validation_size=8", "data.test_size=0", "data.longest=9")
+    words = (*data, "trainer.validate_every=1", "trainer.checkpoint_every=1", "logger=none", "callbacks=none")
+    first = seqtrain("train", *words, "model=gru", "model.dim=8", "trainer.max_steps=1", "run_dir=first", cwd=tmp_path)
+    assert first.rc == 0, first.err
+    begun = seqtrain(
+        "train", *words, *adapter, "init_from=first", "trainer.max_steps=1", "run_dir=second", cwd=tmp_path
+    )
+    assert begun.rc == 0, begun.err
+    (tmp_path / "first").rename(tmp_path / "elsewhere")
+    resumed = seqtrain("resume", "second", "trainer.max_steps=2", cwd=tmp_path)
+    assert resumed.rc == 0, resumed.err
+    (tmp_path / "second" / "checkpoints").rename(tmp_path / "lost")  # without one it has to begin again
+    (tmp_path / "second" / "checkpoints").mkdir()
+    refused = seqtrain("resume", "second", "trainer.max_steps=3", cwd=tmp_path)
+    assert refused.rc == 2
+    assert "init_from=first: no run directory" in refused.err

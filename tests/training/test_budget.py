@@ -19,7 +19,7 @@ from seqtrain.config.options import RunOptions, read_budget
 from seqtrain.data.batching.plan import TBPTT, Chunk
 from seqtrain.errors import UserError
 from seqtrain.experiment.dry_run import dry_run
-from seqtrain.experiment.start import Request
+from seqtrain.experiment.start import Request, prepare
 from seqtrain.training import budget
 from seqtrain.training.cost import Reading, training_flops
 from seqtrain.training.data import make_data
@@ -106,6 +106,48 @@ def test_every_model_gets_as_many_parameters_as_were_asked_for(
     assert len(lines) == 1
     assert f"model.dim={config.model.dim}," in lines[0]
     assert f"{found:,} parameters" in lines[0]
+
+
+# The numbers that a width of 1 carries, and which widths there are.
+STATES = {
+    **{"rnn model.num_layers=2": (2, 1), "lstm": (2, 1), "min_gru model.num_layers=2": (2, 1)},
+    "gpt model.num_layers=3 model.num_heads=3 model.attention_window=16": (3 * 2 * 16, 6),
+}
+
+
+@pytest.mark.parametrize("model", STATES)
+@pytest.mark.parametrize("times", [5, 20])
+def test_every_model_gets_a_state_of_the_size_that_was_asked_for(model: str, times: int, made: Made) -> None:
+    each, grain = STATES[model]
+    config, data = made("next_token", model, f"state:{each * grain * times}")
+    given = config.model.get("num_layers"), config.model.get("dim_feedforward")
+    (line,) = solve(config, data)
+    assert config.model.dim == grain * times
+    found = cost_of(config, data).state
+    assert found is not None
+    assert found - each * grain * times in (0, 1)  # a cache counts the tokens in it
+    assert (config.model.get("num_layers"), config.model.get("dim_feedforward")) == given
+    assert line == f"budget: state {each * grain * times:g}: model.dim={grain * times}, {found:,} numbers of state"
+    before = config.copy()
+    assert solve(config, data) == [line]
+    assert config == before
+
+
+@pytest.mark.parametrize(
+    ("task", "model"),
+    [
+        ("masked_lm", "bert"),
+        ("sentiment", "lstm model.bidirectional=true"),
+        ("translation", "encoder_decoder"),
+    ],
+)
+def test_a_model_that_carries_no_state_of_a_fixed_size_is_refused_before_data_is_read(task: str, model: str) -> None:
+    name, *options = model.split()
+    overrides = [f"task={task}", f"model={name}", *options, "budget=state:64"]
+    with pytest.raises(UserError) as caught:
+        prepare(check.compose(overrides).config, Request(overrides))
+    (line,) = caught.value.lines
+    assert line.startswith(f"budget=state: model={name} carries no state of a fixed size")
 
 
 @pytest.mark.long
@@ -197,13 +239,14 @@ def test_the_inner_width_of_a_transformer_is_four_times_the_outer_one_unless_it_
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("width:64", "budget=width:64: expected params:NUMBER, flops:NUMBER, seconds:NUMBER"),
+        ("width:64", "budget=width:64: expected params:NUMBER, state:NUMBER, flops:NUMBER, seconds:NUMBER"),
         ("params", "budget=params: '' is no number; give one, as in params:1e6"),
         ("params:many", "budget=params:many: 'many' is no number; give one, as in params:1e6"),
         ("params:0", "budget=params:0: expected a number above 0"),
         ("flops:-1e9", "budget=flops:-1e9: expected a number above 0"),
         ("seconds:nan", "budget=seconds:nan: expected a number above 0"),
         ("[params:1e6, params:2e6]", "budget=params:2e6: params is given twice; give it once"),
+        ("[params:1e6, state:64]", "budget: params and state both say how wide the model is; give one of them"),
         ("[flops:1e9, seconds:9]", "budget: flops and seconds both say when training ends; give one of them"),
     ],
 )
@@ -222,6 +265,7 @@ def test_a_text_that_is_no_budget_is_refused_in_one_line(text: str, told: str) -
     ("asked", "given", "told"),
     [
         ("params:1e6", "model.dim=64", "model.dim: budget=params:1e+06 decides it; leave it out"),
+        ("state:64", "model.dim=64", "model.dim: budget=state:64 decides it; leave it out"),
         ("flops:1e9", "trainer.max_steps=64", "trainer.max_steps: budget=flops:1e+09 decides it; leave it out"),
         ("flops:1e9", "trainer.max_epochs=2", "trainer.max_epochs: budget=flops:1e+09 decides it; leave it out"),
         ("seconds:9", "trainer.max_steps=64", "trainer.max_steps: budget=seconds:9 decides it; leave it out"),
@@ -239,6 +283,12 @@ def test_what_a_budget_decides_cannot_be_given(asked: str, given: str, told: str
     [
         ("params:9", "budget=params:9: no width comes within 1 %: model.dim=1 makes"),
         ("params:1e15", "budget=params:1e+15: weights, gradients and moments take 16,000,000 GB"),
+        (
+            "state:3",
+            "budget=state:3: no width comes within 1 %: model.dim=1 makes 2 numbers of state and model.dim=2 makes",
+        ),
+        ("state:1e9", "budget=state:1e+09: no width comes within 1 %: model.dim=131071 makes 262,142 numbers of state"),
+        ("state:262144", "budget=state:262144: model.dim=131072: weights, gradients and moments take 2,"),
         ("flops:1e3", "budget=flops:1000: no number of steps comes within 1 %: 1 cost"),
     ],
 )
@@ -287,6 +337,6 @@ def test_no_argument_comes_nearer_than_the_one_that_is_found(shape: str) -> None
 
 def test_how_far_a_budget_was_missed_is_no_less_than_nothing_on_either_side() -> None:
     config = OmegaConf.create({"budget": ["params:200", "seconds:10"]})
-    found = budget.met(config, {"params": 199, "seconds": 10.1, "flops": 1e9})
+    found = budget.met(config, {"params": 199, "seconds": 10.1, "flops": 1e9, "state": None})
     assert {kind: one["within"] for kind, one in found.items()} == pytest.approx({"params": 0.005, "seconds": 0.01})
     assert list(budget.met(config, {"params": 199, "seconds": None})) == ["params"]

@@ -69,7 +69,7 @@ def test_blocks_are_compiled_only_where_it_is_asked_for() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("carry", ["tbptt=carry", "tbptt=windows"])
+@pytest.mark.parametrize("carry", ["tbptt=carry", "tbptt=windows", "tbptt.recompute=4"])
 def test_a_compiled_training_resumes_to_the_bit_and_rounds_elsewhere_than_a_plain_one(
     carry: str, seqtrain: Seqtrain, tmp_path: Path
 ) -> None:

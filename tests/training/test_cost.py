@@ -78,6 +78,8 @@ HAND: dict[Case, Callable[[int, bool], float]] = {
     # four convolutions of three tokens; a mean has no products
     Case("cnn", ()): lambda length, carried: 2 * 4 * 3 * 8 * 8,
     Case("cbow", ()): lambda length, carried: 0,
+    # a layer over a window of 16 tokens, and one more
+    Case("mlp", ()): lambda length, carried: 2 * (16 + 1) * 8 * 8,
     # 336 values of each channel; the average is of weights, not of values
     Case("ar", ()): lambda length, carried: 2 * 336 * 8,
     Case("dlinear", ()): lambda length, carried: 2 * 336 * 8,
@@ -217,6 +219,25 @@ def test_both_front_ends_of_separate_vocabularies_are_embeddings_and_a_frozen_we
     assert found == {**one, "embed": (VOCABULARY + 3 + 20 + 3) * 8, "total": one["total"] + (20 + 3) * 8}
 
 
+@pytest.mark.parametrize("case", mixtures_long(cases()), ids=str)
+def test_the_state_is_what_a_lane_carries_and_unknown_where_none_goes_on_or_it_grows(case: Case) -> None:
+    model = case.make()
+    found = estimated(model).state
+    if Capability.STATEFUL | Capability.UNCONDITIONAL in model.capabilities:
+        _, state = model(some_tokens(3, 5), model.initial(3))
+        assert found == sum(tensor.numel() for tensor in state.values()) / 3
+    else:
+        assert found is None
+
+
+def test_the_state_of_known_models_is_that_of_their_papers() -> None:
+    sizes = {"rnn": 2 * 8, "gru": 2 * 8, "min_gru": 2 * 8, "lstm": 2 * 2 * 8}  # of two layers of width 8
+    assert {name: estimate(Case(name, ()), tied=True).state for name in sizes} == sizes
+    gpt = Case("gpt", (("num_layers", 3),)).make()
+    slots = gpt.initial(1)["key.0"].shape[2]
+    assert estimated(gpt).state == 3 * 2 * slots * 8 + 1  # keys and values of each layer, and how many are there
+
+
 def test_tokens_steps_and_epochs_are_those_of_the_plan() -> None:
     found = estimate(Case("lstm", ()), tied=True)
     # 150 tokens on lanes of 37 and 38: steps of 32, 32, 32, 32 and 22 targets
@@ -274,7 +295,7 @@ def test_the_estimate_leaves_model_and_task_as_they_were() -> None:
 
 def test_the_lines_for_a_person_name_every_figure() -> None:
     lines = "\n".join(estimate(Case("lstm", ()), tied=True).lines())
-    for word in ("parameters", "FLOPs a token", "tokens an epoch", "steps", "memory", "padding"):
+    for word in ("parameters", "state", "FLOPs a token", "tokens an epoch", "steps", "memory", "padding"):
         assert word in lines
 
 

@@ -24,7 +24,7 @@ from tests.training.test_learner import everything, make_trainer
 NUM_FEATURES = 3
 LENGTHS = [60, 3, 1, 90, 31, 200]  # of the series
 FACTS = Facts(bytes_per_token=1.0, words_per_token=None)
-CAUSAL = pytest.mark.parametrize("name", ["rnn", "gru", "lstm", "min_gru", "cnn", "gpt", "ar", "dlinear"])
+CAUSAL = pytest.mark.parametrize("name", ["rnn", "gru", "lstm", "min_gru", "cnn", "mlp", "gpt", "ar", "dlinear"])
 
 
 class NextValue(Task):

@@ -210,7 +210,7 @@ def kept(model: SequenceModel, given: Sentiment, found: ExampleBatch) -> int:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["rnn", "lstm", "gru", "min_gru", "cnn", "gpt"])
+@pytest.mark.parametrize("name", ["rnn", "lstm", "gru", "min_gru", "cnn", "mlp", "gpt"])
 def test_100_000_tokens_keep_as_many_bytes_for_backward_as_1_000(name: str) -> None:
     model = Case(name, ()).make(dim=4, num_layers=1).train()
     sizes = {}
@@ -272,7 +272,7 @@ def test_a_run_says_what_is_cut_and_answers_as_one_that_is_read_whole(
         (("task=sentiment", "model=bert"), "a state that goes on from piece to piece, and model=bert has none"),
         (
             ("task=sentiment", "model=cbow"),
-            "and model=cbow has none; .*: ar, cnn, dlinear, gpt, gru, lstm and 2 more$",
+            "and model=cbow has none; .*: ar, cnn, dlinear, gpt, gru, gru_d and 5 more$",
         ),
         (("task=sentiment", "model.bidirectional=true"), "and model=lstm has none; .* use tbptt=whole"),
         (("task=sentiment", "model=cnn", "model.causal=false"), "and model=cnn has none"),

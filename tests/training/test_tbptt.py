@@ -15,6 +15,7 @@ from seqtrain.data.batching.loader import TrainLoader
 from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.data.batching.stream import IGNORED, Stream, StreamBatch
 from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.tasks.output import Output
 from seqtrain.training.learner import Learner
 from tests.support.model_cases import START, VOCABULARY, Case, assert_near, cases, mixtures_long, next_token, outputs
 from tests.support.streams import LANES, TIME, Setting
@@ -154,13 +155,20 @@ def test_documents_that_start_from_nothing_are_read_as_if_alone(name: str) -> No
 def _losses(model: SequenceModel, stream: Stream, plan: StreamPlan) -> Tensor:
     """The loss of each token of the stream, by its place, carried and reset as the learner does it."""
     losses = torch.zeros(plan.num_tokens).double()
-    learner = Learner(model=model, task=next_token(model), carry=True, lanes=plan.lanes, facts={}, seed=0)
+    task, seen = next_token(model), list[Tensor]()
+    output = task.output
+
+    def keep(model: SequenceModel, hidden: Tensor) -> Output:
+        seen.append(hidden)
+        return output(model, hidden)
+
+    task.output = keep  # the hidden states in place: a model may read the documents of a lane one by one
+    learner = Learner(model=model, task=task, carry=True, lanes=plan.lanes, facts={}, seed=0)
     learner.eval()
-    hidden = outputs(model)
     for step, batch in zip(range(plan.steps), TrainLoader(stream, plan, accumulate=1), strict=False):
         chunk = plan.chunk(0, step)
         learner.validation_step(batch, step)
-        scores = next_token(model).logits(model, hidden[-1]).detach()
+        scores = next_token(model).logits(model, seen[-1]).detach()
         for lane, (begin, count) in enumerate(zip(chunk.begin, chunk.count, strict=True)):
             losses[begin : begin + count] = F.cross_entropy(
                 scores[lane, :count], batch.targets[lane, :count], reduction="none"

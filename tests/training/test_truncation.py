@@ -105,20 +105,22 @@ def test_windows_of_documents_read_each_as_if_alone(case: Case, accumulate: int)
         for begin, count in zip(newest.begin, newest.count, strict=True):
             if not count:
                 continue
-            start = stretch(setting, begin)
-            first = max(begin - 6, start)
-            with torch.no_grad():
-                state = setting.model.initial(1)
-                if first > start:
-                    state = setting.model(inputs[None, start:first], state)[1]
-            hidden, _ = setting.model(inputs[None, first : begin + count], state)
-            loss = loss + surprise(setting, hidden[0, -count:], targets[begin : begin + count])
+            within = [edge for edge in setting.documents.tolist() if begin < edge < begin + count]
+            for own, end in pairwise([int(begin), *within, int(begin + count)]):
+                start = stretch(setting, own)
+                first = max(begin - 6, start)
+                with torch.no_grad():
+                    state = setting.model.initial(1)
+                    if first > start:
+                        state = setting.model(inputs[None, start:first], state)[1]
+                hidden, _ = setting.model(inputs[None, first:end], state)
+                loss = loss + surprise(setting, hidden[0, own - end :], targets[own:end])
         expected = torch.autograd.grad(loss / int(newest.count.sum()), list(setting.learner.parameters()))
         assert_near(setting.step(), list(expected))
 
 
 @STATEFUL
-@pytest.mark.parametrize("options", [{}, {"carry": False}, {"lengths": DOCUMENTS, "reset": "document"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"carry": False}], ids=str)
 def test_an_update_reaches_exactly_the_last_k2_tokens_and_none_beyond_a_start(case: Case, options: dict) -> None:
     setting = Setting(case, 6, k1=2, time=TIME, **options)
     embedded = outputs(setting.model.embed)
@@ -194,18 +196,6 @@ def test_windows_visit_every_token_once_as_a_target_in_a_shuffled_order() -> Non
     spans = [range(begin, begin + count) for one in chunks for begin, count in zip(*one[:2], strict=True)]
     assert sorted(token for span in spans for token in span) == list(range(101))
     assert [int(one.begin[0]) for one in chunks] != sorted(int(one.begin[0]) for one in chunks)
-
-
-def test_padding_of_documents_at_chunk_starts_is_told_whatever_k2_is() -> None:
-    documents = np.cumsum([0, *DOCUMENTS])
-    found = {}
-    for k1, k2 in ((2, 2), (2, 6), (6, 6)):
-        tbptt = TBPTT(k1=k1, k2=k2, carry=True, reset="document")
-        plan = StreamPlan(documents=documents, lanes=2, tbptt=tbptt, seed=0, shuffle=False)
-        positions = sum(int(plan.chunk(0, step).count.max()) * 2 for step in range(plan.steps))
-        assert plan.padding == pytest.approx(1 - documents[-1] / positions)
-        found[k1, k2] = plan.padding
-    assert 0 < found[2, 2] == found[2, 6] < found[6, 6]
 
 
 @pytest.mark.parametrize("name", ["lstm", "gpt"])

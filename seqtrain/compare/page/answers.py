@@ -54,7 +54,8 @@ def read_first(found: Conclusion) -> list[str]:
 def cost_words(entries: Sequence[Entry]) -> str:
     """Return the mean cost of these runs in words; empty if no cost is known."""
     words = []
-    for name, unit in (("parameters", "parameters"), ("tokens", "tokens"), ("flops", "FLOPs")):
+    units = {"parameters": "parameters", "state": "numbers of state", "tokens": "tokens", "flops": "FLOPs"}
+    for name, unit in units.items():
         value = mean_cost(entries, name)
         if value is not None:
             words.append(f"{quantity(value)} {unit}")

@@ -29,7 +29,7 @@ from seqtrain.terminal import printable
 # Entries of summary.json that say where and how a run was made, beside the versions of packages.
 ENVIRONMENT = ("command", "trust", "platform", "cpu", "cores", "world_size", "commit")
 # Costs of a variant, in the table of variants.
-COSTING = (*AXES, "parameters", "tokens_per_second")
+COSTING = (*AXES, "parameters", "state", "tokens_per_second")
 
 
 def safe_json(value: Any) -> str:

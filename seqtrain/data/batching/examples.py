@@ -9,7 +9,7 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Int, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from seqtrain.data.batching.example_plan import ExamplePlan
@@ -17,6 +17,8 @@ from seqtrain.data.batching.lengths import Lengths
 from seqtrain.data.batching.plan import ExampleChunk, deal
 from seqtrain.data.batching.stream import IGNORED, moved
 from seqtrain.data.preprocess import Preprocessor, Rows
+from seqtrain.data.values.reading import Reading
+from seqtrain.data.values.series import SeriesSplit
 
 Batch = TypeVar("Batch", bound="ExampleBatch")
 
@@ -95,9 +97,24 @@ class Examples(ABC):
 
 
 class TextExamples(Examples):
-    """`start, tokens..., separator` of each text; a longer text is cut at its end. A subclass gives the targets."""
+    """`start, tokens..., separator` of each text, or the values of each series; longer ones are cut at their end.
 
-    def __init__(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int) -> None:
+    A subclass gives the targets.
+    """
+
+    def __init__(
+        self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, dtype: torch.dtype = torch.float32
+    ) -> None:
+        """Lay out the rows of a split. `dtype`: that of real values, where series are read."""
+        self.series: SeriesInputs | None = None
+        if rows.series is not None:
+            assert preprocessor.series is not None
+            wide = np.float64 if dtype == torch.float64 else np.float32
+            self.series = SeriesInputs(rows.series, Reading(rows.series.series, preprocessor.series, wide), max_length)
+            self.longest = max_length
+            self.lengths = np.minimum(self.series.lengths, max_length)[:, None]
+            self.cut = int((self.series.lengths > max_length).sum())
+            return
         self.text = rows.columns["text"]
         self.edges = np.array([preprocessor.tokenizer.start]), np.array([preprocessor.tokenizer.separator])
         self.longest = max_length - 2
@@ -112,8 +129,7 @@ class TextExamples(Examples):
         return {"loss": len(index)}
 
     def collate(self, index: Int[np.ndarray, " B"], epoch: int, totals: dict[str, int]) -> ExampleBatch:
-        start, end = self.edges
-        tokens, lengths = padded([np.concatenate([start, self.text[i][: self.longest], end]) for i in index])
+        tokens, lengths = padded([self._sequence(i) for i in index])
         return ExampleBatch(
             tokens=tokens,
             lengths=lengths,
@@ -122,6 +138,30 @@ class TextExamples(Examples):
             count=int(lengths.sum()),
             totals=totals,
         )
+
+    def _sequence(self, number: int) -> Shaped[np.ndarray, " T *F"]:
+        """Return what is read of one example."""
+        if self.series is not None:
+            return self.series.features(number)
+        start, end = self.edges
+        return np.concatenate([start, self.text[number][: self.longest], end])
+
+
+class SeriesInputs:
+    """The series of a split, read whole."""
+
+    def __init__(self, split: SeriesSplit, reading: Reading, longest: int) -> None:
+        """Find the series that have rows in the split. `longest`: rows that are read; the rest is cut."""
+        has_rows = split.end > split.begin
+        self.reading = reading
+        self.begin = split.begin[has_rows]
+        self.lengths = (split.end - split.begin)[has_rows]
+        self.longest = longest
+
+    def features(self, number: int) -> Float[np.ndarray, "T F"]:
+        """Return the features of one series."""
+        rows = self.begin[number] + np.arange(min(self.lengths[number], self.longest))
+        return self.reading.observed(rows[None])[0]
 
 
 class ExampleLoader:
@@ -145,16 +185,17 @@ class ExampleLoader:
         return self.plan.steps
 
 
-def padded(rows: list[Int[np.ndarray, " _"]]) -> tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]:
-    """Return rows of tokens right-padded with 0, (B, T), and their lengths, (B,)."""
+def padded(rows: list[Shaped[np.ndarray, " _ *F"]]) -> tuple[Shaped[Tensor, "B T *F"], Int[Tensor, " B"]]:
+    """Return rows of tokens, or of values, right-padded with 0, (B, T) or (B, T, F), and their lengths, (B,)."""
     lengths = np.array(list(map(len, rows)), dtype=np.int64)
-    whole = np.zeros((len(rows), max(int(lengths.max()), 1)), dtype=np.int64)
+    kind = rows[0].dtype if rows[0].dtype.kind == "f" else np.int64
+    whole = np.zeros((len(rows), max(int(lengths.max()), 1), *rows[0].shape[1:]), dtype=kind)
     # A mask picks places row after row, which is how the tokens lie end to end.
     whole[np.arange(whole.shape[1]) < lengths[:, None]] = np.concatenate(rows)
     return torch.from_numpy(whole), torch.from_numpy(lengths)
 
 
-def by_length(rows: Sequence[Int[np.ndarray, " _"]], lanes: int = 32) -> Iterator[list[int]]:
+def by_length(rows: Sequence[Shaped[np.ndarray, " _ *F"]], lanes: int = 32) -> Iterator[list[int]]:
     """Yield the rows to read together: `lanes` at a time, of similar length, so that there is little padding."""
     order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
     for begin in range(0, len(order), lanes):

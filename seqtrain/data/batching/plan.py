@@ -7,20 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
 
-from seqtrain.data.batching.documents import Stretches
 from seqtrain.data.batching.splitmix64 import permuted
-from seqtrain.data.cache import cached_json
 from seqtrain.errors import UserError
 
 MAX_DRAWN = 1_000_000  # windows whose order is drawn as a whole; of more, each place of it is reckoned by itself
 PERMUTED_AT_A_TIME = 1 << 10  # of its places
-CHUNKS_AT_A_TIME = 1 << 18  # that are looked at to count padding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +26,9 @@ class TBPTT:
     k2: int  # tokens that the gradient reaches back
     k1: int  # tokens between updates, each scored by the one that follows it
     carry: bool  # whether the state goes on from chunk to chunk
-    reset: Literal["never", "document"]  # whether a document begins at a chunk start with a fresh state
+    reset: Literal["never", "document"]  # document: a document begins with a fresh state, anywhere in a chunk
     jitter: Literal["none", "awd"] = "none"  # whether chunk lengths are drawn (AWD-LSTM: Merity et al. 2017)
+    recompute: int | None = None  # tokens of a piece of a step, read again in the backward pass; None: one piece
 
     def __post_init__(self) -> None:
         lines = list(self._faults())
@@ -50,6 +47,8 @@ class TBPTT:
             divisors = [k for k in range(1, k2 + 1) if k2 % k == 0]
             near = min(divisors, key=lambda divisor: abs(divisor - k1))
             yield f"tbptt.k1={k1}: tbptt.k2={k2} is no multiple of it; use one that divides {k2}, such as {near}"
+        if self.recompute is not None and not 1 <= self.recompute <= k2:
+            yield f"tbptt.recompute={self.recompute}: expected a number of tokens from 1 to tbptt.k2={k2}"
         if self.jitter != "none":
             # Drawn lengths are one list for all lanes, from the beginning of the text to its end.
             needed = {"k1": k2, "reset": "never", "carry": True}
@@ -81,6 +80,7 @@ class Chunk(NamedTuple):
     reset_lanes: Bool[np.ndarray, " B"]  # whether the lane's state is reset before anything is read
     warmup_chunks: tuple[Chunk, ...] = ()  # what is read just before, for the gradient to reach it; oldest first
     advance: int = 1  # how many readings (those of the history, then its own) the next step no longer reads: 0 or 1
+    by_document: bool = False  # whether the state is also reset where a document begins
 
     @property
     def lanes(self) -> int:
@@ -103,13 +103,6 @@ class ExampleChunk(NamedTuple):
 def deal(lanes: int, count: int, index: int) -> slice:
     """Return the lanes of one of `count` slices (ranks x micro-batches): contiguous, sizes differ by at most one."""
     return slice(lanes * index // count, lanes * (index + 1) // count)
-
-
-def most_lanes(documents: Int[np.ndarray, " offsets"], tbptt: TBPTT) -> int:
-    """Return the most lanes that can each read something: tokens, or chunks where documents begin at chunk starts."""
-    if tbptt.reset == "document":
-        return len(Stretches(documents, tbptt.k1))
-    return int(documents[-1])
 
 
 class StreamPlan:
@@ -136,7 +129,7 @@ class StreamPlan:
         self.shuffle = shuffle and not tbptt.carry  # a state goes on only to the chunk that follows
         self.carry = tbptt.carry
         self.tbptt = tbptt
-        self._cuts = _cuts(documents, lanes, tbptt, seed)
+        self._cuts = _LaneCuts(documents, lanes, tbptt, seed)
         self.steps = self._cuts.steps
         # Cached for one epoch, or some steps of it: drawing the order of a million windows takes as long as some steps.
         self._cached_order: tuple[tuple[int, int], Int[np.ndarray, " n"]] | None = None
@@ -159,16 +152,18 @@ class StreamPlan:
         depth = self.tbptt.k2 // self.tbptt.k1  # chunks of a whole window
         oldest = max(newest + 1 - depth, 0)
         begin, count, resets = self._cuts.read(epoch, np.arange(oldest, newest + 1))  # each (B, chunks of the window)
-        live = count > 0  # a shorter lane has no chunk left
         resets[:, 0] |= oldest == 0 or not self.carry
         advance = int(begin.shape[1] == depth)  # a window that still grows begins where it did
-        # One reading goes on to where a lane starts anew, or the next window begins; the newest chunk is one by itself.
-        edges = {0, newest - oldest, *np.flatnonzero((resets & live).any(0)).tolist()}
+        # One reading goes on to where the next window begins; the newest chunk is one by itself.
+        edges = {0, newest - oldest}
         if self.carry:
             edges.add(min(advance, newest - oldest))
         first = sorted(edges)  # chunk of each reading
         count = np.add.reduceat(count, first, axis=1)
-        readings = [Chunk(begin[:, edge], count[:, n], resets[:, edge]) for n, edge in enumerate(first)]
+        by_document = self.tbptt.reset == "document"
+        readings = [
+            Chunk(begin[:, edge], count[:, n], resets[:, edge], by_document=by_document) for n, edge in enumerate(first)
+        ]
         return readings[-1]._replace(warmup_chunks=tuple(readings[:-1]), advance=advance)
 
     def tokens_before(self, step: int) -> int:
@@ -207,7 +202,8 @@ class StreamPlan:
 class _LaneCuts:
     """A corpus in lanes of equal length, all cut at the same distances from their beginning."""
 
-    def __init__(self, num_tokens: int, lanes: int, tbptt: TBPTT, seed: int) -> None:
+    def __init__(self, documents: Int[np.ndarray, " offsets"], lanes: int, tbptt: TBPTT, seed: int) -> None:
+        num_tokens = int(documents[-1])
         if num_tokens < lanes:
             raise UserError(
                 f"data.batch_size={lanes}: the split has only {num_tokens} tokens; use fewer lanes or more text"
@@ -215,6 +211,10 @@ class _LaneCuts:
         self.k1 = tbptt.k1
         self.seed = seed
         self._edges = np.array([num_tokens * lane // lanes for lane in range(lanes + 1)])
+        if tbptt.reset == "document":
+            # Documents shorter than a chunk are read whole: a lane ends where its last one does.
+            ends = documents[np.searchsorted(documents, self._edges)]
+            self._edges = np.where(ends - self._edges < self.k1, ends, self._edges)
         self._sizes = np.diff(self._edges)
         self.width = int(self._sizes.max())  # positions that a lane reads in an epoch, padding included
         self._drawn: Int[np.ndarray, " chunks"] | None = None
@@ -264,85 +264,6 @@ class _LaneCuts:
     def most_read(self, epoch: int, steps: int) -> int:
         """Return the most tokens that a lane reads in so many steps."""
         return int(self.time(epoch, np.array([steps]))[0])
-
-
-class _DocumentCuts:
-    """Documents that begin at chunk starts, dealt to lanes by the chunk; the last chunk of each is shorter."""
-
-    def __init__(self, documents: Int[np.ndarray, " offsets"], lanes: int, k1: int) -> None:
-        self._chunks = Stretches(documents, k1)
-        chunks = len(self._chunks)
-        if chunks < lanes:
-            raise UserError(
-                f"data.batch_size={lanes}: the documents make only {chunks} chunks; use fewer lanes or a smaller k1"
-            )
-        self.k1 = k1
-        self._documents = documents
-        self._edges = np.array([chunks * lane // lanes for lane in range(lanes + 1)])  # the first chunk of each lane
-        self.steps = int(np.diff(self._edges).max())
-
-    def time(self, epoch: int, index: Int[np.ndarray, " m"]) -> Int[np.ndarray, " m"]:
-        """Return the greatest distance of each chunk (m,) from the beginning of its lane."""
-        return index * self.k1
-
-    def read(
-        self, epoch: int, index: Int[np.ndarray, " m"]
-    ) -> tuple[Int[np.ndarray, "B m"], Int[np.ndarray, "B m"], Bool[np.ndarray, "B m"]]:
-        """Return the beginnings of these chunks in each lane, their tokens, and a mask of document beginnings."""
-        chunks = self._edges[:-1, None] + index
-        begin, count, document = self._chunks.find(np.minimum(chunks, self._edges[-1] - 1))
-        count[chunks >= self._edges[1:, None]] = 0
-        return begin, count, begin == self._documents[document]
-
-    def tokens_before(self, epoch: int, step: int) -> int:
-        """Return the targets of the steps of an epoch before this one."""
-        # Chunks follow one another as the tokens do: what a lane has read lies between two places.
-        first, after = self._edges[:-1], self._edges[1:]
-        reached = np.minimum(first + step, after)
-        return int((self._begin(reached) - self._begin(first)).sum())
-
-    def _begin(self, chunks: Int[np.ndarray, " B"]) -> Int[np.ndarray, " B"]:
-        """Return the beginnings of chunks (B,); behind the last chunk, the end."""
-        begin, count, _ = self._chunks.find(np.minimum(chunks, self._edges[-1] - 1))
-        return begin + np.where(chunks == self._edges[-1], count, 0)
-
-    def most_read(self, epoch: int, steps: int) -> int:
-        """Return an upper bound of the tokens that a lane reads in so many steps: each step counts as a whole chunk."""
-        return steps * self.k1
-
-    @property
-    def width(self) -> int:
-        """Positions that a lane reads in an epoch, padding included."""
-        return self._figures[0]
-
-    @property
-    def most(self) -> int:
-        """The most targets of a step."""
-        return self._figures[1]
-
-    @cached_property
-    def _figures(self) -> tuple[int, int]:
-        """`width` and `most`, counted step by step; for documents in a file once, and cached."""
-        if self._chunks.key is None or self.steps <= MAX_DRAWN:
-            return self._count_figures()
-        width, most = cached_json(f"chunks {self._chunks.key} {len(self._edges) - 1}", self._count_figures)
-        return width, most
-
-    def _count_figures(self) -> tuple[int, int]:
-        width = most = 0
-        together = max(CHUNKS_AT_A_TIME // (len(self._edges) - 1), 1)  # steps
-        for begin in range(0, self.steps, together):
-            _, count, _ = self.read(0, np.arange(begin, min(begin + together, self.steps)))
-            width += int(count.max(0).sum())
-            most = max(most, int(count.sum(0).max()))
-        return width, most
-
-
-def _cuts(documents: Int[np.ndarray, " offsets"], lanes: int, tbptt: TBPTT, seed: int) -> _LaneCuts | _DocumentCuts:
-    """Return the places of the chunks of each lane."""
-    if tbptt.reset == "document":
-        return _DocumentCuts(documents, lanes, tbptt.k1)
-    return _LaneCuts(int(documents[-1]), lanes, tbptt, seed)
 
 
 def awd_lengths(total: int, base: int, seed: int) -> Int[np.ndarray, " chunks"]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from seqtrain.data.batching.documents import TOUCHED_BYTES
-from seqtrain.data.batching.plan import Chunk, StreamPlan, deal
+from seqtrain.data.batching.plan import Chunk, deal
 from seqtrain.data.token_store.tokens import Pages, TokenArray
 
 IGNORED = -100
@@ -25,6 +24,7 @@ class WarmupChunk(NamedTuple):
 
     tokens: Shaped[Tensor, "B T *F"]
     reset_lanes: Bool[Tensor, " B"] | None  # whose state is reset after them; None where none is
+    starts: Bool[Tensor, "B T"] | None  # where documents begin, with a fresh state; None where none does
 
 
 def moved(tensor: Shaped[Tensor, "..."], device: torch.device, non_blocking: bool) -> Shaped[Tensor, "..."]:
@@ -42,7 +42,7 @@ def moved(tensor: Shaped[Tensor, "..."], device: torch.device, non_blocking: boo
 
 
 class StreamBatch:
-    """A chunk of time of some lanes: `tokens` in, `targets` to predict, and `reset_lanes`, whose state is reset.
+    """A chunk of time of some lanes: `tokens` in, `targets` to predict, and where the state is reset.
 
     `tokens` are ids (B, T), or real values (B, T, F); `targets` are ids (B, T), or a table of values for each position.
     """
@@ -58,10 +58,14 @@ class StreamBatch:
         total: int,
         warmup_chunks: tuple[WarmupChunk, ...] = (),
         advance: int = 1,
+        lengths: Int[np.ndarray, " B"] | None = None,
+        starts: Bool[Tensor, "B T"] | None = None,
     ) -> None:
         self.tokens = tokens
         self.targets = targets
         self.reset_lanes = reset_lanes  # before anything is read; None where no lane's state is reset
+        # Where documents begin, before which the state counts as zeros. None where none does within the chunk.
+        self.starts = starts
         self.lanes = lanes  # which of all lanes these are
         self.count = count  # targets in this batch
         self.num_targets = count  # fewer, or more, where not each position has one target
@@ -70,12 +74,35 @@ class StreamBatch:
         self.warmup_chunks = warmup_chunks
         self.advance = advance  # how many readings, its warm-up's and then its own, the next batch no longer reads
         self.fingerprint = 0  # checksum of the plan of the whole step
+        # Positions of each lane that are no padding; None: all. On the CPU, so that counting waits for no GPU.
+        self.lengths = lengths
         self.series: Int[Tensor, "B T"] | None = None  # of real values: which series each position is of
+        self.targets_at: Int[np.ndarray, " T"] | None = None  # targets at each time; None: one for each position
 
     @property
     def totals(self) -> dict[str, int]:
         """Targets of each differentiated part in the whole optimiser step."""
         return {"loss": self.total}
+
+    def pieces(self, length: int) -> Iterator[StreamBatch]:
+        """Yield the batch in pieces of at most `length` positions; they have neither warm-up nor resets."""
+        lanes, width = self.tokens.shape[:2]
+        lengths = np.full(lanes, width) if self.lengths is None else self.lengths
+        for begin in range(0, width, length):
+            time = slice(begin, begin + length)
+            piece = copy.copy(self)
+            piece.tokens, piece.targets = self.tokens[:, time], self.targets[:, time]
+            piece.reset_lanes, piece.warmup_chunks = None, ()
+            if self.starts is not None:
+                piece.starts = self.starts[:, time]
+            piece.lengths = (lengths - begin).clip(0, length)
+            piece.count = piece.num_targets = int(piece.lengths.sum())
+            if self.series is not None:
+                piece.series = self.series[:, time]
+            if self.targets_at is not None:
+                piece.targets_at = self.targets_at[time]
+                piece.num_targets = int(piece.targets_at.sum())
+            yield piece
 
     def to(self, device: torch.device, non_blocking: bool = False) -> StreamBatch:
         """Return the same batch on another device; `non_blocking` as in `moved`."""
@@ -86,11 +113,12 @@ class StreamBatch:
             there.series = moved(self.series, device, non_blocking)
         if self.reset_lanes is not None:
             there.reset_lanes = moved(self.reset_lanes, device, non_blocking)
+        if self.starts is not None:
+            there.starts = moved(self.starts, device, non_blocking)
         warmup_chunks = []
-        for tokens, lanes in self.warmup_chunks:
-            if lanes is not None:
-                lanes = moved(lanes, device, non_blocking)
-            warmup_chunks.append(WarmupChunk(moved(tokens, device, non_blocking), lanes))
+        for tokens, *masks in self.warmup_chunks:
+            lanes, starts = (None if mask is None else moved(mask, device, non_blocking) for mask in masks)
+            warmup_chunks.append(WarmupChunk(moved(tokens, device, non_blocking), lanes, starts))
         there.warmup_chunks = tuple(warmup_chunks)
         return there
 
@@ -123,50 +151,77 @@ class Stream:
     def batch(self, chunk: Chunk, lanes: slice) -> StreamBatch:
         """Return the batch that these lanes read of a chunk."""
         readings = (*chunk.warmup_chunks, chunk)
+        resets, starts = zip(*(self._resets(reading, lanes) for reading in readings), strict=True)
         # The lanes that a reading resets before it begins are reset at the end of the reading before.
         warmup_chunks = []
-        for reading, after in pairwise(readings):
-            tokens, _ = self._read(reading, lanes)
-            warmup_chunks.append(WarmupChunk(tokens, _none_if_empty(after.reset_lanes[lanes])))
+        for reading, after, begins in zip(readings, resets[1:], starts, strict=False):
+            warmup_chunks.append(WarmupChunk(self._read(reading, lanes)[0], after, begins))
         tokens, targets = self._read(chunk, lanes)
         return StreamBatch(
             tokens=tokens,
             targets=targets,
-            reset_lanes=_none_if_empty(readings[0].reset_lanes[lanes]),
+            reset_lanes=resets[0],
+            starts=starts[-1],
             lanes=lanes,
             count=int(chunk.count[lanes].sum()),
             total=int(chunk.count.sum()),
             warmup_chunks=tuple(warmup_chunks),
             advance=chunk.advance,
+            lengths=chunk.count[lanes],
         )
+
+    def _positions(self, reading: Chunk, lanes: slice) -> tuple[Int[np.ndarray, "B T"], Bool[np.ndarray, "B T"]]:
+        """Return the positions that these lanes read in one reading, and a mask of those that are not padding."""
+        begin, count = reading.begin[lanes], reading.count[lanes]
+        time = np.arange(max(int(count.max()), 1))  # no model reads nothing
+        real = time < count[:, None]
+        return np.where(real, begin[:, None] + time, 0), real  # padding may lie beyond the last token
+
+    def _starts(self, positions: Int[np.ndarray, "B T"]) -> Bool[np.ndarray, "B T"]:
+        """Return a mask of the positions at which a document begins: nothing in their document came before them."""
+        place = np.searchsorted(self.documents, positions, side="right") - 1
+        self._pages.touch(len(positions) * TOUCHED_BYTES)
+        return self.documents[place] == positions
+
+    def _resets(self, reading: Chunk, lanes: slice) -> tuple[Bool[Tensor, " B"] | None, Bool[Tensor, "B T"] | None]:
+        """Return the lanes whose state is reset before a reading, and where documents begin if one does within it."""
+        reset_lanes, within = reading.reset_lanes[lanes], None
+        if reading.by_document:
+            positions, real = self._positions(reading, lanes)
+            starts = self._starts(positions) & real
+            reset_lanes = reset_lanes | starts[:, 0]
+            if starts[:, 1:].any():
+                within = torch.from_numpy(starts)
+        # Checking on a GPU that a mask is all False would make it wait.
+        return torch.from_numpy(reset_lanes) if reset_lanes.any() else None, within
 
     def _read(self, reading: Chunk, lanes: slice) -> tuple[Shaped[Tensor, "B T *F"], Shaped[Tensor, "B T *H"]]:
         """Return inputs and targets of one reading of these lanes."""
-        begin, count = reading.begin[lanes], reading.count[lanes]
-        time = np.arange(max(int(count.max()), 1))  # no model reads nothing
-        index = begin[:, None] + time  # (B, T)
-        real = time < count[:, None]
-        index = np.where(real, index, 0)  # padding may lie beyond the last token
+        index, real = self._positions(reading, lanes)
         tokens = self.tokens[np.maximum(index - 1, 0)].astype(self.dtype)
-        # The document that a token stands in begins at that token: nothing in its document came before it.
-        place = np.searchsorted(self.documents, index, side="right") - 1
-        self._pages.touch(len(index) * TOUCHED_BYTES)
-        tokens[self.documents[place] == index] = self.start
+        tokens[self._starts(index)] = self.start
         targets = self.tokens[index].astype(self.dtype)
         targets[~real] = self.padding
         return torch.from_numpy(tokens), torch.from_numpy(targets)
 
 
-def _none_if_empty(lanes: Bool[np.ndarray, " B"]) -> Bool[Tensor, " B"] | None:
-    """Return the mask of lanes, or None if it is all False: checking that on a GPU would make it wait."""
-    return torch.from_numpy(lanes) if lanes.any() else None
+@runtime_checkable
+class LanePlan(Protocol):
+    """A plan of what lanes read, step by step."""
+
+    lanes: int
+    steps: int
+
+    def chunk(self, epoch: int, step: int) -> Chunk:
+        """Return the tokens that each lane reads in a step."""
+        ...
 
 
 class EvalLoader:
-    """Yields every token of a split exactly once: `batch_size` lanes at a time, each from its start to its end."""
+    """Yields every token of a plan exactly once: `batch_size` lanes at a time, each from its start to its end."""
 
     def __init__(
-        self, stream: Stream, plan: StreamPlan, *, batch_size: int | None, world: int = 1, rank: int = 0
+        self, stream: Stream, plan: LanePlan, *, batch_size: int | None, world: int = 1, rank: int = 0
     ) -> None:
         """Set the slice of lanes. `world`: number of processes; `rank`: number of this one."""
         self.stream = stream

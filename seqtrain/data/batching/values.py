@@ -12,6 +12,7 @@ from torch import Tensor
 from seqtrain.data.batching.examples import ExampleBatch, Examples
 from seqtrain.data.batching.plan import Chunk
 from seqtrain.data.batching.stream import Stream, StreamBatch
+from seqtrain.data.token_store.tokens import Pages
 from seqtrain.data.values.reading import Reading, Targets
 from seqtrain.data.values.series import SeriesSplit
 from seqtrain.errors import UserError
@@ -43,6 +44,7 @@ class SeriesStream(Stream):
         has_rows = split.end > split.begin
         first = np.maximum(split.begin - context, split.series.offsets[:-1])[has_rows]
         self.documents = np.concatenate([[0], (split.end[has_rows] - first).cumsum()])
+        self._pages = Pages(self.documents)
         self._shift = first - self.documents[:-1]  # from a position of the stream to a row of the table
 
     def rows(self, positions: Int[np.ndarray, "B T"]) -> Int[np.ndarray, "B T"]:
@@ -54,7 +56,8 @@ class SeriesStream(Stream):
         batch = super().batch(chunk, lanes)
         rows, _ = self._places(chunk, lanes)
         batch.series = torch.from_numpy(self.reading.series_of(rows))
-        batch.num_targets = _num_present(batch.targets)
+        batch.targets_at = (~batch.targets.isnan()).sum((0, 2, 3)).numpy()
+        batch.num_targets = int(batch.targets_at.sum())
         # The mean over a step divides by the values that are there, for any deal of the lanes.
         batch.total = max(batch.num_targets, 1)
         if len(rows) < len(chunk.count):
@@ -64,11 +67,8 @@ class SeriesStream(Stream):
 
     def _places(self, reading: Chunk, lanes: slice) -> tuple[Int[np.ndarray, "B T"], Bool[np.ndarray, "B T"]]:
         """Return the rows that these lanes read in one reading (B, T), and a mask of those that are not padding."""
-        begin, count = reading.begin[lanes], reading.count[lanes]
-        # At least one position, as a tensor without time has no place in a model.
-        time = np.arange(max(int(count.max()), 1))
-        real = time < count[:, None]
-        return self.rows(np.where(real, begin[:, None] + time, 0)), real
+        positions, real = self._positions(reading, lanes)
+        return self.rows(positions), real
 
     def _read(self, reading: Chunk, lanes: slice) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B T H C"]]:
         rows, real = self._places(reading, lanes)

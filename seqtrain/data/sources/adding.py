@@ -49,6 +49,12 @@ class Adding(SeriesSource):
         sizes = {split: size for split, size in self._sizes.items() if size}
         return {"source": "adding", "seed": self.seed, "series": sizes, "length": self.length}
 
+    def at_length(self, split: Split, length: int, most: int) -> dict[str, Any]:
+        """Return the options of `data` with which a split has at most `most` series of this length, and others one."""
+        # Each split is drawn with a key of its own: the size of another changes nothing.
+        sizes = {f"{each}_size": 1 for each in SPLITS[1:]} | {f"{split}_size": min(self._sizes[split], most)}
+        return {"length": length, "max_length": length, "size": 1, **sizes}
+
     def has(self, split: Split) -> bool:
         return self._sizes[split] > 0
 

@@ -10,7 +10,7 @@ from typing import Literal
 from seqtrain.data.batching.splitmix64 import SplitMix64
 from seqtrain.data.sources.synthetic import Synthetic
 
-ORDER = 60  # of both groups
+Group = Literal["A5", "Z60", "S3"]
 Element = tuple[int, ...]
 
 
@@ -20,6 +20,7 @@ class GroupWords(Synthetic):
 
     A5, the even permutations of five things, is the smallest group that is not solvable: no parallel network of
     constant depth is known to recognise its words. Z60, addition modulo 60, has as many elements and is commutative.
+    S3, all permutations of three things, is the smallest group that is not commutative.
 
     Attributes:
         group: The group; lengths are in elements.
@@ -30,7 +31,7 @@ class GroupWords(Synthetic):
     longest: int = 32
     test_shortest: int | None = 4
     test_longest: int | None = 128
-    group: Literal["A5", "Z60"] = "A5"
+    group: Group = "A5"
 
     called = "group_words"
 
@@ -43,7 +44,7 @@ class GroupWords(Synthetic):
         product = 0  # the neutral element
         for _ in range(length):
             # Uniform elements make each product uniform too, so that no answer is likelier than another.
-            element = generator.below(ORDER)
+            element = generator.below(len(self._table))
             # The new element comes last: in a group that is not commutative the order is what is to be learnt.
             product = self._table[product][element]
             words.append(f"g{element}")
@@ -51,15 +52,18 @@ class GroupWords(Synthetic):
         return words, labels
 
     def chance(self) -> float:
-        return 1 / ORDER
+        return 1 / len(self._table)
 
 
-def _table(group: Literal["A5", "Z60"]) -> list[list[int]]:
-    """Return the table (60, 60) of products, as numbers of elements; number 0 is the neutral element."""
+def _table(group: Group) -> list[list[int]]:
+    """Return the square table of products, as numbers of elements; number 0 is the neutral element."""
     if group == "Z60":
-        return [[(one + other) % ORDER for other in range(ORDER)] for one in range(ORDER)]
+        return [[(one + other) % 60 for other in range(60)] for one in range(60)]
     # In the order of `permutations` the first one leaves all in place.
-    elements = [element for element in permutations(range(5)) if _is_even(element)]
+    if group == "S3":
+        elements = list(permutations(range(3)))
+    else:
+        elements = [element for element in permutations(range(5)) if _is_even(element)]
     # Sixty squared products, made once: an example then is one look at a table a word.
     numbers = {element: number for number, element in enumerate(elements)}
     table = []

@@ -5,18 +5,23 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from seqtrain.data.cache import Store
-from seqtrain.data.sources.base import Source, Split, check_fractions, no_split
+from seqtrain.data.sources.base import SPLITS, LabelKind, Source, Split, check_fractions, no_split
+from seqtrain.data.sources.labelled_series import series_in, split_of_series
 from seqtrain.data.values import store
+from seqtrain.data.values.blocks import read_texts
 from seqtrain.data.values.scaling import PERIODS, Missing, TimeFeature
 from seqtrain.data.values.series import Series, SeriesSplit, bounds, without_gaps
 from seqtrain.data.values.tables import Format, Layout, layout
-from seqtrain.errors import UserError
+from seqtrain.errors import UserError, first_few
 
 Channels = Literal["together", "apart"]
 CACHE_FORMAT = 3
@@ -134,7 +139,7 @@ class TableSeries(SeriesSource):
     def _layout(self) -> Layout:
         """Columns of the table and their uses."""
 
-    def _layout_of(self, path: Path, format: Format) -> Layout:
+    def _layout_of(self, path: Path, format: Format, label: str | None = None) -> Layout:
         return layout(
             path,
             format=format,
@@ -144,7 +149,12 @@ class TableSeries(SeriesSource):
             time=self.time_column,
             time_format=self.time_format,
             id=self.id_column,
+            label=label,
         )
+
+    def _in_steps(self, series: Series) -> tuple[Series, list[str]]:
+        """Return the series with a row for each step of time, and lines to log."""
+        return without_gaps(series)
 
     def describe(self) -> dict[str, Any]:
         found = self._layout
@@ -159,7 +169,7 @@ class TableSeries(SeriesSource):
         key = f"{CACHE_FORMAT} {content} {table.format} {table.delimiter} {table.decimal} {table.names} {table.values} "
         key += f"{table.time} {table.time_format} {table.id}"
         found = Store().entry("series", key, partial(store.write, table), partial(store.read, table))
-        found, remarks = without_gaps(found)
+        found, remarks = self._in_steps(found)
         self.remarks.extend(remarks)
         for name in table.left_out:
             self.remarks.append(f"data: column {name!r} counts the rows and is left out")
@@ -168,10 +178,78 @@ class TableSeries(SeriesSource):
 
 @dataclass(kw_only=True, eq=False)
 class SeriesFile(TableSeries):
-    """One file of csv, tsv, parquet or jsonl; `format` is found by the file's name if it is `auto`."""
+    """One file of csv, tsv, parquet or jsonl, cut into splits by time; with labels, whole series are in a split.
+
+    Attributes:
+        format: Format of the file; `auto`: by its name.
+        label_column: Column of a label for each row: the same in all rows of a series, unless each row is asked for.
+    """
 
     format: Format = "auto"
+    label_column: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.label_column is None:
+            return
+        self.fields = ("values", "label")
+        for given, option in (
+            (self.id_column is None, "data.id_column, the column that names the series of a row"),
+            (self.channels == "apart", "data.channels=together: a label is of all columns"),
+            (self.rows is not None, "data.validation_fraction and data.test_fraction, not data.rows"),
+        ):
+            if given:
+                raise UserError(f"data.label_column={self.label_column}: whole series are in a split; set {option}")
+
+    def _in_steps(self, series: Series) -> tuple[Series, list[str]]:
+        # A row that is added would have no label.
+        return (series, []) if self.label_column is not None else super()._in_steps(series)
 
     @cached_property
     def _layout(self) -> Layout:
-        return self._layout_of(Path(self.path), self.format)
+        return self._layout_of(Path(self.path), self.format, self.label_column)
+
+    def split(self, split: Split) -> SeriesSplit:
+        if self.label_column is None:
+            return super().split(split)
+        if not self.has(split):
+            raise no_split(split)
+        return series_in(self.series, self._owner, split)
+
+    def labels(self, split: Split, kind: LabelKind) -> list[str]:
+        found = []
+        for place in np.flatnonzero(self._owner == SPLITS.index(split)).tolist():
+            labels = self._labels[place]
+            where = f"data.label_column={self.label_column}: series {self.series.names[place]}"
+            if kind == "names":
+                if any(len(label.split()) > 1 for label in labels):
+                    raise UserError(f"{where} has a label with white space; write labels of rows without")
+                found.append(" ".join(label or "_" for label in labels))
+                continue
+            distinct = list(dict.fromkeys(labels))
+            if len(distinct) > 1:
+                names = first_few([label or "none" for label in distinct])
+                raise UserError(f"{where} has the labels {names}; give it one in all rows, or use task=tag")
+            if not distinct[0]:
+                raise UserError(f"{where} has no label; give it one, or take it out")
+            found.append(distinct[0])
+        return found
+
+    def series_of(self, path: Path, columns: Sequence[str]) -> Series:
+        return replace(self, path=str(path), columns=columns, label_column=None, format="auto").read()
+
+    @cached_property
+    def _labels(self) -> list[list[str]]:
+        """The labels of the rows of each series."""
+        assert self.label_column is not None
+        rows = read_texts(self._layout, self.label_column)
+        return [rows[begin:end] for begin, end in pairwise(self.series.offsets)]
+
+    @cached_property
+    def _owner(self) -> np.ndarray:
+        """The split (S,) of each series."""
+        return split_of_series(
+            [" ".join(dict.fromkeys(labels)) for labels in self._labels],
+            validation=self.validation_fraction,
+            test=self.test_fraction,
+        )

@@ -95,6 +95,19 @@ class Synthetic(Source):
     def has(self, split: Split) -> bool:
         return self._sizes[split] > 0
 
+    def at_length(self, split: Split, length: int, most: int) -> dict[str, Any]:
+        """Return the options of `data` with which a split has at most `most` sequences of this length.
+
+        Train stays as it is, so that the split still has no sequence of it.
+        """
+        return {
+            "test_shortest": length,
+            "test_longest": length,
+            "validation_lengths": "test" if split == "validation" else self.validation_lengths,
+            "validation_size": min(self.validation_size, most),
+            "test_size": min(self.test_size, most) if split == "test" else 0,  # drawn last, so others do not need it
+        }
+
     def describe(self) -> dict[str, Any]:
         # Only splits that are there: a length of nothing would read like a promise.
         sizes, lengths = {}, {}

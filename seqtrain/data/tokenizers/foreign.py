@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from seqtrain.data.tokenizers.encoding import Tokenizer, printable, whole_words
-from seqtrain.data.tokenizers.tokenizer_file import byte_ids
+from seqtrain.data.tokenizers.tokenizer_file import ANY, ENDS, SPACES, byte_ids
 from seqtrain.errors import UserError
 
 # Patterns by which published models split a text, as their tokenizer.json files have them.
@@ -29,6 +29,8 @@ PATTERNS = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTIONS}?|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
     rf"{_CONTRACTIONS}?|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",  # o200k
 )
+OWN_PATTERNS = (SPACES, ENDS, ANY)
+"""Those of our own words and characters, as `export --format hub` writes them."""
 MODELS = ("WordPiece", "BPE", "WordLevel")
 PARTS = {
     "normalizer": ("BertNormalizer", "NFC", "NFD", "NFKC", "Lowercase", "StripAccents", "Replace", "Sequence"),
@@ -179,5 +181,5 @@ def _check_part(name: str, part: Any, kinds: tuple[str, ...]) -> None:
             _check_part(name, inner, kinds)
     pattern = part.get("pattern")
     regex = pattern.get("Regex") if isinstance(pattern, dict) else None
-    if regex is not None and regex not in PATTERNS:
+    if regex is not None and regex not in (*PATTERNS, *OWN_PATTERNS):
         raise ValueError(f"{name} has the pattern {regex!r:.60}, which is none of the published ones")

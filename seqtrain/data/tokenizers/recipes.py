@@ -19,7 +19,7 @@ from seqtrain.data.tokenizers.encoding import (
     segments,
     words,
 )
-from seqtrain.data.tokenizers.tokenizer_file import LINE_END, UNKNOWN, byte_ids
+from seqtrain.data.tokenizers.tokenizer_file import ANY, LINE_END, SPACES, UNKNOWN, byte_ids
 from seqtrain.errors import UserError
 
 LARGEST = 1 << 20  # tokens that BPE may have
@@ -54,6 +54,17 @@ class OfStore(Recipe):
         )
 
 
+class Given(Recipe):
+    """The tokenizer of a run, of an export or of a folder of the hub, for a model that begins without their weights."""
+
+    def __init__(self, *, path: str) -> None:
+        """Name the folder. `path`: of the run, the export, or as in `hub:NAME`."""
+        self.path = path
+
+    def train(self, documents: Iterable[str]) -> Tokenizer:
+        raise UserError(f"tokenizer=given: give its file: --tokenizer {self.path}/tokenizer.json")
+
+
 class Byte(Recipe):
     """One token per UTF-8 byte; needs no training."""
 
@@ -78,7 +89,7 @@ class Char(Recipe):
         for text in _not_empty(documents):
             characters.update(text)
         backend = _word_level([UNKNOWN, *sorted(characters)])
-        backend.pre_tokenizer = pre_tokenizers.Split(Regex("(?m:.)"), "isolated")  # in Oniguruma m lets . match "\n"
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex(ANY), "isolated")
         backend.decoder = decoders.Fuse()
         return CharTokenizer(json.loads(backend.to_str()))
 
@@ -113,8 +124,7 @@ class Word(Recipe):
             raise UserError(f"tokenizer.min_count={self.min_count}: no word occurs that often; all would be {UNKNOWN}")
         backend = _word_level([UNKNOWN, LINE_END, *(word for _, word in frequent[: self.max_size])])
         backend.normalizer = normalizers.Replace("\n", f" {LINE_END} ")
-        space = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"  # as str.split has it
-        backend.pre_tokenizer = pre_tokenizers.Split(Regex(space), "removed")
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex(SPACES), "removed")
         return WordTokenizer(json.loads(backend.to_str()))
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 UNKNOWN, LINE_END = "<unk>", "<eos>"
+SPACES = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"  # as str.split has them
+ENDS = f"^ ?{LINE_END}$"  # of the decoder of words that leave for the hub
+ANY = "(?m:.)"  # in Oniguruma m lets . match "\n"
 
 
 def byte_ids() -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,18 @@ def read_blocks(table: Layout) -> Iterator[Block]:
                 num_rows += len(batch)
     except pa.ArrowException as error:
         raise UserError(f"data.path={table.path}: {_in_words(table, str(error), num_rows)}") from None
+
+
+def read_texts(table: Layout, column: str) -> list[str]:
+    """Return a column of a file as texts, one for each row; empty where it is missing."""
+    import pyarrow as pa
+
+    alone = replace(table, values=(), known=(), time=None, id=column)
+    found: list[str] = []
+    with readable(table.path):
+        for batch in _batches(alone):
+            found += [(text or "").strip() for text in batch.column(column).cast(pa.string()).to_pylist()]
+    return found
 
 
 def _in_words(table: Layout, fault: str, num_rows: int) -> str:
@@ -132,7 +144,7 @@ def _from_jsonl(table: Layout) -> Iterator[pa.RecordBatch]:
         kind = pa.float64()
         if name in (table.id, table.time):
             # By its first value: a type that is guessed anew in each block could change on the way.
-            kind = pa.int64() if type(first[name]) is int else pa.string()
+            kind = {int: pa.int64(), float: pa.float64()}.get(type(first[name]), pa.string())
         fields.append((name, kind))
     parsing = lines.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore")
     yield from lines.open_json(table.path, lines.ReadOptions(block_size=BLOCK_BYTES), parsing)

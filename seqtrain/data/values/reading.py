@@ -24,8 +24,7 @@ class Reading:
         self.scaling = scaling
         self.dtype = dtype
         self.mean, self.std = scaling.scales(series)
-        # If a model reads one column at a time, each column has the channels that any of them needs.
-        self._masked = np.array([any(scaling.masked)] if scaling.apart else scaling.masked)
+        self._masked = np.array(scaling.read_masks)
         self._since = self._steps_since_seen() if self._masked.any() else None
 
     @property
@@ -38,19 +37,27 @@ class Reading:
 
     def features(self, rows: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "B T F"]:
         """Return the features (B, T, F) of these rows; a series begins with means that count as not seen."""
-        series = self.series_of(rows)
-        is_first = rows == self.series.offsets[series]
-        # Row 0 has none before it: what is read there instead is taken out below.
-        before = np.maximum(rows - 1, 0)
-        values = self.scaled(before, series)
-        values[is_first] = np.nan
+        is_first = rows == self.series.offsets[self.series_of(rows)]
+        # Row 0 has none before it: what is read there instead is taken out.
+        return self._features(rows, np.maximum(rows - 1, 0), is_first)
+
+    def observed(self, rows: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "B T F"]:
+        """Return the features (B, T, F) of these rows with their own values, where nothing of a row is predicted."""
+        return self._features(rows, rows, np.zeros(rows.shape, dtype=bool))
+
+    def _features(
+        self, rows: Int[np.ndarray, "B T"], read: Int[np.ndarray, "B T"], is_unseen: Bool[np.ndarray, "B T"]
+    ) -> Float[np.ndarray, "B T F"]:
+        """Return the features of rows whose values are those of the rows `read`, or unseen."""
+        values = self.scaled(read, self.series_of(rows))
+        values[is_unseen] = np.nan
         # Scaled, 0 is the mean of train: the least that can be said of a value that is not there.
         parts = [np.nan_to_num(values, nan=0.0)]
         if self._since is not None:
             seen = ~np.isnan(values[..., self._masked])
             # Logarithms, as an hour more or less tells much after two and nothing after two hundred.
-            since = np.log1p(self._since[before])
-            since[is_first] = 0.0
+            since = np.log1p(self._since[read])
+            since[is_unseen] = 0.0
             parts += [seen, since]
         parts.append(self.known(rows))
         return np.concatenate(parts, -1).astype(self.dtype)

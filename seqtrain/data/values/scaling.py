@@ -58,10 +58,15 @@ class Scaling:
         return 1 if self.apart else len(self.columns)
 
     @property
+    def read_masks(self) -> tuple[bool, ...]:
+        """True for each channel that a model reads with a mask of missing values."""
+        # A model that reads one column at a time has the same inputs for all of them.
+        return (any(self.masked),) if self.apart else self.masked
+
+    @property
     def num_masked(self) -> int:
         """Channels with a mask of missing values that the model reads."""
-        # A model that reads one column at a time has the same inputs for all of them.
-        return int(any(self.masked)) if self.apart else sum(self.masked)
+        return sum(self.read_masks)
 
     @property
     def num_features(self) -> int:
@@ -142,6 +147,7 @@ def fit(
     missing: Missing,
     features: Sequence[TimeFeature] | Literal["auto"] | None,
     season: int | None,
+    forecast: bool = True,
 ) -> Scaling:
     """Return the scaling of the rows of train; later rows are never read.
 
@@ -150,6 +156,7 @@ def fit(
         missing: `mask`: the model reads which values are missing, and since when; `mean`: it reads the mean there.
         features: Features of time beside the values; `auto`: those whose cycle is in train twice or more.
         season: Steps of a season; None: from the autocorrelation of train.
+        forecast: False if no value is predicted; then there is no season, and a column may be constant.
 
     Raises:
         UserError: A column has no value, or always the same one; or features of time are asked for without dates.
@@ -159,13 +166,15 @@ def fit(
         raise UserError("data.time_features: the rows have no dates; name data.time_column, or leave it out")
     mean, std, is_missing = _moments(train)
     for number, column in enumerate(series.columns):
-        _check_column(column, mean[number], std[number])
+        _check_column(column, mean[number], std[number] if forecast else 1.0)
     # A known column that is the same in all of train is read as 0: there is nothing to be learnt of it.
     std[std == 0] = 1.0
     # The time is known ahead, so its features leak nothing.
     if features == "auto":
         features = calendar(train)
-    found_season = season or find_season(train)
+    found_season = season or (find_season(train) if forecast else 1)
+    # Naive errors are of each series, of which a set with labels has thousands.
+    naive = _naive_errors(train, std, found_season) if forecast else ((1.0,) * series.values.shape[1],)
     return Scaling(
         columns=series.columns,
         known_columns=series.known_columns,
@@ -176,7 +185,7 @@ def fit(
         features=tuple(features or ()),
         season=found_season,
         step_seconds=step_of(series),
-        naive=_naive_errors(train, std, found_season),
+        naive=naive,
         clock=series.clock,
     )
 

@@ -63,6 +63,7 @@ def layout(
     time: str | None,
     time_format: str | None,
     id: str | None,
+    label: str | None = None,
 ) -> Layout:
     """Return the columns of a file; a time column that is not named is found by its first rows and its name.
 
@@ -75,6 +76,7 @@ def layout(
         time: Column of time; None: detected.
         time_format: Format for strptime, where times are not ISO 8601.
         id: Column that names series; None: one series.
+        label: Column of labels, which is no value; None: there is none.
 
     Raises:
         UserError: There is no such file, its format is unknown, it has no header, or it lacks a column.
@@ -99,15 +101,15 @@ def layout(
             delimiter = ";"
         columns = _header(path, header, delimiter)
     named = {"data.columns": values or (), "data.known_columns": known, "data.time_column": _given(time)}
-    named["data.id_column"] = _given(id)
+    named |= {"data.id_column": _given(id), "data.label_column": _given(label)}
     for option, names in named.items():
         for name in names:
             if name not in columns:
                 raise UserError(f"{option}={name}: {path} has no such column{did_you_mean(name, columns)}")
     sample = _sample(path, kind, delimiter)
     if time is None:
-        time = _time_column(path, sample, [name for name in columns if name not in {id, *(values or ())}], id)
-    taken = {time, id, *known}
+        time = _time_column(path, sample, [name for name in columns if name not in {id, label, *(values or ())}], id)
+    taken = {time, id, label, *known}
     rest = tuple(name for name in columns if name not in taken) if values is None else tuple(values)
     left_out = tuple(_indices(path, sample, rest, id, time)) if values is None else ()
     rest = tuple(name for name in rest if name not in left_out)

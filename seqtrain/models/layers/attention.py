@@ -30,14 +30,29 @@ HeadsOfThree = tuple[Float[Tensor, "B H T K"], Float[Tensor, "B G T K"], Float[T
 MOST_KEYS_BY_HAND = 256  # in bf16 on a CPU; with more the weights take longer to write than the fused kernel to run
 
 
+def tokens_before(
+    num_before: Int[Tensor, " B"], starts: Bool[Tensor, "B T"] | None
+) -> Int[Tensor, " B"] | Int[Tensor, "B T"]:
+    """Count the tokens before a chunk that are of each token's document; below 0, it begins so many tokens after.
+
+    Args:
+        num_before: tokens of its document that each lane has read before the chunk.
+        starts: True where a document begins; None: nowhere.
+    """
+    if starts is None:
+        return num_before
+    time = torch.arange(starts.shape[1], device=starts.device)
+    return -torch.where(starts, time, -num_before.unsqueeze(1)).cummax(1).values
+
+
 def window_mask(
-    num_before: Int[Tensor, " B"], length: int, cached: int, attention_window: int | None
+    num_before: Int[Tensor, " B"] | Int[Tensor, "B {length}"], length: int, cached: int, attention_window: int | None
 ) -> Bool[Tensor, "B 1 {length} {cached+length}"]:
     """Return a mask of the M cached and T new keys that each of T queries sees: its own and those of earlier tokens.
 
     Args:
-        num_before: tokens that each lane has read before; the cache is right-aligned, so as many of its last keys are
-            real, as far as it reaches.
+        num_before: tokens that each lane has read before, or `tokens_before`; the cache is right-aligned, so as many
+            of its last keys are real, as far as it reaches.
         length: T.
         cached: M; key j stands M - j tokens before the first query.
         attention_window: how many tokens before itself a query sees; None for all.
@@ -49,8 +64,28 @@ def window_mask(
     if attention_window is not None:
         window &= behind <= attention_window
     # Without this a lane that was reset, or has read less than the cache holds, would attend to keys of zeros.
-    real = key >= (cached - num_before).unsqueeze(1)  # (B, M+T)
-    return (window & real.unsqueeze(1)).unsqueeze(1)
+    before = num_before if num_before.dim() == 2 else num_before.unsqueeze(1)
+    real = key >= (cached - before).unsqueeze(-1)  # (B, 1, M+T), or (B, T, M+T)
+    return (window & real).unsqueeze(1)
+
+
+def newest(
+    keys: Float[Tensor, "B G N K"], lengths: Int[Tensor, " B"] | None, cached: int, count: int
+) -> Float[Tensor, "B G {count} K"]:
+    """Return the last `count` of `cached` old and T new keys: before the end, or before each lane's length."""
+    if lengths is None:
+        return keys[:, :, keys.shape[2] - count :]
+    # What is not there yet is zero, on the left, and masked by the count of tokens.
+    keys = F.pad(keys, (0, 0, count - cached, 0))
+    # The places that end at a lane's length begin `count` keys before it, so `lengths` keys in.
+    index = lengths.unsqueeze(1) + torch.arange(count, device=keys.device)  # (B, M)
+    return keys.gather(2, index[:, None, :, None].expand(-1, keys.shape[1], -1, keys.shape[3]))
+
+
+def of_document(keys: Float[Tensor, "B G N K"], num_read: Int[Tensor, " B"]) -> Float[Tensor, "B G N K"]:
+    """Return the newest keys of each lane; all but the last `num_read` are of another document, and become zeros."""
+    age = torch.arange(keys.shape[2], 0, -1, device=keys.device)
+    return keys.masked_fill((age > num_read.unsqueeze(1))[:, None, :, None], 0.0)
 
 
 def padding_mask(lengths: Int[Tensor, " B"], width: int) -> Bool[Tensor, "B 1 1 {width}"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,7 +20,10 @@ from seqtrain.models.layers.attention import (
     SourceKeysValues,
 )
 from seqtrain.models.layers.block_options import Activation, BlockOptions
+from seqtrain.models.layers.recorder import EACH_LAYER
 from seqtrain.models.layers.slots import KeysValues, Seen, Slots
+
+M = TypeVar("M", bound=nn.Module)
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -164,11 +168,12 @@ class CrossDecoderBlock(Block):
         x: Float[Tensor, "B T D"],
         cache: Cache | None,
         mask: Bool[Tensor, "B 1 T N"] | None,
+        rotary: Float[Tensor, "2 N K"] | None,
         source: SourceKeysValues,
         source_mask: Bool[Tensor, "B 1 1 S"] | None,
     ) -> tuple[Float[Tensor, "B T D"], KeysValues]:
         """Return the stream after this block, and the keys and values of this layer's self-attention."""
-        mixed, keys_values = self.attention(self.norm1.before(x), cache, mask, None)
+        mixed, keys_values = self.attention(self.norm1.before(x), cache, mask, rotary)
         x = self.norm1.after(x, mixed)
         # The keys and values of the source are made once, by `begin`, since no token of the target changes them.
         x = self.norm2.after(x, self.cross(self.norm2.before(x), source, source_mask))
@@ -179,23 +184,39 @@ class CrossDecoderBlock(Block):
         x: Float[Tensor, "N 1 D"],
         slots: Slots,
         seen: Seen,
+        rotary: Float[Tensor, "2 1 K"] | None,
         source: SourceKeysValues,
         source_mask: Bool[Tensor, "B 1 1 S"],
     ) -> Float[Tensor, "N 1 D"]:
         """Return the stream of one more token after this block."""
-        x = self.norm1.after(x, self.attention.step(self.norm1.before(x), slots, seen, None))
+        x = self.norm1.after(x, self.attention.step(self.norm1.before(x), slots, seen, rotary))
         x = self.norm2.after(x, self.cross.step(self.norm2.before(x), source, source_mask))
         return self.norm3.after(x, self.feed_forward(self.norm3.before(x)))
+
+
+def in_depth(make: Callable[[str], M], num_layers: int, share_layers: bool) -> nn.ModuleList:
+    """Return the layers of a model, in order.
+
+    Args:
+        make: Makes a layer with this name, such as `layer 1`.
+        num_layers: L.
+        share_layers: True if one layer is applied L times (as in ALBERT, Lan et al. 2020, arXiv 1909.11942).
+    """
+    if share_layers:  # one module at L places, so that its weights stay one wherever they are moved
+        return nn.ModuleList([make(EACH_LAYER)] * num_layers)
+    return nn.ModuleList(make(EACH_LAYER.format(layer + 1)) for layer in range(num_layers))
 
 
 def count_weights(module: nn.Module) -> int:
     """Count the numbers in the matrices and kernels of a module; each costs two operations a token.
 
-    Embedding tables are left out: a lookup needs no operation.
+    Embedding tables are left out: a lookup needs no operation. Layers that share weights count one by one.
     """
-    tables = [part.weight for part in module.modules() if isinstance(part, nn.Embedding)]
-    total = sum(weight.numel() for weight in module.parameters() if weight.dim() > 1)
-    return total - sum(table.numel() for table in tables)
+    total = 0
+    for _, part in module.named_modules(remove_duplicate=False):
+        if not isinstance(part, nn.Embedding):
+            total += sum(weight.numel() for weight in part.parameters(recurse=False) if weight.dim() > 1)
+    return total
 
 
 def initialise_transformer(parts: Sequence[nn.Module]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -12,9 +14,13 @@ class TokenEmbedding(nn.Module):
     """A learned vector per token: `vocab_size` tokens of text, then `specials` that stand for no text.
 
     The first special is `start`, which as a target means the end; the second is `separator`, the third `mask`.
+    With `embed_dim` the vectors have that width, and one map for all of them makes it `dim`: the table is factorised
+    (Lan et al. 2020, arXiv 1909.11942).
     """
 
-    def __init__(self, *, vocab_size: int, dim: int, specials: int = 1) -> None:
+    projection: Float[Tensor, "E N"] | None
+
+    def __init__(self, *, vocab_size: int, dim: int, specials: int = 1, embed_dim: int | None = None) -> None:
         super().__init__()
         self.vocab_size = vocab_size
         self.start = vocab_size
@@ -22,25 +28,41 @@ class TokenEmbedding(nn.Module):
         self.separator = vocab_size + 1
         self.mask = vocab_size + 2
         # So that a tied head's scores of a hidden state of unit scale start with unit variance.
-        self.weight = nn.Parameter(torch.empty(vocab_size + specials, dim).normal_(std=dim**-0.5))
+        width = dim if embed_dim is None else embed_dim
+        self.weight = nn.Parameter(torch.empty(vocab_size + specials, width).normal_(std=dim**-0.5))
+        # A bare matrix, as models draw the linear maps that they find anew; it keeps the scale of the vectors.
+        matrix = None if embed_dim is None else nn.Parameter(torch.empty(dim, width).normal_(std=width**-0.5))
+        self.register_parameter("projection", matrix)
 
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T E"]:
-        return F.embedding(tokens, self.weight)
+        vectors = F.embedding(tokens, self.weight)
+        return vectors if self.projection is None else F.linear(vectors, self.projection)
 
     def logits(self, hidden: Float[Tensor, "... E"], *, end: bool = False) -> Float[Tensor, "... V"]:
         """Score the tokens with the embedding's own weights (tied head): unnormalised log-probabilities.
 
         `end` adds one last score: that of the end, which shares the start's vector.
         """
+        if self.projection is not None:
+            hidden = hidden @ self.projection
         # The start is the first special, right behind the text, and no task predicts the others.
         return F.linear(hidden, self.weight[: self.vocab_size + end])
 
 
 class ValueProjection(nn.Module):
-    """Real values as vectors: one linear map of the `num_features` values of a time step, or of a patch of them."""
+    """Real values as vectors: one linear map of the `num_features` values of a time step, or of a patch of them.
 
-    def __init__(self, *, num_features: int, dim: int) -> None:
+    Args:
+        num_features: Numbers that are read at once.
+        dim: E.
+        masked: For each channel of a step, True if a mask and the logarithm of 1 + the steps since it was seen stand
+            behind the channels: first all masks, then all times.
+        patch: Time steps that are read as one.
+    """
+
+    def __init__(self, *, num_features: int, dim: int, masked: Sequence[bool] = (), patch: int = 1) -> None:
         super().__init__()
+        self.masked, self.patch = tuple(masked), patch
         self.linear = nn.Linear(num_features, dim)
 
     def blank(self, batch: int, length: int) -> Float[Tensor, "B T F"]:

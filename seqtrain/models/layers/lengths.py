@@ -12,7 +12,7 @@ def real_lengths(x: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"] | None)
     """Return `lengths` unchanged, or the width of the batch for every lane if None."""
     if lengths is not None:
         return lengths
-    return torch.full((len(x),), x.shape[1], device=x.device)
+    return torch.full((x.shape[0],), x.shape[1], device=x.device)
 
 
 def padding_of(lengths: Int[Tensor, " B"], width: int) -> Bool[Tensor, "B {width}"]:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from seqtrain.models.layers.block_options import BlockOptions
 
 Positions = Literal["rotary", "sinusoidal", "learned", "none"]
-AbsolutePositions = Literal["sinusoidal", "learned", "none"]
 
 BASE = 10_000.0
 """Ratio of the longest wavelength to the shortest, of sinusoids and, unless another is set, of rotary angles."""
@@ -34,7 +33,11 @@ def check_sizes(options: BlockOptions, positions: Positions, max_length: int | N
         raise ValueError(f"dim={options.dim} must be even for sinusoidal positions")
     # A bound without a table would cut texts for nothing, and a table needs its size.
     if (positions == "learned") != (max_length is not None):
-        raise ValueError("max_length is the table of learned positions: set it with positions=learned, and only then")
+        raise ValueError(
+            "positions=learned: add max_length, the size of their table"
+            if max_length is None
+            else f"max_length={max_length}: is the table of learned positions; add positions=learned, or leave it out"
+        )
     if max_length is not None and max_length < 1:
         raise ValueError(f"max_length={max_length} must be above 0")
 
@@ -50,7 +53,7 @@ def place(
     x: Float[Tensor, "B T D"],
     positions: Positions,
     table: nn.Embedding | None,
-    num_before: Int[Tensor, " B"] | None = None,
+    num_before: Int[Tensor, " B"] | Int[Tensor, "B T"] | None = None,
 ) -> Float[Tensor, "B T D"]:
     """Add absolute positions if the model has them.
 
@@ -58,13 +61,14 @@ def place(
         x: embedded tokens.
         positions: the kind; rotary positions are added in attention, so here x stays as it is.
         table: of learned positions; None for sinusoids.
-        num_before: tokens that each lane has read before, from which positions count on; None for none.
+        num_before: tokens that each lane has read before, from which positions count on, or those of each token's
+            document; None for none.
     """
     if positions in ("rotary", "none"):
         return x
     index = torch.arange(x.shape[1], device=x.device).unsqueeze(0)
     if num_before is not None:
-        index = index + num_before.unsqueeze(1)
+        index = index + num_before.view(len(x), -1)
     if table is not None:
         return x + table(index)
     return x + sinusoids(index, x.shape[-1], x.dtype)
@@ -73,16 +77,25 @@ def place(
 class PlacedInput(nn.Module):
     """The input of the first block on either side of an encoder-decoder: embedded tokens, scaled, plus positions."""
 
-    def __init__(self, *, dim: int, positions: AbsolutePositions, max_length: int | None, dropout: float) -> None:
+    def __init__(
+        self, options: BlockOptions, *, positions: Positions, max_length: int | None, rotary_base: float
+    ) -> None:
         super().__init__()
-        self.scale = math.sqrt(dim)
-        self.positions: AbsolutePositions = positions
-        self.table = learned_positions(max_length, dim)
-        self.dropout = nn.Dropout(dropout)
+        self.scale = math.sqrt(options.dim)
+        self.positions: Positions = positions
+        self.head_width, self.rotary_base = options.head_width, rotary_base
+        self.table = learned_positions(max_length, options.dim)
+        self.dropout = nn.Dropout(options.dropout)
 
     def forward(self, x: Float[Tensor, "B T D"], num_before: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B T D"]:
         """Scale x and add positions. `num_before`: tokens that each lane has already read; None for 0."""
         return self.dropout(place(x * self.scale, self.positions, self.table, num_before))
+
+    def rotary(self, length: int, like: Float[Tensor, "*Any"], begin: int = 0) -> Float[Tensor, "2 {length} K"] | None:
+        """Return cosines and sines of `length` positions from `begin` on, in the dtype of `like`, or None."""
+        if self.positions != "rotary":
+            return None
+        return rotary_table(length, self.head_width, like.device, begin, self.rotary_base).to(like.dtype)
 
 
 def angles(index: Int[Tensor, "*T"], width: int, base: float = BASE) -> Float[Tensor, "*T {width}//2"]:

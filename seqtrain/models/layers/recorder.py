@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor
+
+EACH_LAYER = "layer {}"
+"""Name of a layer; without a number, that of one layer that is applied several times, whose maps are numbered."""
 
 
 class AttentionMap(NamedTuple):
@@ -39,4 +43,7 @@ def active() -> bool:
 def record(name: str, weights: Float[Tensor, "B H T N"]) -> None:
     """Append a map, detached from the graph, to the innermost recorder; do nothing without one."""
     if _open:
+        if "{}" in name:
+            seen = {each.name for each in _open[-1]}
+            name = next(numbered for number in count(1) if (numbered := name.format(number)) not in seen)
         _open[-1].append(AttentionMap(name, weights.detach()))

@@ -56,8 +56,46 @@ def unpack_state(
     return (state,)
 
 
+def layers_of(
+    make: Callable[[int, float], nn.RNNBase], num_layers: int, dropout: float, share_layers: bool
+) -> nn.RNNBase | nn.ModuleList:
+    """Return L recurrent layers for `run_layers`.
+
+    Args:
+        make: makes torch's module from a number of layers and the dropout between them.
+        num_layers: L.
+        dropout: between the layers.
+        share_layers: True if one layer is applied L times.
+    """
+    if share_layers:
+        return nn.ModuleList([make(1, 0.0)] * num_layers)
+    return make(num_layers, dropout if num_layers > 1 else 0.0)  # torch warns of one that has no place
+
+
+def run_layers(
+    core: nn.Module, x: Float[Tensor, "B T D"], state: Sequence[Float[Tensor, "B L U"]], dropout: nn.Module
+) -> tuple[Float[Tensor, "B T U"], list[Float[Tensor, "B L U"]]]:
+    """Run L layers as `run_fused` does, one by one where `core` is a list of them: a layer may be there many times.
+
+    Args:
+        core: torch's module of all layers, or a ModuleList with one module a layer.
+        x: what the first one reads.
+        state: as in `run_fused`.
+        dropout: applied between the layers of a list.
+    """
+    if not isinstance(core, nn.ModuleList):
+        return run_fused(core, x, state)
+    ends = []
+    for number, layer in enumerate(core):
+        if number:
+            x = dropout(x)
+        x, after = run_fused(layer, x, [value[:, number : number + 1] for value in state])
+        ends.append(after)
+    return x, [torch.cat(values, 1) for values in zip(*ends, strict=True)]
+
+
 def run_fused(
-    core: nn.RNNBase, x: Float[Tensor, "B T D"], state: Sequence[Float[Tensor, "B L U"]]
+    core: nn.Module, x: Float[Tensor, "B T D"], state: Sequence[Float[Tensor, "B L U"]]
 ) -> tuple[Float[Tensor, "B T U"], list[Float[Tensor, "B L U"]]]:
     """Run all steps of x on torch's fused kernel of L layers of U units.
 

@@ -38,7 +38,7 @@ def side_by_side(
     Raises:
         UserError: If the runs' layers, or their shapes, are not those of the model's directions.
     """
-    found = {"embed.weight": _embedding(own["embed.weight"], runs, separator)}
+    found = {"embed.weight": _embedding(own, runs, separator)}
     for direction, weights in enumerate(runs):
         for name, value in weights.items():
             match = OF_LAYER.fullmatch(name)
@@ -56,10 +56,12 @@ def side_by_side(
     return found
 
 
-def _embedding(own: Float[Tensor, "V D"], runs: tuple[Weights, Weights], separator: int) -> Float[Tensor, "V D"]:
+def _embedding(whole: Weights, runs: tuple[Weights, Weights], separator: int) -> Float[Tensor, "V D"]:
     """Concatenate the vectors of both runs in one table. Special tokens that neither run had keep their own."""
-    widths = []
+    own, widths = whole["embed.weight"], []
     for direction, weights in zip(DIRECTIONS, runs, strict=True):
+        if "embed.projection" in {*weights, *whole}:
+            raise UserError("init_from: two runs become one where model.embed_dim=null, in them and here")
         if "embed.weight" not in weights or not any(map(OF_LAYER.fullmatch, weights)):
             raise UserError(
                 f"init_from: the {direction} run has no layers of one direction; begin with two runs of model=lstm, "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,7 +12,7 @@ from seqtrain.models.base import State, read_by_length
 from seqtrain.models.cnn import CNN
 from seqtrain.models.layers.attention import padding_mask
 from seqtrain.models.layers.block_options import BlockOptions
-from seqtrain.models.layers.blocks import EncoderBlock, count_weights
+from seqtrain.models.layers.blocks import count_weights, in_depth
 from seqtrain.models.layers.positions import PlacedInput
 from seqtrain.models.layers.recurrence import CORES, STATE_NAMES, Cell, mirror_index, reverse, run_fused
 
@@ -28,20 +27,21 @@ class Encoded(NamedTuple):
 class TransformerEncoder(nn.Module):
     """Blocks in which each token attends to every token of the source (Vaswani et al. 2017); no norm stands behind."""
 
-    def __init__(self, options: BlockOptions, *, front: PlacedInput, blocks: Sequence[EncoderBlock]) -> None:
+    def __init__(self, options: BlockOptions, *, front: PlacedInput, blocks: nn.ModuleList) -> None:
         super().__init__()
         self.state_width = options.dim  # of the vector that a recurrent decoder begins from
         self.inner = options.num_heads * options.head_width
         self.front = front
-        self.blocks = nn.ModuleList(blocks)
+        self.blocks = blocks
 
     def forward(self, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"] | None) -> Encoded:
         """Read embedded tokens, right-padded if `lengths` is given."""
         # Without lengths every token is real, and attention without a mask takes torch's faster kernels.
         mask = None if lengths is None else padding_mask(lengths, x.shape[1])
         x = self.front(x)
+        rotary = self.front.rotary(x.shape[1], x)
         for block in self.blocks:
-            x = block(x, mask, None)
+            x = block(x, mask, rotary)
         return Encoded(x, None)
 
     def operations(self, length: int) -> int:
@@ -78,7 +78,9 @@ class ConvolutionalEncoder(nn.Module):
 class RecurrentEncoder(nn.Module):
     """Recurrent layers in one direction or both; each direction has `dim` units, or half of them each."""
 
-    def __init__(self, *, cell: Cell, dim: int, num_layers: int, dropout: float, bidirectional: bool) -> None:
+    def __init__(
+        self, *, cell: Cell, dim: int, num_layers: int, dropout: float, bidirectional: bool, share_layers: bool
+    ) -> None:
         super().__init__()
         if bidirectional and dim % 2:
             raise ValueError(f"dim={dim} must be even: each direction has half of it")
@@ -87,10 +89,11 @@ class RecurrentEncoder(nn.Module):
         self.state_width = num_layers * dim
         self.state_names = STATE_NAMES[cell]
         self.dropout = nn.Dropout(dropout)
-        self.layers = nn.ModuleList()
-        for _ in range(num_layers):
-            cores = [CORES[cell](dim, dim // directions, batch_first=True) for _ in range(directions)]
-            self.layers.append(nn.ModuleList(cores))
+
+        def make(name: str) -> nn.ModuleList:
+            return nn.ModuleList(CORES[cell](dim, dim // directions, batch_first=True) for _ in range(directions))
+
+        self.layers = in_depth(make, num_layers, share_layers)
 
     def forward(self, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"] | None) -> Encoded:
         """Read embedded tokens, right-padded if `lengths` is given; return zeros at padding."""

@@ -12,7 +12,16 @@ from seqtrain.models.base import State, read_by_length
 from seqtrain.models.layers.blocks import count_weights
 from seqtrain.models.layers.lengths import padding_of
 from seqtrain.models.layers.recorder import active, record
-from seqtrain.models.layers.recurrence import CORES, STATE_NAMES, STEPS, Cell, pack_state, run_fused, unpack_state
+from seqtrain.models.layers.recurrence import (
+    CORES,
+    STATE_NAMES,
+    STEPS,
+    Cell,
+    layers_of,
+    pack_state,
+    run_layers,
+    unpack_state,
+)
 from seqtrain.models.parts.encoders import Encoded
 
 Attention = Literal["none", "additive", "dot"]
@@ -31,7 +40,15 @@ class RecurrentDecoder(nn.Module):
     """
 
     def __init__(
-        self, *, cell: Cell, dim: int, num_layers: int, dropout: float, attention: Attention, encoder_width: int
+        self,
+        *,
+        cell: Cell,
+        dim: int,
+        num_layers: int,
+        dropout: float,
+        attention: Attention,
+        encoder_width: int,
+        share_layers: bool,
     ) -> None:
         super().__init__()
         decoders = {"none": LatentDecoder, "additive": AdditiveDecoder, "dot": DotDecoder}
@@ -43,7 +60,9 @@ class RecurrentDecoder(nn.Module):
         # Without a bias, so that an empty source leaves the state that is all zeros.
         width = num_layers * dim
         self.bridge = nn.ModuleDict({name: nn.Linear(encoder_width, width, bias=False) for name in self.state_names})
-        self.steps = decoders[attention](cell=cell, dim=dim, num_layers=num_layers, dropout=dropout)
+        self.steps = decoders[attention](
+            cell=cell, dim=dim, num_layers=num_layers, dropout=dropout, share_layers=share_layers
+        )
 
     def initial(self, batch: int) -> State:
         """Return the state after an empty source."""
@@ -112,25 +131,31 @@ def source_weights(scores: Float[Tensor, "B *T S"], state: State) -> Float[Tenso
 class LatentDecoder(nn.Module):
     """Plain recurrence: nothing but its first state tells of the source."""
 
-    def __init__(self, *, cell: Cell, dim: int, num_layers: int, dropout: float) -> None:
+    def __init__(self, *, cell: Cell, dim: int, num_layers: int, dropout: float, share_layers: bool) -> None:
         super().__init__()
         self.state_names = STATE_NAMES[cell]
-        between = dropout if num_layers > 1 else 0.0  # torch warns of one that has no place
-        self.core = CORES[cell](dim, dim, num_layers, batch_first=True, dropout=between)
+        self.dropout = nn.Dropout(dropout)
+
+        def make(count: int, between: float) -> nn.RNNBase:
+            return CORES[cell](dim, dim, count, batch_first=True, dropout=between)
+
+        self.core = layers_of(make, num_layers, dropout, share_layers)
 
     def forward(
         self, x: Float[Tensor, "B T D"], state: State
     ) -> tuple[Float[Tensor, "B T D"], list[Float[Tensor, "B L D"]]]:
         """Return the hidden states of embedded tokens, and the carried tensors after them."""
-        return run_fused(self.core, x, [state[name] for name in self.state_names])
+        return run_layers(self.core, x, [state[name] for name in self.state_names], self.dropout)
 
 
 class DotDecoder(nn.Module):
     """Recurrence first, then a look back: tanh(W [context; hidden]), with scores hidden^T W encoder_out."""
 
-    def __init__(self, *, cell: Cell, dim: int, num_layers: int, dropout: float) -> None:
+    def __init__(self, *, cell: Cell, dim: int, num_layers: int, dropout: float, share_layers: bool) -> None:
         super().__init__()
-        self.recurrence = LatentDecoder(cell=cell, dim=dim, num_layers=num_layers, dropout=dropout)
+        self.recurrence = LatentDecoder(
+            cell=cell, dim=dim, num_layers=num_layers, dropout=dropout, share_layers=share_layers
+        )
         self.query = nn.Linear(dim, dim, bias=False)
         self.readout = nn.Linear(2 * dim, dim)
 
@@ -151,13 +176,14 @@ class AdditiveDecoder(nn.Module):
     What comes out is tanh of a map of state, context and embedded token (a maxout in the paper).
     """
 
-    def __init__(self, *, cell: Cell, dim: int, num_layers: int, dropout: float) -> None:
+    def __init__(self, *, cell: Cell, dim: int, num_layers: int, dropout: float, share_layers: bool) -> None:
         super().__init__()
         self.state_names = STATE_NAMES[cell]
         self.cells = nn.ModuleList()
         for layer in range(num_layers):
             width = dim if layer else 2 * dim  # the first reads the embedded token beside the context
-            self.cells.append(STEPS[cell](width, dim))
+            shared = share_layers and layer > 1  # the first one is alone in its width
+            self.cells.append(self.cells[1] if shared else STEPS[cell](width, dim))
         self.query = nn.Linear(dim, dim)
         self.key = nn.Linear(dim, dim, bias=False)
         self.score = nn.Parameter(torch.empty(dim).uniform_(-(dim**-0.5), dim**-0.5))

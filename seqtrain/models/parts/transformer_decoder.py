@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -11,9 +9,9 @@ from torch import Tensor, nn
 from seqtrain.models.base import State
 from seqtrain.models.layers.attention import padding_mask, window_mask
 from seqtrain.models.layers.block_options import BlockOptions
-from seqtrain.models.layers.blocks import CrossDecoderBlock, count_weights
+from seqtrain.models.layers.blocks import count_weights
 from seqtrain.models.layers.lengths import real_lengths
-from seqtrain.models.layers.positions import PlacedInput
+from seqtrain.models.layers.positions import PlacedInput, rotate
 from seqtrain.models.layers.slots import BlockStepper, KeysValues, Seen
 from seqtrain.models.parts.encoders import Encoded
 from seqtrain.models.stepper import Stepper
@@ -25,12 +23,12 @@ class TransformerDecoder(nn.Module):
     No norm stands behind the last one: the model has it.
     """
 
-    def __init__(self, options: BlockOptions, *, front: PlacedInput, blocks: Sequence[CrossDecoderBlock]) -> None:
+    def __init__(self, options: BlockOptions, *, front: PlacedInput, blocks: nn.ModuleList) -> None:
         super().__init__()
         self.key_shape = options.kv_heads, options.head_width
         self.inner = options.num_heads * options.head_width
         self.front = front
-        self.blocks = nn.ModuleList(blocks)
+        self.blocks = blocks
 
     def initial(self, batch: int) -> State:
         """Return the state after an empty source."""
@@ -58,21 +56,23 @@ class TransformerDecoder(nn.Module):
 
         A state that `begin` gave has no entries for the target: `key.i`, `value.i` (B, G, N, K) and `filled` (B,).
         """
-        length = x.shape[1]
+        length, cached = x.shape[1], 0
         num_before = state.get("filled")  # target tokens that each lane has read; None right after `begin`
         after = {name: value for name, value in state.items() if name.startswith("source_")}
         after["filled"] = real_lengths(x, lengths)
         mask = None
         if num_before is not None:
             after["filled"] = num_before + after["filled"]
-            mask = window_mask(num_before, length, state["key.0"].shape[2], None)
+            cached = state["key.0"].shape[2]
+            mask = window_mask(num_before, length, cached, None)
         # At each call, as lanes of a state may be reordered or dropped between two steps, and their sources with them.
         source_mask = padding_mask(state["source_filled"], state["source_key.0"].shape[2])
         x = self.front(x, num_before)
+        rotary = self.front.rotary(cached + length, x)
         for layer, block in enumerate(self.blocks):
             cache = None if num_before is None else (state[f"key.{layer}"], state[f"value.{layer}"])
             source = state[f"source_key.{layer}"], state[f"source_value.{layer}"]
-            x, (key, value) = block(x, cache, mask, source, source_mask)
+            x, (key, value) = block(x, cache, mask, rotary, source, source_mask)
             if lengths is not None:
                 # Padding stands between a lane's keys and those to come: what is real is moved to the right end.
                 key, value = align(key, length, lengths), align(value, length, lengths)
@@ -118,14 +118,17 @@ class DecoderStepper(BlockStepper):
             source = state[f"source_key.{layer}"], state[f"source_value.{layer}"]
             self.sources.append(source)
             nothing = source[0][:, :, :0]
-            prefixes.append((state.get(f"key.{layer}", nothing), state.get(f"value.{layer}", nothing)))
+            key, value = state.get(f"key.{layer}", nothing), state.get(f"value.{layer}", nothing)
+            table = decoder.front.rotary(key.shape[2], key)
+            prefixes.append((key if table is None else rotate(key, table), value))
         self.source_mask = padding_mask(state["source_filled"], self.sources[0][0].shape[2])
         super().__init__(prefixes, filled, attention_window=None, branches=branches)
 
     def step(self, tokens: Int[Tensor, "N 1"], seen: Seen) -> Float[Tensor, "N 1 D"]:
         x = self.decoder.front(self.embed(tokens), self.num_before)
+        rotary = self.decoder.front.rotary(1, x, self.slot)
         for block, slots, source in zip(self.decoder.blocks, self.layers, self.sources, strict=True):
-            x = block.step(x, slots, seen, source, self.source_mask)  # type: ignore[operator]
+            x = block.step(x, slots, seen, rotary, source, self.source_mask)  # type: ignore[operator]
         return self.norm(x)
 
     def keep_lanes(self, lanes: Int[Tensor, " B"] | None) -> None:

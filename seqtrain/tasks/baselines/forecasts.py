@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,54 +70,49 @@ class Errors:
         return found
 
 
-def measured(
-    forecaster: Forecaster, windows: Windows, reading: Reading, naive: Float[np.ndarray, "S C"]
-) -> dict[str, float]:
-    """Compute the metrics of a forecaster on all windows of a split."""
-    errors = Errors(naive, reading.std)
-    history, horizon = windows.history, windows.targets.horizon
+def add_errors(forecaster: Forecaster, windows: Windows, index: Int[np.ndarray, " B"], sums: Sequence[Errors]) -> None:
+    """Forecast the windows in `index`, and add the errors to each of these sums."""
+    reading, history, horizon = windows.reading, windows.history, windows.targets.horizon
     width = reading.series.values.shape[1]
     step = max(MAX_VALUES // ((history + horizon) * width), 1)
-    count = len(windows.lengths)
-    for begin in range(0, count, step):
-        rows = windows.rows(np.arange(begin, min(begin + step, count)))
+    for begin in range(0, len(index), step):
+        rows = windows.rows(index[begin : begin + step])
         series = reading.series_of(rows)
         read = rows[:, None] + np.arange(-history, 0)
         values = reading.scaled(read, np.broadcast_to(series[:, None], read.shape))
         # A window of which nothing was seen is forecast by the mean of train.
         found = np.nan_to_num(forecaster(values, rows[:, None] + np.arange(horizon)), nan=0.0)
-        errors.add(found, windows.targets.of(rows[:, None])[:, 0].astype(np.float64), series)
+        true = windows.targets.of(rows[:, None])[:, 0].astype(np.float64)
+        for errors in sums:
+            errors.add(found, true, series)
+
+
+def measured(forecaster: Forecaster, windows: Windows, naive: Float[np.ndarray, "S C"]) -> dict[str, float]:
+    """Compute the metrics of a forecaster on all windows of a split."""
+    errors = Errors(naive, windows.reading.std)
+    add_errors(forecaster, windows, np.arange(len(windows.lengths)), [errors])
     return errors.metrics
 
 
-def baselines(
-    train: SeriesSplit,
-    windows: Windows,
-    reading: Reading,
-    naive: Float[np.ndarray, "S C"],
-    season: int,
-    say: Callable[[str], None],
-) -> dict[str, dict[str, float]]:
-    """Return metrics of simple baselines on the windows that the model is measured on.
+def baselines(train: SeriesSplit, windows: Windows, season: int, say: Callable[[str], None]) -> dict[str, Forecaster]:
+    """Return simple baselines for the windows that the model is measured on.
 
     Args:
         train: The split that the autoregression is fitted to.
         windows: The windows of the measured split.
-        reading: The reading of all series, scaled.
-        naive: The seasonal naive error of each channel of each series.
         season: Steps of a season.
         say: Receives messages on the order of the autoregression, and on what was left out.
     """
+    reading = windows.reading
     if reading.series.asked_after is not None:
         # No value is read, so that the others would say the mean, too, by names that promise more.
-        return {"mean": measured(always_mean, windows, reading, naive)}
+        return {"mean": always_mean}
     forecasters: dict[str, Forecaster] = {"last_value": lambda values, ahead: last_value(values, ahead.shape[1])}
     if 1 < season <= windows.history:
         forecasters["seasonal_naive"] = lambda values, ahead: seasonal_naive(values, ahead.shape[1], period=season)
     forecasters["drift"] = lambda values, ahead: drift(values, ahead.shape[1])
     if "yearday" in calendar(train):
         forecasters["harmonics"] = yearly_harmonics(train, reading)
-    found = {name: measured(forecaster, windows, reading, naive) for name, forecaster in forecasters.items()}
     models, fill = fitted_autoregressions(train, reading, windows.history, windows.targets.horizon, season, say)
     for name, model in models.items():
 
@@ -126,8 +121,8 @@ def baselines(
         ) -> Float[np.ndarray, "N H C"]:
             return model.predict(fill(values)[:, -model.order :])
 
-        found[name] = measured(linear, windows, reading, naive)
-    return found
+        forecasters[name] = linear
+    return forecasters
 
 
 def yearly_harmonics(train: SeriesSplit, reading: Reading) -> Forecaster:

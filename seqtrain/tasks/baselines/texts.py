@@ -10,6 +10,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -18,6 +19,7 @@ from scipy.sparse.linalg import lsqr
 
 from seqtrain.data.corpus import Corpus
 from seqtrain.data.tokenizers.encoding import words
+from seqtrain.tasks.metrics.retrieval import Scores
 
 
 def word_numbers(
@@ -126,6 +128,22 @@ def left_out(train: Sequence[str]) -> str | None:
     except ImportError:
         return NEEDED
     return None
+
+
+def tfidf_cosines(queries: Sequence[str], candidates: Sequence[str]) -> Scores:
+    """Return cosines of TF-IDF over character trigrams, of which two languages share more than of words.
+
+    The inverse document frequencies are computed over all queries and candidates together.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    letters = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 3), sublinear_tf=True)
+    # No label and no pairing is looked at here, only letters, so that to fit it on what is asked gives nothing away.
+    letters.fit([*queries, *candidates])
+    left: Any = letters.transform(queries)  # sparse matrices, which pyright does not know
+    right: Any = letters.transform(candidates)
+    right = right.T.tocsr()
+    return lambda block: (left[block] @ right).toarray()
 
 
 DAMPING = 1.0  # the square root of the penalty on weights: that of one example

@@ -31,8 +31,10 @@ def parameter_groups(model: SequenceModel, task: torch.nn.Module, layer_decay: f
     Raises:
         UserError: Everything is frozen.
     """
-    embedding_ids = _embedding_ids(model)
-    depths, head_depth = _depths(model, embedding_ids)
+    embeddings = embedding_ids(model)
+    depths, head_depth = _depths(model, embeddings)
+    # Adapters too: Muon makes all directions of a step equally long, and a change of low rank has few.
+    others = embeddings | {id(weight) for name, weight in model.named_parameters() if ".parametrizations." in name}
     members: dict[tuple[int, int], list[Tensor]] = defaultdict(list)  # by the place of the role, and depth
     for owner in (model, task):
         for weight in owner.parameters():
@@ -42,7 +44,7 @@ def parameter_groups(model: SequenceModel, task: torch.nn.Module, layer_decay: f
             if owner is model and layer_decay != 1:
                 depth = depths.get(id(weight), 0)  # embeddings lie below all layers
             # A task's matrices face the vocabulary or the labels: Muon is not meant for them.
-            role = _role(weight, inner=owner is model and id(weight) not in embedding_ids)
+            role = _role(weight, inner=owner is model and id(weight) not in others)
             members[ROLES.index(role), depth].append(weight)
     if not members:
         raise UserError("freeze: nothing is left to train; leave some part out")
@@ -55,7 +57,7 @@ def parameter_groups(model: SequenceModel, task: torch.nn.Module, layer_decay: f
     return groups
 
 
-def _embedding_ids(model: SequenceModel) -> set[int]:
+def embedding_ids(model: SequenceModel) -> set[int]:
     """Return the `id` of every weight that maps tokens or positions to vectors."""
     embeddings = [module for module in model.modules() if isinstance(module, TokenEmbedding | torch.nn.Embedding)]
     return {id(weight) for module in (model.embed, *embeddings) for weight in module.parameters()}
@@ -71,12 +73,12 @@ def _role(weight: Tensor, *, inner: bool) -> str:
     return "other"
 
 
-def _depths(model: SequenceModel, embedding_ids: set[int]) -> tuple[dict[int, int], int]:
+def _depths(model: SequenceModel, embeddings: set[int]) -> tuple[dict[int, int], int]:
     """Return the layer, from 1, of every weight by `id`, except embeddings, and the depth of the task's head."""
     layers: dict[int, int | None] = {}
     last = 1
     for name, weight in model.named_parameters():
-        if id(weight) in embedding_ids:
+        if id(weight) in embeddings:
             continue
         layers[id(weight)] = layer = _layer(name)
         # Layers are counted by their matrices: a last norm may have its own number.
@@ -87,6 +89,7 @@ def _depths(model: SequenceModel, embedding_ids: set[int]) -> tuple[dict[int, in
 
 def _layer(name: str) -> int | None:
     """Return the layer of a weight of the model, from 1; None if it belongs to no layer, such as the last norm."""
+    name = re.sub(r"parametrizations\.(\w+)\..*", r"\1", name)  # an adapter is of the layer that it changes
     number = re.search(r"(?:\.|_l)(\d+)", name)  # `blocks.0.`, and `weight_ih_l0` of torch's recurrent modules
     if number is None:
         return None

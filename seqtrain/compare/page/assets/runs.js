@@ -12,6 +12,7 @@ function columns() {
     { ...number("final " + words, run => run.final), digits: 4 }, { ...number("best " + words, run => run.best), digits: 4 }, ...(tested ? test : []),
     number("tokens", run => run.tokens), number("FLOPs", run => run.flops), number("seconds", run => run.seconds),
     number("tokens/s", run => run.tokens_per_second ?? run.progress?.speed), number("parameters", run => run.parameters),
+    ...(group.runs.some(index => data.runs[index].state !== null) ? [number("state", run => run.state)] : []),
     ...(group.runs.some(index => data.runs[index].progress) ? [{ title: "progress", of: run => run.words || (run.progress ? "" : "done") }] : []),
     ...(group.runs.some(index => Object.keys(data.runs[index].links).length) ? [{ title: "files", of: run => Object.keys(run.links).join(" ") }] : []),
   ];

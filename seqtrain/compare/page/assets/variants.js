@@ -149,6 +149,7 @@ function variantColumns(group, axis) {
     { title: "difference", below: `${against}; interval over all pairs`, cell: comparisonCell, has: row => row.comparison },
     { title: "effect", below: "in sd of seeds", cell: row => stacked(row.comparison ? told(row.comparison.effect, 2) : ""), has: row => row.comparison },
     { title: "parameters", cell: row => stacked(short(row.costs.parameters)), has: row => row.costs.parameters !== null },
+    { title: "state", below: "numbers of a lane", cell: row => stacked(short(row.costs.state)), has: row => row.costs.state !== null },
     { title: "tokens", below: "FLOPs", cell: row => stacked(short(row.costs.tokens), short(row.costs.flops)), has: row => row.costs.tokens !== null },
     { title: "seconds", below: "tokens/s", cell: row => stacked(short(row.costs.seconds), short(row.costs.tokens_per_second)), has: row => row.costs.seconds !== null },
     { title: "gap", below: "validation to training, and to its best", cell: row => gapCell(row, group.digits), has: row => row.gap !== null || row.lost !== null },

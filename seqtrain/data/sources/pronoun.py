@@ -1,0 +1,88 @@
+"""Made-up sentences whose pronoun means one of two nouns before it; only a word behind the pronoun tells which one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from seqtrain.data.batching.splitmix64 import SplitMix64
+from seqtrain.data.sources.base import Row
+from seqtrain.data.sources.synthetic import NOT_ASKED, Generated, phrases
+
+
+class Scene(NamedTuple):
+    """Words of one kind of sentence."""
+
+    first: list[str]
+    verb: str
+    second: list[str]
+    of_first: list[str]  # what it is, where the pronoun means the first noun
+    of_second: list[str]
+
+
+THINGS = phrases("trophy, lamp, vase, drum, globe, clock, kettle, statue")
+CASES = phrases("suitcase, box, bag, drawer, crate, basket, cupboard, chest")
+# No property belongs to one side in every scene: the verb counts, too.
+SCENES = (
+    Scene(
+        phrases("dog, horse, cow, fox, goat, child, soldier, hiker"),
+        "did not cross",
+        phrases("street, river, field, bridge, valley, bog, square, lake"),
+        phrases("tired, small, weak, old"),
+        phrases("wide, long, busy, dark"),
+    ),
+    Scene(THINGS, "did not fit into", CASES, phrases("big, wide, long, heavy"), phrases("small, narrow, weak, old")),
+    Scene(CASES, "did not hold", THINGS, phrases("small, narrow, weak, old"), phrases("big, wide, long, heavy")),
+    Scene(THINGS, "fell through", CASES, phrases("heavy, big, long, old"), phrases("weak, narrow, small, wide")),
+)
+OPENINGS = ["", "", "they say", "yesterday", "as i recall ,", "last winter", "we heard that", "in the story"]
+ASIDES = ["", "", ", i think ,", "by far", ", in the end ,", "simply", "as always", ", sadly ,"]
+ENDINGS = ["", "", "that day", "for us", "at last", "once more", "this time", "in may"]
+ANSWERS = ("first", "second")
+
+
+@dataclass(kw_only=True, eq=False)
+class Pronoun(Generated):
+    """Sentences in pairs: one word behind `it` differs, and so does the noun that it means, the first or the second.
+
+    A sentence's label has a word for each of its words: `first` or `second` for the pronoun, `_` for the rest. A model
+    that reads from left to right says the same of both sentences of a pair, so exactly half of its answers are right.
+    Both are in the same split. A test of this kind is a Winograd schema (Levesque et al. 2012).
+    """
+
+    size: int = 4000
+
+    label_kind = "names"
+    document = "a sentence"
+    called = "pronoun"
+    in_set = len(ANSWERS)
+
+    def draw(self, generator: SplitMix64, count: int) -> list[tuple[Row, Row]]:
+        """Draw pairs that share no sentence."""
+        pairs: list[tuple[Row, Row]] = []
+        seen: set[str] = set()
+        while len(pairs) < count:
+            rows = _draw_pair(generator)
+            texts = {row["text"] for row in rows}
+            if not texts & seen:
+                seen |= texts
+                pairs.append(rows)
+        return pairs
+
+
+def _draw_pair(generator: SplitMix64) -> tuple[Row, Row]:
+    """Draw two sentences that differ in one word, in any order."""
+    # In this order: what each choice gives depends on how many came before it.
+    scene = generator.choice(SCENES)
+    start = f"{generator.choice(OPENINGS)} the {generator.choice(scene.first)} {scene.verb}"
+    start += f" the {generator.choice(scene.second)} because"
+    behind = f"was {generator.choice(ASIDES)} too"
+    words = generator.choice(scene.of_first), generator.choice(scene.of_second)
+    ending = generator.choice(ENDINGS)
+    rows = []
+    for word, answer in zip(words, ANSWERS, strict=True):
+        after = f"{behind} {word} {ending}".split()
+        labels = [NOT_ASKED] * len(start.split()) + [answer] + [NOT_ASKED] * len(after)
+        rows.append({"text": " ".join([*start.split(), "it", *after]), "label": " ".join(labels)})
+    one = generator.below(len(rows))  # or every first sentence of a pair would mean the first noun
+    return rows[one], rows[1 - one]

@@ -1,0 +1,386 @@
+"""A run as ONNX files, each of which has been run in onnxruntime beside the model before it is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+
+from seqtrain.data.preprocess import Preprocessor
+from seqtrain.data.tokenizers.foreign import ForeignTokenizer
+from seqtrain.errors import Unavailable, UserError
+from seqtrain.files.folders import appearing
+from seqtrain.hub.folder import TOKENIZER
+from seqtrain.hub.leave import Card, in_file, save_json, tokenizer_files
+from seqtrain.models.base import Capability, SequenceModel, blank_input, name_of
+from seqtrain.tasks.base import Task
+from seqtrain.tasks.output import pool
+
+STEP, READ, ABOUT = "step.onnx", "read.onnx", "onnx.json"
+TOLERANCE = 1e-5
+BATCHES, LENGTHS = (1, 4), (2, 33)  # tried of a file in which they are free
+EXAMPLE = (3, 7)  # batch and length by which a model is traced: others than those that are tried
+READINGS = 3  # of each try, from the state that the one before left
+
+
+class _Graph(nn.Module):
+    """The function that a file holds: scores of tokens, and the state after them.
+
+    Args:
+        model: reads them.
+        task: scores them.
+        tokenizer: of foreign ones the file speaks in their ids.
+        names: of the state's tensors; none: the second input is the length of each lane, and no state is returned.
+        step: whether a token is read at a time.
+    """
+
+    def __init__(
+        self, model: SequenceModel, task: Task, tokenizer: Any, names: Sequence[str], *, step: bool = False
+    ) -> None:
+        super().__init__()
+        self.model, self.task, self.names = model, task, tuple(names)
+        self.pool = getattr(task, "pool", None)
+        self.ours: Tensor | None
+        ours = torch.from_numpy(tokenizer.ours) if isinstance(tokenizer, ForeignTokenizer) else None
+        self.register_buffer("ours", ours)
+        self.num_text = tokenizer.vocab_size
+        self.has_head = not (step or self.names) or self.pool in (None, "last")
+        if self.has_head:
+            hidden = torch.zeros(1, 1, model.dim)
+            try:
+                with torch.no_grad():
+                    task.logits(model, hidden)
+            except (RuntimeError, ValueError):  # a head that reads something else than these hidden states
+                self.has_head = False
+
+    def forward(self, tokens: Shaped[Tensor, "B T *F"], *more: Tensor) -> tuple[Tensor, ...]:
+        if self.ours is not None:
+            tokens = self.ours[tokens]
+        if self.names:
+            hidden, after = self.model(tokens, dict(zip(self.names, more, strict=True)))
+            return (self._scores(hidden), *(after[name] for name in self.names))
+        if torch.compiler.is_exporting() and Capability.STATEFUL in self.model.capabilities:
+            # The same numbers without a choice by the length of the text, which a graph cannot make.
+            hidden = self.model(tokens, self.model.initial(tokens.shape[0]))[0]
+        else:
+            hidden = self.model.encode(tokens, *more)
+        if self.pool is not None and self.has_head:
+            hidden = pool(hidden, more[0], self.pool)
+        return (self._scores(hidden),)
+
+    def _scores(self, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
+        if not self.has_head:
+            return hidden
+        scores = self.task.logits(self.model, hidden)
+        if self.ours is None or scores.shape[-1] != self.num_text:
+            return scores
+        never = scores.new_full((*scores.shape[:-1], len(self.ours) - self.num_text), -torch.inf)
+        return torch.cat([scores, never], -1)[..., self.ours]
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the inputs."""
+        reads = "values" if blank_input(self.model, 1, 1).is_floating_point() else "tokens"
+        return [reads, *(self.names or ["lengths"])]
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the outputs, which ONNX wants to differ from those of the inputs."""
+        return ["scores" if self.has_head else "hidden_states", *(f"next_{name}" for name in self.names)]
+
+    def example(self, batch: int, length: int, generator: torch.Generator) -> list[Tensor]:
+        """Return random inputs: tokens of text and the start, or values; then no state yet, or lengths."""
+        tokens = blank_input(self.model, batch, length)
+        if tokens.is_floating_point():
+            tokens = torch.randn(tokens.shape, generator=generator)
+        else:
+            tokens = torch.randint(self.num_text + 1, tokens.shape, generator=generator)
+        if self.names:
+            return [tokens, *self.model.initial(batch).values()]
+        return [tokens, (torch.arange(batch) % 2 == 0) * (length - 1) + 1]  # whole lanes, and lanes of one
+
+
+def save(
+    model: SequenceModel, task: Task, preprocessor: Preprocessor, card: Card, target: Path
+) -> tuple[list[str], list[str]]:
+    """Write a new folder with files that compute what the model does, and what reads them needs.
+
+    Args:
+        model: Trained model.
+        task: Its task.
+        preprocessor: Its tokenizers, labels and scaling.
+        card: Makes README.md of lines on the files.
+        target: Folder to create.
+
+    Returns:
+        Names of the files, and a line on each that is left out.
+
+    Raises:
+        UserError: The packages are missing, no file passes, or the folder cannot be written.
+    """
+    if target.exists() or target.is_symlink():
+        raise UserError(f"--output {target} exists already; name a new folder")
+    if Capability.UNCONDITIONAL not in model.capabilities:
+        raise UserError(f"--format onnx: model={name_of(model)} needs a source; --format seqtrain writes any run")
+    if getattr(task, "chain", None) is not None:  # the likeliest labels are another answer than the best sequence
+        raise UserError("--format onnx: task.crf=true searches for a sequence; --format seqtrain writes any run")
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise Unavailable(f"--format onnx needs {error.name}: pip install 'seqtrain[onnx]'") from None
+    tokenizer = preprocessor.tokenizer
+    graphs: dict[str, _Graph] = {}
+    state = list(model.initial(1)) if Capability.STATEFUL in model.capabilities else []
+    if state:
+        graphs[STEP] = _Graph(model, task, tokenizer, state, step=True)
+    graphs[READ] = _Graph(model, task, tokenizer, state if task.streams else [])
+    lines, kept = [], {}
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with appearing(target) as folder:
+            for name, graph in graphs.items():
+                reason = _export(graph, folder / name, free_length=name == READ)
+                if reason:
+                    (folder / name).unlink(missing_ok=True)
+                    lines.append(f"{name}: left out: {reason}")
+                else:
+                    kept[name] = graph
+            if not kept:
+                raise UserError(f"--format onnx: {'; '.join(lines)}; --format seqtrain writes any run")
+            about = _describe(model, task, preprocessor, kept, folder)
+            save_json(folder / ABOUT, about)
+            (folder / "README.md").write_text(card(_words(about, task, lines)), "utf-8")
+    except OSError as error:
+        raise UserError(f"--output {target}: {error.strerror}; make room, or name another folder") from None
+    return list(kept), lines
+
+
+def _export(graph: _Graph, path: Path, *, free_length: bool) -> str | None:
+    """Write a file and run it beside the model; return why it is not kept, or None."""
+    batch, length = EXAMPLE[0], EXAMPLE[1] if free_length else 1
+    generator = torch.Generator().manual_seed(0)
+    example = graph.example(batch, length, generator)
+    free = {0: "batch", 1: "length"} if free_length else {0: "batch"}
+    try:
+        with _quiet(), torch.no_grad():
+            dims = {axis: torch.export.Dim(name) for axis, name in free.items()}
+            shapes = {"tokens": dims, "more": tuple({0: dims[0]} for _ in example[1:])}
+            program = torch.onnx.export(
+                graph.eval(),
+                tuple(example),
+                dynamo=True,
+                dynamic_shapes=shapes,
+                input_names=graph.inputs,
+                output_names=graph.outputs,
+                custom_translation_table=_recurrences(),
+                verbose=False,
+            )
+            assert program is not None
+            _set_shapes(program.model.graph, example, graph(*example), free)
+            program.save(str(path))
+    except Exception as error:  # the exporter has many of its own
+        return f"torch.onnx: {_reason(error)}"
+    lengths = LENGTHS if free_length else (1,)
+    if graph.model.max_length is not None and free_length:
+        lengths = tuple(min(each, max(1, graph.model.max_length // READINGS)) for each in lengths)
+    worst = 0.0
+    for batch, length in itertools.product(BATCHES, lengths):
+        try:
+            worst = max(_difference(graph, path, batch, length, generator), worst)
+        except Exception as error:  # so has the runtime
+            return f"onnxruntime fails at a batch of {batch}, length {length}: {_reason(error)}"
+    if not worst <= TOLERANCE:
+        return f"in onnxruntime its numbers differ from those of the model by {worst:.1e}"
+    return None
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first words of the cause of an error."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(str(error).split())[:120] or type(error).__name__
+
+
+def _recurrences() -> dict[Any, Any]:
+    """Return the translation of Elman networks, which the exporter has for LSTM and GRU alone."""
+    from onnxscript import opset20
+
+    op: Any = opset20  # whose types know none of the values of a graph that is being written
+
+    def translation(activation: str) -> Any:
+        def rnn(x, before, weights, has_biases, num_layers, dropout, train, bidirectional, batch_first):  # type: ignore[no-untyped-def]
+            x, after = op.Transpose(x, perm=[1, 0, 2]), []
+            size = len(weights) // num_layers
+            for layer in range(num_layers):
+                of_input, of_state, *biases = (op.Unsqueeze(each, [0]) for each in weights[layer * size :][:size])
+                bias = op.Concat(*biases, axis=1) if biases else None
+                state = op.Slice(before, [layer], [layer + 1], axes=[0])
+                units = weights[layer * size + 1].shape[0]
+                x, state = op.RNN(
+                    x, of_input, of_state, bias, None, state, activations=[activation], hidden_size=int(units)
+                )
+                x = op.Squeeze(x, [1])  # (T, directions, B, U)
+                after.append(state)
+            return op.Transpose(x, perm=[1, 0, 2]), op.Concat(*after, axis=0)
+
+        return rnn
+
+    aten = torch.ops.aten
+    return {aten.rnn_tanh.input: translation("Tanh"), aten.rnn_relu.input: translation("Relu")}
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the exporter, which warns of its own parts and of packages that are not there."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _set_shapes(graph: Any, example: list[Tensor], outputs: Sequence[Tensor], free: dict[int, str]) -> None:
+    """Declare which axes of the inputs and outputs are free.
+
+    The exporter unrolls a recurrence to trace it and declares the length that it saw, though the operator that it
+    writes takes any. Where a length is truly fixed, the file fails when it is run beside the model.
+    """
+    from onnx_ir import Shape
+
+    for node in graph:
+        for value in node.outputs:
+            value.shape = None
+    batch = {0: free[0]}
+    pooled = outputs[0].dim() < 3  # one vector for each lane
+    for value, tensor in zip(graph.inputs, example, strict=True):
+        axes = free if value is graph.inputs[0] else batch
+        value.shape = Shape([axes.get(axis, size) for axis, size in enumerate(tensor.shape)])
+    for value, tensor in zip(graph.outputs, outputs, strict=True):
+        axes = free if value is graph.outputs[0] and not pooled else batch
+        value.shape = Shape([axes.get(axis, size) for axis, size in enumerate(tensor.shape)])
+
+
+def _difference(graph: _Graph, path: Path, batch: int, length: int, generator: torch.Generator) -> float:
+    """Return the largest difference of all outputs, relative where numbers are above 1, in several readings."""
+    import onnxruntime
+
+    quiet = onnxruntime.SessionOptions()
+    quiet.log_severity_level = 4  # what fails is said in one line by the caller
+    session = onnxruntime.InferenceSession(str(path), quiet, providers=["CPUExecutionProvider"])
+    worst = 0.0
+    ours: list[Tensor] = []
+    theirs: list[np.ndarray] = []
+    for _ in range(READINGS):
+        tokens, *more = graph.example(batch, length, generator)
+        given = [tokens, *(ours or more)]
+        fed = [tokens.numpy(), *(theirs or [each.numpy() for each in more])]
+        with torch.no_grad():
+            expected = graph(*given)
+        found: list[Any] = list(session.run(None, dict(zip(graph.inputs, fed, strict=True))))
+        for one, other in zip(expected, found, strict=True):
+            one = one.double().numpy()
+            same = one == other  # two infinities have no difference
+            gap = np.abs(np.where(same, 0.0, one) - np.where(same, 0.0, other)) / np.maximum(np.abs(one), 1.0)
+            gap = np.where(np.isnan(gap), np.inf, gap)
+            worst = max(worst, float(gap.max(initial=0.0)))
+        ours, theirs = list(expected[1:]), found[1:]
+    return worst
+
+
+def _describe(
+    model: SequenceModel, task: Task, preprocessor: Preprocessor, kept: dict[str, _Graph], folder: Path
+) -> dict[str, Any]:
+    """Write the tokenizer's files, or the scaling of values; return the content of onnx.json."""
+    about: dict[str, Any] = {"model": name_of(model), "task": task.name()}
+    about["files"] = {name: {"inputs": graph.inputs, "outputs": graph.outputs} for name, graph in kept.items()}
+    state = model.initial(1) if any(graph.names for graph in kept.values()) else {}
+    about["state"] = {
+        name: {"shape": ["batch", *value.shape[1:]], "type": str(value.dtype).removeprefix("torch."), "initial": 0}
+        for name, value in state.items()
+    }
+    about["max_length"] = model.max_length
+    if preprocessor.scale is not None:  # scores are in units of it
+        about["scale"] = {"mean": preprocessor.scale.mean, "std": preprocessor.scale.std}
+    direction = getattr(task, "direction", "forward")
+    if direction != "forward":
+        about["direction"] = direction
+    if preprocessor.series is not None:
+        preprocessor.save(folder)
+        return about | {"labels": list(getattr(task, "labels", ()))}
+    rows = len(model.embed.weight)  # type: ignore[arg-type]
+    tokenizer = preprocessor.tokenizer
+    for name, content in tokenizer_files(about["model"], tokenizer, rows).items():
+        save_json(folder / name, content)
+    digest = hashlib.sha256((folder / TOKENIZER).read_bytes()).hexdigest()
+    about |= {
+        "vocabulary": tokenizer.vocab_size,
+        "start": in_file(tokenizer, tokenizer.start),
+        "tokenizer_sha256": digest,
+    }
+    for name, ids in zip(("before", "after"), task.edges(tokenizer), strict=True):
+        about[name] = [in_file(tokenizer, index) for index in ids]
+    return about | {"labels": list(getattr(task, "labels", ()))}
+
+
+def _words(about: dict[str, Any], task: Task, left_out: list[str]) -> list[str]:
+    """Return the lines of the card on what the files compute, with code that writes a text where they can."""
+    lines = [
+        f"- `{name}` maps {', '.join(map(_code, each['inputs']))} to {', '.join(map(_code, each['outputs']))}."
+        for name, each in about["files"].items()
+    ]
+    lines.append(
+        "All sizes, the start token and the hash of the tokenizer stand in `onnx.json`; a state begins at zero."
+    )
+    if about["max_length"] is not None:
+        lines.append(f"- The model has positions for {about['max_length']} tokens, and reads no more from one state.")
+    if "scale" in about:
+        lines.append("- A number is `scores * std + mean`, with the `scale` in `onnx.json`.")
+    if "direction" in about:
+        lines.append(f"- It reads {about['direction']}: give the last token of a text first.")
+    lines += [f"- {line}" for line in left_out]
+    if about["task"] == "next_token" and STEP in about["files"] and getattr(task, "direction", None) == "forward":
+        lines += ["", "```python", *CODE.strip().splitlines(), "```"]
+    return lines
+
+
+def _code(name: str) -> str:
+    return f"`{name}`"
+
+
+CODE = """
+import json
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+prompt, length = "the", 100
+about, tokenizer = json.load(open("onnx.json")), Tokenizer.from_file("tokenizer.json")
+session = onnxruntime.InferenceSession("step.onnx")
+state = {name: np.zeros([1, *each["shape"][1:]], each["type"]) for name, each in about["state"].items()}
+ids = [about["start"], *tokenizer.encode(prompt, add_special_tokens=False).ids]
+given = len(ids)
+length = min(length, (about["max_length"] or given + length) - given)
+for place in range(given + length - 1):
+    scores, *after = session.run(None, {"tokens": np.array([[ids[place]]]), **state})
+    state = dict(zip(state, after))
+    if place + 1 == len(ids):
+        ids.append(int(scores[0, 0].argmax()))
+print(prompt + tokenizer.decode(ids[given:]))
+"""
+"""Generates a text, greedily."""

@@ -1,0 +1,50 @@
+"""Series of a file as a run's predictor is asked about them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from seqtrain.data.sources.labelled_series import HoldsLabels
+from seqtrain.data.values.reading import Reading
+from seqtrain.errors import UserError, first_few
+from seqtrain.tasks.predictors import NamedSeries
+from seqtrain.training.data import make_source
+
+if TYPE_CHECKING:
+    from seqtrain.inference.opened import Opened
+
+
+def read_series(opened: Opened, path: Path, called: str) -> list[NamedSeries]:
+    """Read the series of a file, in the format of the data that the run was trained on; labels are not looked at.
+
+    Args:
+        opened: A run that gives answers to whole series.
+        path: The file.
+        called: The file's name in messages: `--input more.ts`.
+
+    Raises:
+        UserError: The file cannot be read, or has other channels than the run's data.
+    """
+    scaling = opened.preprocessor.series
+    source = make_source(opened.config)
+    assert scaling is not None
+    assert isinstance(source, HoldsLabels)
+    try:
+        series = source.series_of(path, scaling.columns)
+    except UserError as fault:
+        # The file was named in another way here.
+        raise UserError(*(line.replace(f"data.path={path}", called) for line in fault.lines)) from None
+    if series.columns != scaling.columns:
+        raise UserError(
+            f"{called}: its channels are {first_few(series.columns)}, and the run was trained on "
+            f"{first_few(scaling.columns)}"
+        )
+    # As in training, or the last digits would differ from those of evaluate.
+    reading = Reading(series, scaling, np.float64 if opened.config.trainer.precision == "64-true" else np.float32)
+    found = []
+    for name, begin, end in zip(series.names, series.offsets[:-1], series.offsets[1:], strict=True):
+        found.append(NamedSeries(name, reading.observed(np.arange(begin, end)[None])[0]))
+    return found

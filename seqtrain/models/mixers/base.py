@@ -1,0 +1,111 @@
+"""The interface of a mixer: the part of a block by which a token learns of earlier ones.
+
+Letters: `B` lanes, `T` time, `D` width, `H` heads, `K` key width, `V` value width, `C` channels.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqtrain.models.stepper import State
+
+
+class Mixer(nn.Module, ABC):
+    """Maps a sequence, and the state that earlier tokens left, to a sequence of the same width.
+
+    A constructor takes the width of the stream as `dim`; everything else is an option of its file in conf/mixer.
+    """
+
+    @abstractmethod
+    def initial(self, batch: int) -> State:
+        """Return the state before anything was read: all zeros, batch first."""
+
+    @abstractmethod
+    def forward(
+        self, x: Float[Tensor, "B T D"], state: State, starts: Bool[Tensor, "B T"] | None = None
+    ) -> tuple[Float[Tensor, "B T D"], State]:
+        """Return the mixed sequence, and the state after its last token.
+
+        Args:
+            x: The sequence.
+            state: That before its first token; it stays as it is.
+            starts: True where a document begins: the state before such a token counts as zeros. None: nowhere.
+        """
+
+    def flops(self, length: int) -> float:
+        """Return the operations per token of products between tokens and with the memory, by theory.
+
+        Those of maps, convolutions and attention are counted where they stand.
+
+        Args:
+            length: Tokens that are read at a time.
+        """
+        return 0.0
+
+    def steps(self, length: int) -> int:
+        """Return the number of operations that wait for one another when `length` tokens are read."""
+        return length
+
+
+class ShortConvolution(nn.Module):
+    """A causal convolution of each channel over its last `width` values, then silu; of width 0 it changes nothing."""
+
+    def __init__(self, channels: int, width: int, *, bias: bool = False) -> None:
+        super().__init__()
+        if width < 0 or width == 1:
+            raise ValueError(f"conv={width}: expected 0 (none), or 2 values and more")
+        self.channels, self.width = channels, width
+        if width:
+            self.weight = nn.Parameter(torch.empty(channels, 1, width).uniform_(-(width**-0.5), width**-0.5))
+            self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
+
+    def initial(self, batch: int) -> State:
+        """Return the values before the first one: zeros. Empty without a convolution."""
+        return {"conv": self.weight.new_zeros(batch, self.width - 1, self.channels)} if self.width else {}
+
+    def forward(
+        self, x: Float[Tensor, "B T C"], state: State, starts: Bool[Tensor, "B T"] | None = None
+    ) -> tuple[Float[Tensor, "B T C"], State]:
+        """Return the convolved values, and the last `width - 1` values that were read."""
+        if not self.width:
+            return x, {}
+        values, length = torch.cat([state["conv"].to(x.dtype), x], 1), x.shape[1]
+        newest = values[:, length:]
+        if starts is None:
+            mixed = F.conv1d(values.transpose(1, 2), self.weight, self.bias, groups=self.channels).transpose(1, 2)
+        else:
+            document = F.pad(starts.cumsum(1), (self.width - 1, 0)).unsqueeze(-1)
+            own = document[:, self.width - 1 :]
+            mixed = torch.zeros_like(x) if self.bias is None else self.bias.expand_as(x)
+            for tap in range(self.width):
+                here = slice(tap, tap + length)
+                mixed = mixed + torch.where(document[:, here] == own, values[:, here], 0.0) * self.weight[:, 0, tap]
+            newest = torch.where(document[:, length:] == own[:, -1:], newest, 0.0)
+        # A copy: a view would keep all values alive.
+        return F.silu(mixed), {"conv": newest.to(state["conv"].dtype).contiguous()}
+
+
+def heads(x: Float[Tensor, "B T C"], num_heads: int) -> Float[Tensor, "B {num_heads} T C//{num_heads}"]:
+    """Cut channels into heads."""
+    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+
+
+def joined(x: Float[Tensor, "B H T V"]) -> Float[Tensor, "B T H*V"]:
+    """Undo `heads`."""
+    return x.transpose(1, 2).flatten(2)
+
+
+def exact(x: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
+    """Return numbers in float32 at least: recurrences are not computed in fewer bits."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def full_precision(device: torch.device) -> torch.autocast:
+    """Return a context without autocast."""
+    # Autocast does not know the meta device, on which operations are counted.
+    return torch.autocast("cpu" if device.type == "meta" else device.type, enabled=False)

@@ -1,0 +1,163 @@
+"""One residual block around any mixer, so that a comparison of mixers compares nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor, nn
+
+from seqtrain.models.base import Capability, SequenceModel, State, read_by_length
+from seqtrain.models.layers.block_options import BlockOptions
+from seqtrain.models.layers.blocks import FeedForward, ResidualNorm
+from seqtrain.models.mixers.attention import Attention
+from seqtrain.models.mixers.base import Mixer
+
+
+class Stack(SequenceModel):
+    """Blocks of x + mixer(norm(x)), then x + feed_forward(norm(x)), with RMS norms and SwiGLU.
+
+    The state has the mixers' tensors by the number of their block: `0.memory`.
+    """
+
+    capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
+
+    def __init__(
+        self,
+        *,
+        embed: nn.Module,
+        dim: int,
+        num_layers: int,
+        mixers: str | Sequence[str],
+        options: Mapping[str, Callable[..., Mixer]],
+        dropout: float,
+        dim_feedforward: int | None = None,
+        norm_eps: float = 1e-5,
+        share_layers: bool = False,
+    ) -> None:
+        """Make the blocks.
+
+        Args:
+            embed: The front end.
+            dim: D, the width of the stream.
+            num_layers: L, the number of blocks.
+            mixers: Names of the mixers, from the first block on; they are repeated until there are L.
+            options: Constructor of each mixer by name; it takes `dim`.
+            dropout: Share of the numbers that are set to zero in training, of the input and of each part's output.
+            dim_feedforward: Width inside the feed-forward part. None: 8/3 D.
+            norm_eps: Number added to the mean square in each norm.
+            share_layers: True if the blocks of `mixers` are repeated with their weights.
+        """
+        super().__init__()
+        self.embed, self.dim = embed, dim
+        block = BlockOptions(
+            dim=dim,
+            num_heads=1,
+            dropout=dropout,
+            norm="pre",
+            bias=False,
+            dim_feedforward=dim_feedforward,
+            activation="silu",
+            norm_kind="rms",
+            norm_eps=norm_eps,
+            feed_forward="gated",
+        )
+        names = [mixers] if isinstance(mixers, str) else mixers
+        if not names:
+            raise ValueError("mixers=[]: name at least one")
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList()
+        for layer in range(num_layers):
+            name = names[layer % len(names)]
+            if share_layers and layer >= len(names):
+                self.blocks.append(self.blocks[layer - len(names)])
+                continue
+            try:
+                mixer = options[name](dim=dim)
+            except ValueError as error:
+                raise ValueError(f"options.{name}.{error}") from None
+            self.blocks.append(MixerBlock(mixer, block))
+        self.norm = block.final_norm()
+
+    def initial(self, batch: int, slots: int | None = None) -> State:
+        """Return the state before anything was read, with at most `slots` places for keys; None: a window of them."""
+        state = {}
+        for layer, block in enumerate(self.blocks):
+            mixer = cast(Mixer, block.mixer)
+            own = mixer.initial(batch, slots) if isinstance(mixer, Attention) else mixer.initial(batch)
+            for name, value in own.items():
+                state[f"{layer}.{name}"] = value
+        return state
+
+    def forward(
+        self,
+        tokens: Shaped[Tensor, "B T *F"],
+        state: State | None = None,
+        lengths: Int[Tensor, " B"] | None = None,
+        starts: Bool[Tensor, "B T"] | None = None,
+    ) -> tuple[Float[Tensor, "B T D"], State]:
+        if state is None:
+            state = self.initial(len(tokens))
+        if starts is not None:
+            return self._read(tokens, state, starts)
+        return read_by_length(self._read, tokens, state, lengths)
+
+    def encode(
+        self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None
+    ) -> Float[Tensor, "B S D"]:
+        # Padding on the right changes nothing before it. A window, often much longer than a text, holds no keys yet.
+        return self._read(source, self.initial(len(source), 0))[0]
+
+    def read_documents(
+        self, tokens: Shaped[Tensor, "B T *F"], state: State, starts: Bool[Tensor, "B T"]
+    ) -> tuple[Float[Tensor, "B T D"], State]:
+        return self(tokens, state, starts=starts)
+
+    def _read(
+        self, tokens: Shaped[Tensor, "B T *F"], state: State, starts: Bool[Tensor, "B T"] | None = None
+    ) -> tuple[Float[Tensor, "B T D"], State]:
+        """Read tokens that are all real."""
+        x, after = self.dropout(self.embed(tokens)), {}
+        for layer, block in enumerate(self.blocks):
+            prefix = f"{layer}."
+            own = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+            x, new = block(x, own, starts)
+            after |= {prefix + name: value for name, value in new.items()}
+        return self.norm(x), after
+
+    def flops_per_token(self, length: int, carried: bool) -> float:
+        # torch's counter takes milliseconds for each token that is read alone, and one tells as much as all.
+        return super().flops_per_token(1 if self._goes_by_token() else length, carried)
+
+    def sequential_steps(self, length: int) -> int:
+        if self._goes_by_token():  # a block begins with a token as soon as the one below has read it
+            return length + len(self.blocks) - 1
+        return sum(block.mixer.steps(length) for block in self.blocks)  # type: ignore[union-attr,operator]
+
+    def longest_path(self, length: int) -> int | None:
+        windows = [block.mixer.window for block in self.blocks if isinstance(block.mixer, Attention)]
+        if len(windows) == len(self.blocks):  # each block hands on what the window before it holds
+            return len(windows) if length - 1 <= sum(windows) else None
+        return length + len(self.blocks) - 1  # a recurrence multiplies at each token, though many are read at a time
+
+    def _goes_by_token(self) -> bool:
+        """Return True if every mixer takes a step a token."""
+        return all(block.mixer.steps(1000) >= 1000 for block in self.blocks)  # type: ignore[union-attr,operator]
+
+
+class MixerBlock(nn.Module):
+    """A mixer and a feed-forward part, each added to the stream behind a norm."""
+
+    def __init__(self, mixer: Mixer, options: BlockOptions) -> None:
+        super().__init__()
+        self.mixer, self.feed_forward = mixer, FeedForward(options)
+        self.norm1, self.norm2 = ResidualNorm(options), ResidualNorm(options)
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], state: State, starts: Bool[Tensor, "B T"] | None = None
+    ) -> tuple[Float[Tensor, "B T D"], State]:
+        """Return the stream after this block, and the state of its mixer."""
+        mixed, state = self.mixer(self.norm1.before(x), state, starts)
+        x = self.norm1.after(x, mixed)
+        return self.norm2.after(x, self.feed_forward(self.norm2.before(x))), state

@@ -1,0 +1,156 @@
+"""Low-rank adapters (Hu et al. 2021, arXiv 2106.09685): a model stays as it is, and its maps learn a small change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from omegaconf import DictConfig
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from seqtrain.errors import UserError, did_you_mean, first_few
+from seqtrain.models.base import SequenceModel
+from seqtrain.training.optim.groups import embedding_ids
+from seqtrain.training.transfer import freeze
+
+
+class LowRank(nn.Module):
+    """A change of a matrix of N rows and M columns: the product of two thin ones, zero at first."""
+
+    def __init__(self, weight: Float[Tensor, "N M"], rank: int, alpha: float) -> None:
+        super().__init__()
+        rows, columns = weight.shape
+        self.scale = alpha / rank
+        self.down = nn.Parameter(weight.new_empty(rank, columns).uniform_(-(columns**-0.5), columns**-0.5))
+        self.up = nn.Parameter(weight.new_zeros(rows, rank))
+
+    def forward(self, weight: Float[Tensor, "N M"]) -> Float[Tensor, "N M"]:
+        return weight + self.scale * (self.up @ self.down)
+
+
+class NewRows(nn.Module):
+    """The last rows of an embedding, of which the parent knows the others: special tokens that a task brings."""
+
+    def __init__(self, weight: Float[Tensor, "N M"], count: int) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(weight[len(weight) - count :].detach().clone())
+
+    def forward(self, weight: Float[Tensor, "N M"]) -> Float[Tensor, "N M"]:
+        return torch.cat([weight[: len(weight) - len(self.rows)], self.rows])
+
+
+def adapt(model: SequenceModel, config: DictConfig, new_rows: Mapping[str, int]) -> str:
+    """Freeze a model and give its matrices adapters, in place. Its state dict is then what is trained alone.
+
+    Args:
+        model: Model with the weights that are adapted. Embeddings get no adapter.
+        config: Config of the run, with the group `adapter`.
+        new_rows: Rows at the end of a weight that the parent has not, by name; they are trained.
+
+    Returns:
+        A line: how many numbers are trained.
+
+    Raises:
+        UserError: A target matches no matrix of the model, or the parent lacks a whole weight.
+    """
+    options, embeddings = config.adapter, embedding_ids(model)
+    matrices = {}
+    for name, weight in model.named_parameters():
+        if weight.dim() == 2 and id(weight) not in embeddings:
+            matrices[name] = weight
+    chosen = _matching(matrices, options.targets, "targets")
+    freeze(model, ["all"])
+    weights = dict(model.named_parameters())
+    for name in _matching(weights, options.train, "train"):
+        weights[name].requires_grad_()
+    for name, count in new_rows.items():
+        owner, _, own = name.rpartition(".")
+        module = model.get_submodule(owner)
+        weight = getattr(module, own)
+        if count == len(weight):
+            raise UserError(
+                f"adapter=lora: init_from has no {name}, which would stay as it was drawn; use the same model"
+            )
+        if not weight.requires_grad:  # else it is trained as a whole
+            parametrize.register_parametrization(module, own, NewRows(weight, count))
+    torch.manual_seed(config.seed)  # so that they depend on nothing that was drawn before
+    for name in chosen:
+        owner, _, own = name.rpartition(".")
+        change = LowRank(matrices[name], options.rank, options.alpha)
+        parametrize.register_parametrization(model.get_submodule(owner), own, change)
+    # After all were made: the names of the weights have changed.
+    weights = dict(model.named_parameters(remove_duplicate=False))
+    frozen = {name: weight for name, weight in weights.items() if not weight.requires_grad}
+    _leave_out(model, frozen)
+    freeze(model, config.freeze)
+    total = sum(weight.numel() for weight in model.parameters())
+    trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    share = f"{trained:,} numbers of the model, {trained / total:.1%}"
+    return f"adapter: {len(chosen)} maps learn a change; trained are {share}, and the task's head"
+
+
+def _matching(weights: Mapping[str, Tensor], parts: Sequence[str], option: str) -> list[str]:
+    """Return the names of weights of which a part is one or several whole words; `all` is part of each."""
+    if option == "targets" and not parts:
+        raise UserError("adapter.targets=[]: names no part; [all] is each")
+    found: dict[str, None] = {}
+    for part in parts:
+        names = [name for name in weights if part == "all" or f".{part}." in f".{name}."]
+        if not names:
+            known = dict.fromkeys(word for name in weights for word in name.split(".") if word != "weight")
+            raise UserError(
+                f"adapter.{option}={part}: no such part{did_you_mean(part, known)}; parts are {first_few(known)}"
+            )
+        found |= dict.fromkeys(names)
+    return list(found)
+
+
+def _leave_out(model: SequenceModel, frozen: Mapping[str, Tensor]) -> None:
+    """Leave these weights out of the model's state dict, and let it load one that lacks them."""
+
+    def saved(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
+        for name in frozen:
+            state.pop(prefix + name, None)
+
+    def loaded(module: nn.Module, state: dict[str, Any], prefix: str, *others: Any) -> None:
+        for name, weight in frozen.items():
+            state.setdefault(prefix + name, weight.detach())
+
+    model.hooks_of_adapters = [  # type: ignore[assignment]
+        model.register_state_dict_post_hook(saved),
+        model.register_load_state_dict_pre_hook(loaded),
+    ]
+
+
+def merge(model: SequenceModel) -> None:
+    """Replace each matrix by its sum with its change, in place: the model is then one without adapters."""
+    for module in list(model.modules()):
+        if parametrize.is_parametrized(module):
+            for name in list(module.parametrizations):  # type: ignore[union-attr,arg-type]
+                parametrize.remove_parametrizations(module, name)
+    for hook in model.hooks_of_adapters:  # type: ignore[union-attr]
+        hook.remove()  # type: ignore[union-attr]
+
+
+def check_adapter(model: SequenceModel, config: DictConfig) -> None:
+    """Raise UserError, with a line for each fault, if adapters do not go with the rest of a config.
+
+    Args:
+        model: Model of the config, on the meta device; it gets its adapters.
+        config: Config of the run, with the group `adapter`.
+    """
+    lines = []
+    if config.init_from is None:
+        lines.append("adapter=lora: first weights are not worth keeping; add init_from=RUN, or leave the adapter out")
+    elif not isinstance(config.init_from, str):
+        lines.append("adapter=lora: adapts the weights of one run, and init_from names two")
+    if config.trainer.compile != "none":
+        lines.append(f"trainer.compile={config.trainer.compile}: does not go with adapter=lora; leave one of them out")
+    if config.trainer.strategy == "fsdp":
+        lines.append("trainer.strategy=fsdp: does not go with adapter=lora, which has little to share out; use ddp")
+    if lines:
+        raise UserError(*lines)
+    adapt(model, config, {})

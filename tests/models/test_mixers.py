@@ -1,0 +1,225 @@
+"""Mixers: in chunks they compute what their equations say token by token, exactly, and nothing sees the future."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # mapped in by pyproject.toml
+from seqtrain.config.instantiate import make
+from seqtrain.models.base import detach, reset
+from seqtrain.models.mixers.attention import Attention
+from seqtrain.models.mixers.base import Mixer
+from seqtrain.models.mixers.chunks import decayed_sum, gated_delta_rule
+from seqtrain.models.mixers.mlstm import EPS, read_gated
+from seqtrain.models.stack import Stack
+from tests.support.model_cases import assert_near
+
+MIXERS = sorted(path.stem for path in Path(conf.__path__[0], "mixer").glob("*.yaml"))
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "gated_delta": [{"betas": 2, "householders": 2}, {"conv": 0}],
+    "kda": [{"betas": 2}],
+    "attention": [{"num_kv_heads": 1, "qk_norm": True}],
+    "lstm": [{"conv": 3, "units": 10}],
+    "min_gru": [{"conv": 4}],
+}
+CASES = [(name, options) for name in MIXERS for options in ({}, *OPTIONS.get(name, []))]
+B, H, T, K, V = 2, 3, 41, 8, 6
+LENGTH = 37
+
+
+def mixer(name: str, options: dict[str, Any], *, dim: int = 16) -> Mixer:
+    torch.manual_seed(0)
+    node = OmegaConf.load(Path(conf.__path__[0], "mixer", f"{name}.yaml"))
+    config = OmegaConf.create({"tbptt": {"k2": 5}, "mixer": OmegaConf.merge(node, options)})
+    made = make(config.mixer)(dim=dim).double()
+    for weight in made.parameters():  # so that no gate stands where it is half open, and nothing is zero
+        weight.data += 0.3 * torch.randn_like(weight)
+    return made
+
+
+def text(length: int = LENGTH, dim: int = 16) -> Tensor:
+    return torch.randn(B, length, dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def long(value: Any) -> Any:
+    """A value of a parameter that only `make test-long` tries."""
+    return pytest.param(value, marks=pytest.mark.long)
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+# -- equations ---------------------------------------------------------------------------------------------------
+
+
+def decayed_by_token(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, memory: Tensor) -> Any:
+    read = []
+    for t in range(query.shape[2]):
+        memory = log_decay[:, :, t, None, None].exp() * memory + key[:, :, t, :, None] * value[:, :, t, None]
+        read.append((query[:, :, t, None] @ memory).squeeze(-2))
+    return torch.stack(read, 2), memory
+
+
+def delta_by_token(query: Tensor, key: Tensor, value: Tensor, beta: Tensor, log_decay: Tensor, memory: Tensor) -> Any:
+    read = []
+    for t in range(query.shape[2]):
+        memory = log_decay[:, :, t].exp().reshape(*log_decay.shape[:2], -1, 1) * memory
+        held = (key[:, :, t, None] @ memory).squeeze(-2)
+        change = beta[:, :, t, None] * (value[:, :, t] - held)
+        memory = memory + key[:, :, t, :, None] * change[:, :, None]
+        read.append((query[:, :, t, None] @ memory).squeeze(-2))
+    return torch.stack(read, 2), memory
+
+
+def gated_by_token(
+    query: Tensor, key: Tensor, value: Tensor, log_input: Tensor, log_forget: Tensor, memory: Tensor, norm: Tensor,
+    scale: Tensor,
+) -> Any:  # fmt: skip
+    read = []
+    for t in range(query.shape[2]):
+        new = torch.maximum(log_forget[:, :, t] + scale, log_input[:, :, t])
+        keep, write = (log_forget[:, :, t] + scale - new).exp(), (log_input[:, :, t] - new).exp()
+        memory = keep[..., None, None] * memory + write[..., None, None] * key[:, :, t, :, None] * value[:, :, t, None]
+        norm = keep[..., None] * norm + write[..., None] * key[:, :, t]
+        asked = (query[:, :, t] * norm).sum(-1)
+        least = torch.maximum(asked.abs(), (-new).exp()) + EPS
+        read.append((query[:, :, t, None] @ memory).squeeze(-2) / least[..., None])
+        scale = new
+    return torch.stack(read, 2), memory, norm, scale
+
+
+def agree(one: Callable[..., Any], other: Callable[..., Any], given: list[Tensor], *, relative: float = 1e-10) -> None:
+    """Both give the same values, and the same gradients of all that is given."""
+    torch.manual_seed(3)
+    found = []
+    for function in (one, other):
+        out = function(*given)
+        weights = [torch.randn(part.shape, generator=torch.Generator().manual_seed(4)).double() for part in out]
+        loss = torch.stack([(a * b).sum() for a, b in zip(out, weights, strict=True)]).sum()
+        grads = torch.autograd.grad(loss, given)
+        found.append([*out, *grads])
+    for a, b in zip(*found, strict=True):
+        assert (a - b).abs().max() <= relative * (1 + b.abs().max())
+
+
+@pytest.mark.parametrize("size", [long(1), 7, long(16), 32, long(64)])
+@pytest.mark.parametrize("fade", [0.0, 1.0, 50.0])
+def test_a_decayed_sum_is_that_of_its_equation(size: int, fade: float) -> None:
+    torch.manual_seed(0)
+    log_decay = (-fade * torch.rand(B, H, T).double()).requires_grad_()
+    given = [drawn(B, H, T, K), drawn(B, H, T, K), drawn(B, H, T, V), log_decay, drawn(B, H, K, V)]
+    agree(lambda q, k, v, g, m: decayed_sum(q, [(k, v)], g, m, size), decayed_by_token, given)
+
+
+@pytest.mark.parametrize("size", [long(1), 7, long(16), 32, long(64)])
+@pytest.mark.parametrize("channels", [(), (K,)])
+@pytest.mark.parametrize("fade", [0.0, 1.0, 4.99])
+def test_the_gated_delta_rule_is_that_of_its_equation(size: int, channels: tuple[int, ...], fade: float) -> None:
+    torch.manual_seed(0)
+    key = F.normalize(torch.randn(B, H, T, K).double(), dim=-1).requires_grad_()
+    beta = (2 * torch.rand(B, H, T).double()).requires_grad_()
+    log_decay = (-fade * torch.rand(B, H, T, *channels).double()).requires_grad_()
+    given = [drawn(B, H, T, K), key, drawn(B, H, T, V), beta, log_decay, drawn(B, H, K, V)]
+    agree(partial(gated_delta_rule, size=size), delta_by_token, given)
+
+
+@pytest.mark.parametrize("size", [long(1), 7, 32, long(64)])
+@pytest.mark.parametrize("strength", [1.0, 10.0])
+def test_an_mlstm_is_that_of_its_equation(size: int, strength: float) -> None:
+    torch.manual_seed(0)
+    log_forget = F.logsigmoid(strength * torch.randn(B, H, T).double()).requires_grad_()
+    log_input = (strength * torch.randn(B, H, T).double()).requires_grad_()
+    state = [drawn(B, H, K, V), drawn(B, H, K), drawn(B, H)]
+    given = [drawn(B, H, T, K), drawn(B, H, T, K), drawn(B, H, T, V), log_input, log_forget, *state]
+
+    def in_chunks(q: Tensor, k: Tensor, v: Tensor, i: Tensor, f: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        names = ("memory", "normaliser", "scale")
+        read, after = read_gated(q, k, v, i, f, dict(zip(names, state, strict=True)), size)
+        return read, after["memory"], after["normaliser"], after["scale"]
+
+    agree(in_chunks, gated_by_token, given, relative=1e-8 if strength > 1 else 1e-10)  # a kink, and sums of e^30
+
+
+# -- every mixer -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+@pytest.mark.parametrize("cuts", [long([1] * LENGTH), [16, 17, 4], long([36, 1]), [1, 2, 34]])
+def test_any_cut_with_carried_state_gives_the_whole_and_its_gradients(
+    name: str, options: dict[str, Any], cuts: list[int]
+) -> None:
+    one, x = mixer(name, options), text().requires_grad_()
+    whole, after = one(x, one.initial(B))
+    parts, state = [], one.initial(B)
+    for part in x.split(cuts, 1):
+        read, state = one(part, state)
+        parts.append(read)
+    assert_near(torch.cat(parts, 1), whole, 1e-10)
+    for key in after:
+        turns = key == "angle"  # which may differ by a whole turn
+        a, b = ((value.sin(), value.cos()) if turns else value for value in (state[key], after[key]))
+        assert_near(a, b, 1e-9)
+    weights = torch.randn_like(whole)
+    given = [x, *one.parameters()]
+    grads = [torch.autograd.grad((read * weights).sum(), given) for read in (torch.cat(parts, 1), whole)]
+    for a, b in zip(*grads, strict=True):
+        assert (a - b).abs().max() <= 1e-9 * (1 + b.abs().max())
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_a_later_token_changes_no_earlier_output_by_a_bit_and_sends_no_gradient_back(
+    name: str, options: dict[str, Any]
+) -> None:
+    one, x = mixer(name, options).float(), text().float()
+    other = x.clone()
+    other[:, 20:] += 1
+    first, second = (one(each, one.initial(B))[0][:, :20] for each in (x, other))
+    assert torch.equal(first, second)
+    x.requires_grad_()
+    (grad,) = torch.autograd.grad(one(x, one.initial(B))[0][:, :20].sum(), x)
+    assert not grad[:, 20:].any()
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+@pytest.mark.parametrize("scale", [0.0, long(1.0), 1e3])
+def test_extremes_are_finite_in_float32_with_their_gradients(name: str, options: dict[str, Any], scale: float) -> None:
+    one, x = mixer(name, options).float(), (scale * text(64)).float().requires_grad_()
+    read, after = one(x, one.initial(B))
+    grads = torch.autograd.grad(read.sum(), [x, *one.parameters()], allow_unused=True)
+    for value in (read, *after.values(), *(grad for grad in grads if grad is not None)):
+        assert torch.isfinite(value).all()
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_a_reset_lane_begins_anew_beside_one_that_goes_on_and_nan_stays_in_its_lane(
+    name: str, options: dict[str, Any]
+) -> None:
+    one, x = mixer(name, options), text()
+    state = detach(one(x, one.initial(B))[1])
+    begun = reset(state, torch.tensor([True, False]))
+    read = one(x, begun)[0]
+    assert_near(read[0], one(x, one.initial(B))[0][0], 1e-12)
+    assert_near(read[1], one(x, state)[0][1], 1e-12)
+    broken = x.clone()
+    broken[0] = torch.nan
+    assert_near(one(broken, state)[0][1], one(x, state)[0][1], 1e-12)
+
+
+def test_hidden_states_alone_are_those_beside_a_state_and_need_no_keys_of_a_window() -> None:
+    attention = {"attention": partial(Attention, num_heads=2, window=64)}
+    model = Stack(embed=nn.Identity(), dim=16, num_layers=2, mixers="attention", options=attention, dropout=0.0)
+    x = torch.randn(3, 12, 16, generator=torch.Generator().manual_seed(1))
+    shapes: list[int] = []
+    model.blocks[1].register_forward_pre_hook(lambda _, given: shapes.append(given[1]["key"].shape[2]))
+    assert_near(model.encode(x), model(x)[0], 1e-6)
+    assert shapes == [0, 64]

@@ -1,0 +1,50 @@
+"""Laws of the feed-forward network over a window that the contract does not state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from seqtrain.errors import UserError
+from seqtrain.models.mlp import MLP
+from tests.support.model_cases import Case, assert_near, some_tokens
+
+WINDOW, TIME = 3, 7
+
+
+def make(**options: Any) -> MLP:
+    model = Case("mlp", (("window", WINDOW),)).make(**options)
+    assert isinstance(model, MLP)
+    return model
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_each_hidden_state_is_that_of_the_window_side_by_side(activation: str) -> None:
+    model, tokens = make(activation=activation), some_tokens(1, TIME)
+    matrix = model.first.weight.permute(0, 2, 1).flatten(1)  # (D, window * D), the oldest token first
+    act = getattr(torch, activation)
+    vectors = torch.cat([torch.zeros(WINDOW - 1, model.dim).double(), model.embed(tokens)[0]])
+    rows: list[Tensor] = []
+    for time in range(TIME):
+        hidden = act(matrix @ vectors[time : time + WINDOW].flatten() + model.first.bias)
+        rows.append(act(model.layers[0](hidden)))
+    assert_near(model(tokens)[0][0], torch.stack(rows), 1e-12)
+
+
+def test_a_token_before_the_window_changes_nothing_and_the_oldest_in_it_does() -> None:
+    model, tokens = make(), some_tokens(1, TIME, specials=0)
+    other = tokens.clone()
+    other[0, 0] = (other[0, 0] + 1) % 5
+    one, two = model(tokens)[0][0], model(other)[0][0]
+    assert torch.equal(one[WINDOW:], two[WINDOW:])
+    assert not torch.allclose(one[WINDOW - 1], two[WINDOW - 1])
+    assert model.longest_path(WINDOW) == 2
+    assert model.longest_path(WINDOW + 1) is None
+
+
+def test_a_window_of_one_token_is_refused() -> None:
+    with pytest.raises(UserError, match=r"model.window=1 must be above 1"):
+        make(window=1)
