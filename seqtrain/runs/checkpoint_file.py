@@ -84,7 +84,9 @@ def read(path: Path, *, tensors: bool = True) -> Any:
         found: dict[str, Any] = dict.fromkeys(names)
         if tensors:
             with safe_open(path, "pt") as file:
-                found = {name: file.get_tensor(name) for name in names}
+                # Copied: in the file's own memory a tensor begins anywhere, and products of matrices depend by a bit on
+                # where an operand begins. What is resumed must begin where torch puts a tensor of its own.
+                found = {name: file.get_tensor(name).clone() for name in names}
         return json.loads(text, object_hook=lambda node: _decoded(node, found))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise error if isinstance(error, Unsound) else Unsound(OTHER) from None

@@ -34,12 +34,12 @@ class CarriedState:
         return self.slices.get((lanes.start, lanes.stop))
 
     def put(self, lanes: slice, state: State) -> None:
-        """Store the state of these lanes, detached from the graph."""
-        self.slices[lanes.start, lanes.stop] = detach(state)
+        """Store the state of these lanes, detached from the graph and laid out as a resumed run has it."""
+        self.slices[lanes.start, lanes.stop] = {name: _laid_out(value) for name, value in detach(state).items()}
 
     def on_cpu(self) -> Slices:
         """Return the slices on the CPU, so that they can be sent to other processes."""
-        return {lanes: _moved(state, torch.device("cpu")) for lanes, state in self.slices.items()}
+        return {lanes: {name: value.cpu() for name, value in state.items()} for lanes, state in self.slices.items()}
 
     def reset_nonfinite(self) -> None:
         """Reset lanes whose state is not finite to the initial state; keep the others."""
@@ -60,7 +60,7 @@ class CarriedState:
         if not state:  # of a checkpoint before the first step: nothing is carried yet
             return
         for lanes in slices:
-            self.slices[lanes.start, lanes.stop] = _moved(select(state, lanes), device)
+            self.put(lanes, {name: value.to(device) for name, value in select(state, lanes).items()})
 
 
 def read_batch(
@@ -150,5 +150,12 @@ def join_slices(slices_by_rank: Sequence[Slices]) -> State:
     return {name: torch.cat([state[name] for state in states]) for name in states[0]}
 
 
-def _moved(state: State, device: torch.device) -> State:
-    return {name: value.to(device) for name, value in state.items()}
+def _laid_out(value: Tensor) -> Tensor:
+    """Return a tensor as torch allocates it: contiguous, and at the beginning of its memory.
+
+    Products of matrices depend, by a bit, on strides and on where an operand begins. A resumed run has other ones than
+    the run that it continues, unless both are laid out alike.
+    """
+    if value.is_contiguous() and value.storage_offset() == 0:
+        return value
+    return value.clone(memory_format=torch.contiguous_format)

@@ -292,6 +292,18 @@ def test_carried_state_is_cut_from_the_graph() -> None:
     assert not taken["hidden"].requires_grad
 
 
+def test_carried_state_lies_in_memory_as_that_of_a_resumed_run() -> None:
+    carried, lanes = CarriedState(), slice(2, 5)
+    carried.put(lanes, {"hidden": torch.randn(2, 3, 5).transpose(0, 1)})  # as nn.GRU leaves it
+    live = carried.take(lanes)
+    carried.spread({"hidden": torch.randn(7, 2, 5)}, [lanes], torch.device("cpu"))
+    resumed = carried.take(lanes)
+    assert live is not None
+    assert resumed is not None
+    assert live["hidden"].stride() == resumed["hidden"].stride() == (10, 5, 1)
+    assert live["hidden"].data_ptr() % 64 == resumed["hidden"].data_ptr() % 64 == 0
+
+
 def test_a_checkpoint_of_other_lanes_is_refused(tmp_path: Path) -> None:
     learner = make_learner(Case("lstm", ()).make(), Text().plan(8))
     learner.trainer = make_trainer(tmp_path)
