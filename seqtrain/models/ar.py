@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.models.layers.front_ends import ValueProjection
-from seqtrain.models.layers.lengths import filtered, filtered_last
+from seqtrain.models.layers.front_ends import ValueProjection, filtered_last
+from seqtrain.models.layers.lengths import filtered
 
 Fit = Literal["trained", "least_squares"]
 
@@ -66,8 +66,7 @@ class AR(SequenceModel):
         return 1 if length <= self.window else None
 
     def last(self, tokens: Shaped[Tensor, "B T *F"]) -> Float[Tensor, "B 1 D"]:
-        # Of longer inputs only the last window is looked at.
-        return filtered_last(self.dropout(self.embed(tokens[:, -self.window :])), self.filters)
+        return filtered_last(self.embed, self.dropout, tokens, self.filters)
 
     @torch.no_grad()
     def set_linear(self, weights: Float[Tensor, "K H"], num_channels: int) -> Float[Tensor, "O D"]:

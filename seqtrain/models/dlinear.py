@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.models.layers.lengths import filtered, filtered_last
+from seqtrain.models.layers.front_ends import filtered_last
+from seqtrain.models.layers.lengths import filtered
 
 
 class DLinear(SequenceModel):
@@ -61,8 +62,7 @@ class DLinear(SequenceModel):
         return 1 if length <= self.window else None
 
     def last(self, tokens: Shaped[Tensor, "B T *F"]) -> Float[Tensor, "B 1 D"]:
-        # Of longer inputs only the last window is looked at.
-        return filtered_last(self.dropout(self.embed(tokens[:, -self.window :])), self._filters())
+        return filtered_last(self.embed, self.dropout, tokens, self._filters())
 
     def _filters(self) -> Float[Tensor, "K D"]:
         """Combine both maps into one filter of x: trend^T A x + remainder^T (x - A x), with A the moving average."""

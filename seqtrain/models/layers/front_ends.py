@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -72,3 +72,20 @@ class ValueProjection(nn.Module):
 
     def forward(self, values: Float[Tensor, "B T F"]) -> Float[Tensor, "B T E"]:
         return self.linear(values)
+
+
+def filtered_last(
+    embed: nn.Module, dropout: nn.Dropout, inputs: Shaped[Tensor, "B T *F"], filters: Float[Tensor, "K D"]
+) -> Float[Tensor, "B 1 D"]:
+    """Return the sum of the last K inputs as vectors, each unit weighted by its own filter; T may be less than K.
+
+    A filter of each unit and a linear map of all features can change places. So values are filtered first, as one
+    product of matrices, and no value is a vector of D numbers on the way.
+    """
+    inputs = inputs[:, -len(filters) :]
+    filters = filters[len(filters) - inputs.shape[1] :]
+    if not isinstance(embed, ValueProjection) or (dropout.training and dropout.p > 0):
+        return (dropout(embed(inputs)) * filters).sum(1, keepdim=True)
+    sums = inputs.to(filters.dtype).transpose(1, 2) @ filters  # (B, F, D)
+    lifted = (sums * embed.linear.weight.t()).sum(1, keepdim=True)
+    return lifted + embed.linear.bias * filters.sum(0)

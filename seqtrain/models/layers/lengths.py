@@ -54,8 +54,3 @@ def filtered(
     sums = F.conv1d(inputs.transpose(1, 2), filters.t().unsqueeze(1), groups=x.shape[2])
     after = last_inputs(inputs, lengths, len(filters) - 1)
     return sums.transpose(1, 2), after.to(before.dtype)
-
-
-def filtered_last(x: Float[Tensor, "B T D"], filters: Float[Tensor, "K D"]) -> Float[Tensor, "B 1 D"]:
-    """Return `filtered` at the last of T inputs, T <= K, preceded by zeros: one weighted sum."""
-    return (x * filters[len(filters) - x.shape[1] :]).sum(1, keepdim=True)
