@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.models.layers.attention import newest, of_document, tokens_before, window_mask
+from seqtrain.models.layers.attention import newest, of_document, tokens_before, window_of
 from seqtrain.models.layers.block_options import Activation, BlockOptions, FeedForwardKind, Norm, NormKind
 from seqtrain.models.layers.blocks import DecoderBlock, in_depth
 from seqtrain.models.layers.front_ends import TokenEmbedding
@@ -149,7 +149,7 @@ class GPT(SequenceModel):
                 num_before = tokens_before(num_before, starts)
                 num_read = num_before[:, -1] + length
             if starts is not None or cached or length > self.attention_window + 1:
-                mask = window_mask(num_before, length, cached, self.attention_window)
+                mask = window_of(num_before, length, cached, self.attention_window)
         kept = min(self.attention_window, cached + length)
         x = self.front(tokens, num_before)
         rotary = self.rotary(cached + length, x)

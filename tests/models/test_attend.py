@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqtrain.models.layers import attention
+from seqtrain.models.layers.block_options import BlockOptions
+from seqtrain.models.layers.positions import rotary_table
 
 BF16_ERROR = 0.01  # of a sum of products whose factors have 8 bits, relative to its norm
 
@@ -72,3 +74,33 @@ def test_only_rows_that_bf16_takes_number_by_number_are_softmaxed_in_float32(key
         mixed = attention.attend(query, key, key, mask=None, causal=False, dropout=0.0, name="any")
     assert ran.precisions["aten._softmax.default"] == precision
     assert mixed.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("starts", [False, True])
+@pytest.mark.parametrize(("length", "cached", "window"), [(41, 9, 9), (64, 3, 9), (50, 0, 9), (33, 1, 1), (40, 0, 0)])
+def test_a_window_in_blocks_is_that_with_a_mask_over_all_keys_and_takes_no_product_of_length_and_length(
+    monkeypatch: pytest.MonkeyPatch, length: int, cached: int, window: int, starts: bool
+) -> None:
+    torch.manual_seed(0)
+    options = BlockOptions(dim=8, num_heads=4, dropout=0.0, norm="pre", bias=False, num_kv_heads=2)
+    layer = attention.CausalSelfAttention(options, "self").double()
+    x = torch.randn(3, length, 8, dtype=torch.float64)
+    cache = [torch.randn(3, 2, cached, 2, dtype=torch.float64) for _ in range(2)]
+    before: Tensor = torch.tensor([0, 1, 70]).clamp(max=cached if cached < window else 70)
+    if starts:
+        before = attention.tokens_before(before, torch.rand(3, length) < 0.1)
+    rotary = rotary_table(cached + length, 2, x.device).double()
+
+    def read(block: int) -> list[Tensor]:
+        monkeypatch.setattr(attention, "BLOCK", block)
+        mask = attention.window_of(before, length, cached, window)
+        assert isinstance(mask, Tensor) == (block > length)
+        given = [x.clone().requires_grad_(), *(part.clone().requires_grad_() for part in cache)]
+        found, _ = layer(given[0], (given[1], given[2]), mask, rotary)
+        return [found, *torch.autograd.grad((found * x).sum(), [*given, *layer.parameters()])]
+
+    for one, other in zip(read(block=length + 1), read(block=7), strict=True):
+        assert torch.allclose(one, other, rtol=0, atol=1e-12)
+    mask = attention.window_of(before, length, cached, window)
+    assert isinstance(mask, attention.Blocks)
+    assert mask.mask[0, 0].numel() == 7 * (7 + window)

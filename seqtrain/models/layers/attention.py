@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -67,6 +70,60 @@ def window_mask(
     before = num_before if num_before.dim() == 2 else num_before.unsqueeze(1)
     real = key >= (cached - before).unsqueeze(-1)  # (B, 1, M+T), or (B, T, M+T)
     return (window & real).unsqueeze(1)
+
+
+BLOCK = 128  # queries that are read at once, at least, where a window is shorter than the chunk
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A window over a chunk that is cut into n blocks of b queries, each with the M keys before it and its own.
+
+    Attributes:
+        mask: the keys that each query of a block sees.
+        length: T; the last block may have places beyond it.
+        missing: zeros before the first key, so that M keys stand before the chunk.
+    """
+
+    mask: Bool[Tensor, "B n b M+b"]
+    length: int
+    missing: int
+
+    def attend(
+        self,
+        read: Callable[[Tensor, Tensor, Tensor, Bool[Tensor, "Bn 1 b M+b"]], Float[Tensor, "Bn b H*K"]],
+        query: Float[Tensor, "B H T K"],
+        key: Float[Tensor, "B G N K"],
+        value: Float[Tensor, "B G N K"],
+    ) -> Float[Tensor, "B T H*K"]:
+        """Mix the values block by block: `read` gets the blocks of all lanes as lanes."""
+        _, count, size, seen = self.mask.shape
+        beyond = count * size - self.length
+        queries = F.pad(query, (0, 0, 0, beyond)).unflatten(2, (count, size)).transpose(1, 2).flatten(0, 1)
+        padded = (F.pad(part, (0, 0, self.missing, beyond)) for part in (key, value))
+        keys, values = (part.unfold(2, seen, size).permute(0, 2, 1, 4, 3).flatten(0, 1) for part in padded)
+        mixed = read(queries, keys, values, self.mask.flatten(0, 1).unsqueeze(1))
+        return mixed.unflatten(0, (-1, count)).flatten(1, 2)[:, : self.length]
+
+
+def window_of(
+    num_before: Int[Tensor, " B"] | Int[Tensor, "B {length}"], length: int, cached: int, window: int
+) -> Bool[Tensor, "B 1 {length} {cached+length}"] | Blocks:
+    """Return what `window_mask` does or, where the window is short beside the chunk, its blocks: T x M, not T x N."""
+    size = max(BLOCK, window // 2)
+    if active() or length < 2 * size + window:  # a picture of the weights has all keys of the chunk
+        return window_mask(num_before, length, cached, window)
+    device, count = num_before.device, -(-length // size)
+    key, query = torch.arange(window + size, device=device), torch.arange(size, device=device)
+    behind = window + query.unsqueeze(1) - key  # (b, M+b): 0 is the query itself
+    before = num_before.view(-1, 1, 1, 1)
+    if num_before.dim() == 2:
+        before = F.pad(num_before, (0, count * size - length)).view(-1, count, size, 1)
+    place = (
+        size * torch.arange(count, device=device).view(-1, 1, 1) + key
+    )  # (n, 1, M+b): of each key, in the padded row
+    mask = (behind >= 0) & (behind <= window) & (place >= window - before)
+    return Blocks(mask, length, window - cached)
 
 
 def newest(
@@ -288,7 +345,7 @@ class CausalSelfAttention(SelfAttention):
         self,
         x: Float[Tensor, "B T D"],
         cache: Cache | None,
-        mask: Bool[Tensor, "B 1 T N"] | None,
+        mask: Bool[Tensor, "B 1 T N"] | Blocks | None,
         rotary: Float[Tensor, "2 N K"] | None,
     ) -> tuple[Float[Tensor, "B T D"], KeysValues]:
         """Return the mixed values, and all keys and values (cached and new), unrotated.
@@ -307,7 +364,11 @@ class CausalSelfAttention(SelfAttention):
         turned = key
         if rotary is not None:
             query, turned = rotate(query, rotary[:, -x.shape[1] :]), rotate(key, rotary)
-        return self.out(self.attend(query, turned, value, mask, causal=mask is None)), (key, value)
+        if isinstance(mask, Blocks):
+            mixed = mask.attend(partial(self.attend, causal=False), query, turned, value)
+        else:
+            mixed = self.attend(query, turned, value, mask, causal=mask is None)
+        return self.out(mixed), (key, value)
 
     def alone(self, x: Float[Tensor, "B T D"], rotary: Float[Tensor, "2 T K"] | None) -> Float[Tensor, "B T D"]:
         """Return the mixed values of `forward` without cache and mask. Nothing is cached, which takes less time."""

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from seqtrain.models.layers.attention import (
     BidirectionalSelfAttention,
+    Blocks,
     Cache,
     CausalSelfAttention,
     CrossAttention,
@@ -131,7 +132,7 @@ class DecoderBlock(Block):
         self,
         x: Float[Tensor, "B T D"],
         cache: Cache | None,
-        mask: Bool[Tensor, "B 1 T N"] | None,
+        mask: Bool[Tensor, "B 1 T N"] | Blocks | None,
         rotary: Float[Tensor, "2 N K"] | None,
         *,
         alone: bool,

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from seqtrain.models.layers.attention import CausalSelfAttention, newest, of_document, tokens_before, window_mask
+from seqtrain.models.layers.attention import CausalSelfAttention, newest, of_document, tokens_before, window_of
 from seqtrain.models.layers.block_options import BlockOptions
 from seqtrain.models.layers.positions import BASE, rotary_table
 from seqtrain.models.mixers.base import Mixer
@@ -67,7 +67,7 @@ class Attention(Mixer):
         num_before = tokens_before(state["filled"], starts)
         mask = None
         if slots or starts is not None or length > self.window + 1:
-            mask = window_mask(num_before, length, slots, self.window)
+            mask = window_of(num_before, length, slots, self.window)
         table = rotary_table(slots + length, self.attention.head_width, x.device, base=self.rotary_base)
         mixed, cached = self.attention(x, (state["key"], state["value"]), mask, table.to(x.dtype))
         count = min(slots + length, self.window)
