@@ -57,10 +57,13 @@ class Record:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lock = threading.Lock()
-        self.rows: list[Row] = []
-        if path.exists():
-            with path.open(encoding="utf-8", newline="") as file:
-                self.rows = list(csv.DictReader(file))
+        self.rows = self._read()
+
+    def _read(self) -> list[Row]:
+        if not self.path.exists():
+            return []
+        with self.path.open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
 
     def find(self, **wanted: object) -> list[Row]:
         """Return the rows whose cells are those wanted."""
@@ -69,7 +72,7 @@ class Record:
     def add(self, row: Row) -> None:
         """Keep a row, and write the file with it."""
         with self.lock:
-            self.rows.append(row)
+            self.rows = [*self._read(), row]  # another process may have added rows
             order = {name: place for place, name in enumerate((*TASKS, "search", "verdict", *VARIANTS))}
             keys = ("task", "part", "variant")
             self.rows.sort(key=lambda row: (*(order[row[key]] for key in keys), float(row["rate"]), int(row["seed"])))

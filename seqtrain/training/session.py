@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from seqtrain.training.learner import Learner
     from seqtrain.training.loggers.base import RunLogger
 
-MAX_STEPS_PER_SECOND = 100_000  # beyond any machine
-
 
 @dataclass
 class Session:
@@ -96,9 +94,8 @@ class Session:
     def _check_checkpoint(self, path: Path) -> None:
         if not ranks.rank_info().first:
             return
-        saved, step = load(path), step_of(path)
-        max_read = self.data.most_read(step)
-        check(saved, path, self.learner, self.trainer, max_steps=self._max_possible_steps, max_read=max_read)
+        saved = load(path)
+        check(saved, path, self.learner, self.trainer, max_steps=self.max_steps or ENDLESS)
         before, changed = saved["seqtrain"]["where"], []
         for name, now in self.learner.surroundings.items():
             # Limits of the trainer may change; `resume` has already logged them.
@@ -108,15 +105,6 @@ class Session:
             self.data.say(
                 f"since {path} was written: {', '.join(changed)}; the same bits are promised for the same only"
             )
-
-    @property
-    def _max_possible_steps(self) -> int:
-        """The most steps that the training can have, including the limit of time."""
-        steps = self.max_steps or ENDLESS
-        if self.deadline is None:
-            return steps
-        # Without this bound the loader would count up to a forged step.
-        return min(steps, int(self.deadline.seconds * MAX_STEPS_PER_SECOND))
 
     @property
     def ended(self) -> dict[str, str]:

@@ -146,10 +146,6 @@ class Data(ABC):
         """Return how training reads, for its cost."""
 
     @abstractmethod
-    def most_read(self, step: int) -> int:
-        """Return the tokens that one lane can have read after `step` steps, since the beginning of its state."""
-
-    @abstractmethod
     def context(self) -> dict[str, Any]:
         """Return what evaluation's numbers depend on, besides weights and text."""
 
@@ -202,9 +198,6 @@ class StreamData(Data):
     def reading(self) -> Reading:
         cut = self.tbptt
         return Reading(length=cut.k1, warmup_chunks=cut.warmup_chunks, carry=cut.carry, recompute=cut.recompute)
-
-    def most_read(self, step: int) -> int:
-        return self.plan("train").most_read(step)
 
     def context(self) -> dict[str, Any]:
         context = {"eval_lanes": self.plan("validation").lanes, "carry": self.tbptt.carry}
@@ -357,9 +350,6 @@ class ExampleData(Data):
             targets_per_token=examples.totals(first, 0)[LOSS] / int(examples.lengths[first].sum()),
             reached=reached,
         )
-
-    def most_read(self, step: int) -> int:
-        return 0  # no state is carried from batch to batch
 
     def context(self) -> dict[str, Any]:
         return {"max_length": self.batching.max_length}

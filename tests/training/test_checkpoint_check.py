@@ -1,4 +1,4 @@
-"""Laws of what a resume takes: a checkpoint that this run could have written, to the last moment and counter."""
+"""Laws of what a resume takes: a checkpoint whose weights, moments and carried state are those of this run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import torch
 from rich.console import Console
 
 from seqtrain.config import check
-from seqtrain.data.batching.plan import StreamPlan
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.errors import UserError
 from seqtrain.experiment.start import Request, start
@@ -68,11 +67,7 @@ def going_on(folder: Path) -> tuple[Session, dict[str, Any]]:
 
 
 def held(going_on: Session, saved: Any) -> None:
-    assert isinstance(going_on.plan, StreamPlan)
-    most_read = going_on.plan.most_read(STEP)
-    checkpoint_check.check(
-        saved, Path("x.ckpt"), going_on.learner, going_on.trainer, max_steps=going_on.max_steps or 0, max_read=most_read
-    )
+    checkpoint_check.check(saved, Path("x.ckpt"), going_on.learner, going_on.trainer, max_steps=going_on.max_steps or 0)
 
 
 @pytest.mark.long
@@ -103,19 +98,6 @@ def group(saved: dict[str, Any]) -> dict[str, Any]:
     return saved["optimizer_states"][0]["param_groups"][0]
 
 
-def batches(saved: dict[str, Any], span: str) -> dict[str, int]:
-    return saved["loops"]["fit_loop"]["epoch_loop.batch_progress"][span]
-
-
-def steps(saved: dict[str, Any]) -> dict[str, int]:
-    return saved["loops"]["fit_loop"]["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]["step"]["total"]
-
-
-def callback(saved: dict[str, Any], name: str) -> dict[str, Any]:
-    (state,) = (value for key, value in saved["callbacks"].items() if key.startswith(name))
-    return state
-
-
 Change = Callable[[dict[str, Any]], Any]
 NAN = torch.tensor(float("nan"))
 
@@ -134,10 +116,6 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "weight too many": (lambda s: s["state_dict"].update(x=torch.zeros(1)), "x is unknown"),
     "moment of another shape": (lambda s: moments(s).update(exp_avg=torch.zeros(1)), "exp_avg is float32 of 1"),
     "moment of another type": (lambda s: moments(s).update(exp_avg=moments(s)["exp_avg"].int()), "exp_avg is int32"),
-    "moment that is no number": (
-        lambda s: moments(s)["exp_avg_sq"].fill_(NAN),
-        "['exp_avg_sq'] holds what is no number",
-    ),
     "moment that is text": (lambda s: moments(s).update(exp_avg="x"), "exp_avg is str"),
     "moment too many": (lambda s: moments(s).update(more=torch.zeros(1)), "more is unknown"),
     "moment too few": (lambda s: moments(s).pop("exp_avg"), "exp_avg is missing"),
@@ -155,73 +133,18 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "groups too few": (lambda s: s["optimizer_states"][0]["param_groups"].pop(), "param_groups: 2 entries"),
     "other betas": (lambda s: group(s).update(betas=(0.1, 0.2)), "betas is [0.1, 0.2]"),
     "other rate": (lambda s: group(s).update(initial_lr=1.0), "initial_lr is 1.0"),
-    "rate that is no number": (lambda s: group(s).update(lr=float("nan")), "['lr'] holds"),
     "carried state of another shape": (lambda s: s["seqtrain"]["carried"].update(cell=torch.zeros(4, 1, 9)), "cell"),
     "carried state of other lanes": (lambda s: s["seqtrain"]["carried"].update(cell=torch.zeros(3, 1, 16)), "cell"),
     "carried state of another type": (
         lambda s: s["seqtrain"]["carried"].update(cell=torch.zeros(4, 1, 16).half()),
         "cell is float16",
     ),
-    "carried state that is no number": (lambda s: s["seqtrain"]["carried"]["cell"].fill_(NAN), "carried['cell'] holds"),
     "carried state that is missing": (lambda s: s["seqtrain"].update(carried={}), "cell is missing"),
     "carried state that is text": (lambda s: s["seqtrain"].update(carried="x"), "carried is str"),
-    "sums that are text": (lambda s: s["seqtrain"].update(sums="x"), "doesn't apply to a 'str'"),
-    "sums of nobody": (lambda s: s["seqtrain"].update(sums=[]), "sums"),
-    "sum that is no number": (lambda s: s["seqtrain"].update(sums=[{"loss": (float("inf"), 3)}]), "sums: 'loss'"),
-    "sum without a count": (lambda s: s["seqtrain"].update(sums=[{"loss": (1.0,)}]), "not enough values"),
-    "sum of no part of the task": (lambda s: s["seqtrain"].update(sums=[{"x": (1.0, 3)}]), "sums: 'x' is unknown"),
-    "sum that is a table": (
-        lambda s: s["seqtrain"].update(sums=[{"loss": (torch.zeros(2, dtype=torch.float64), 3)}]),
-        "sums: 'loss' is float64 of 2",
-    ),
-    "sum of another type": (lambda s: s["seqtrain"].update(sums=[{"loss": (torch.zeros(()), 3)}]), "is float32"),
-    "count that is a share": (lambda s: s["seqtrain"].update(sums=[{"loss": (1.0, 0.5)}]), "the count is 0.5"),
-    "count below none": (lambda s: s["seqtrain"].update(sums=[{"loss": (1.0, -1)}]), "the count is -1"),
-    "tokens that are too many": (lambda s: s["seqtrain"].update(tokens=1 << 63), "tokens is 9223372036854775808"),
-    "tokens below none": (lambda s: s["seqtrain"].update(tokens=-1), "tokens is -1"),
-    "tokens that are text": (lambda s: s["seqtrain"].update(tokens="9"), "tokens is '9'"),
-    "checksum that is none": (lambda s: s["seqtrain"].update(fingerprint=1 << 40), "fingerprint"),
-    "more skipped than stepped": (lambda s: s["seqtrain"].update(skipped=(9, 0)), "skipped is 9"),
-    "skipped that is one number": (lambda s: s["seqtrain"].update(skipped=1), "non-iterable int"),
-    "plateau of nobody": (lambda s: s["seqtrain"].update(plateau={"best": 1.0}), "plateau: 1 entries"),
-    "entry that is missing": (lambda s: s["seqtrain"].pop("fingerprint"), "fingerprint is missing"),
-    "no surroundings": (lambda s: s["seqtrain"].pop("where"), "where is missing"),
+    "skipped that is one number": (lambda s: s["seqtrain"].update(skipped=1), "'int' object is not subscriptable"),
     "all of the entry is missing": (lambda s: s.pop("seqtrain"), "seqtrain is missing"),
-    "epoch of another": (lambda s: s.update(epoch=3), "epoch is 3"),
-    "batches from the future": (lambda s: batches(s, "current").update(ready=99), "current batches ready is 99"),
-    "batches of another accumulation": (lambda s: batches(s, "total").update(completed=4), "total batches completed"),
-    "batches below none": (lambda s: batches(s, "total").update(ready=-1), "ready is -1"),
-    "batches that are text": (lambda s: batches(s, "total").update(ready="x"), "ready is str"),
-    "steps of another": (lambda s: steps(s).update(completed=2), "total steps is 2"),
-    "loop that is missing": (lambda s: s["loops"].pop("fit_loop"), "fit_loop is missing"),
-    "loops that are a list": (lambda s: s.update(loops=[]), "loops is list, and this run has dict"),
     "step from the future": (lambda s: s.update(global_step=5), "allow 4 steps"),
     "step that is text": (lambda s: s.update(global_step="4"), "not supported between instances of 'str'"),
-    "ranked that is text": (lambda s: callback(s, "Checkpoints").update(ranked="x"), "'str' object has no attribute"),
-    "ranked from the future": (lambda s: callback(s, "Checkpoints")["ranked"][0].update(step=9), "ranked: step is 9"),
-    "ranked without its metric": (lambda s: callback(s, "Checkpoints")["ranked"][0].pop("loss"), "without loss"),
-    "ranked by a number beyond any": (
-        lambda s: callback(s, "Checkpoints")["ranked"][0].update(loss=10**400),
-        "other than numbers",
-    ),
-    "ranked by text": (lambda s: callback(s, "Checkpoints")["ranked"][0].update(loss="x"), "other than numbers"),
-    "stopped that is text": (lambda s: callback(s, "Checkpoints").update(stopped="no"), "stopped is str"),
-    "clock that is no number": (lambda s: callback(s, "Recorder").update(seconds=float("nan")), "seconds is nan"),
-    "clock without end": (lambda s: callback(s, "Recorder").update(seconds=float("inf")), "seconds is inf"),
-    "clock before its beginning": (lambda s: callback(s, "Recorder").update(seconds=-1.0), "seconds is -1"),
-    "patience from before the beginning": (
-        lambda s: callback(s, "EarlyStopping").update(wait_count=-1),
-        "wait_count is -1",
-    ),
-    "clock that is none": (lambda s: callback(s, "Recorder").update(seconds=None), "seconds is NoneType"),
-    "record that is missing": (lambda s: s["callbacks"].pop("Recorder"), "Recorder is missing"),
-    "other patience": (lambda s: callback(s, "EarlyStopping").update(patience=99), "patience is 99"),
-    "best score of another shape": (
-        lambda s: callback(s, "EarlyStopping").update(best_score=torch.zeros(2)),
-        "best_score",
-    ),
-    "schedule of nobody": (lambda s: s["lr_schedulers"].append({"last_epoch": 3}), "lr_schedulers"),
-    "scale that is no number": (lambda s: s.update(MixedPrecision={"scale": float("inf")}), "MixedPrecision"),
     "nothing in its place": (lambda s: s.clear(), "global_step is missing"),
 }
 
@@ -237,18 +160,6 @@ def test_what_this_run_could_not_have_written_is_refused_by_its_name(
         held(going_on[0], saved)
     assert len(fault.value.lines) == 1
     assert fault.value.lines[0].startswith(("checkpoint x.ckpt: ", "trainer.max_steps"))
-
-
-def test_a_run_that_nothing_stops_before_its_end_was_not_stopped(
-    going_on: tuple[Session, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session, saved = going_on[0], copy.deepcopy(going_on[1])
-    callback(saved, "Checkpoints").update(stopped=True)
-    held(going_on[0], saved)  # by early stopping
-    ours = [one for one in session.trainer.callbacks if type(one).__module__.startswith("seqtrain.")]  # type: ignore[attr-defined]
-    monkeypatch.setattr(session.trainer, "callbacks", ours)
-    with pytest.raises(UserError, match="stopped, in a run that nothing stops"):
-        held(going_on[0], saved)
 
 
 def test_an_unfit_checkpoint_trains_nothing(folder: Path, going_on: tuple[Session, dict[str, Any]]) -> None:

@@ -171,11 +171,6 @@ class StreamPlan:
         epoch, within = divmod(step, self.steps)
         return epoch * self.num_tokens + self._cuts.tokens_before(epoch, within)
 
-    def most_read(self, step: int) -> int:
-        """Return the most tokens that a lane has read in the epoch of the last of `step` steps, padding included."""
-        epoch, within = divmod(max(step - 1, 0), self.steps)  # at an epoch's end that epoch, not the one to come
-        return self._cuts.most_read(epoch, within + 1)
-
     def pace(self, step: int) -> float:
         """Return the length of this step's chunk in units of k2; `step` is counted over epochs."""
         epoch, within = divmod(step, self.steps)
@@ -260,10 +255,6 @@ class _LaneCuts:
         """Return the targets of the steps of an epoch before this one."""
         time = self.time(epoch, np.array([step]))
         return int(np.minimum(time, self._sizes).sum())
-
-    def most_read(self, epoch: int, steps: int) -> int:
-        """Return the most tokens that a lane reads in so many steps."""
-        return int(self.time(epoch, np.array([steps]))[0])
 
 
 def awd_lengths(total: int, base: int, seed: int) -> Int[np.ndarray, " chunks"]:
