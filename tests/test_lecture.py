@@ -32,6 +32,13 @@ def test_each_number_is_the_one_that_was_measured() -> None:
         assert shown == value.text(KEPT["numbers"][value.key]), value
 
 
+def test_each_equation_stands_above_in_a_form_that_a_terminal_shows() -> None:
+    pieces = re.split(r"^```math$", TEXT, flags=re.MULTILINE)[:-1]
+    assert len(pieces) > 10
+    for piece in pieces:
+        assert re.search(r"`[^`]+`", piece.rstrip().rpartition("\n\n")[2]), piece[-200:]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("section", QUICK, ids=lambda section: section.title)
 def test_a_quick_section_gives_the_numbers_that_it_shows(
