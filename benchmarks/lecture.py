@@ -106,19 +106,33 @@ def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description="Runs the commands of docs/lecture.md and fills in what they say.")
     parser.add_argument("--folder", type=Path, help="goes on in the folder of an earlier call")
-    folder = parser.parse_args().folder
+    parser.add_argument(
+        "--section", action="append", metavar="TITLE", help="runs this section alone, of all others keeps what is there"
+    )
+    options = parser.parse_args()
+    folder = options.folder
     if folder is None:
         folder = REPOSITORY / "outputs" / f"lecture_{datetime.now():%Y-%m-%d_%H-%M-%S}"
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "examples").exists():  # commands of the page name the scripts as from the repository's root
         (folder / "examples").symlink_to(REPOSITORY / "examples")
     text = PAGE.read_text("utf-8")
-    seconds = Runner(folder).run(sections(text))
+    known = {"numbers": {}, "seconds": {}}
+    asked = sections(text)
+    if options.section:
+        known = json.loads(NUMBERS.read_text("utf-8"))
+        asked = [section for section in asked if section.title in options.section]
+    seconds = Runner(folder).run(asked)
     if seconds is None:
         print(f"go on: {sys.executable} -m benchmarks.lecture --folder {folder}")
         return 1
     outputs = folder / "outputs"
-    numbers = {value.key: looked_up(value, outputs) for value, _ in values(text)}
+    numbers = {}
+    for value, _ in values(text):
+        kept = options.section and not (outputs / value.file).exists()
+        numbers[value.key] = known["numbers"][value.key] if kept else looked_up(value, outputs)
+    shown = [command for section in sections(text) for command in section.commands]
+    seconds = {command: (known["seconds"] | seconds)[command] for command in shown}
     _copy_pictures(text, outputs)
     NUMBERS.write_text(json.dumps({"numbers": numbers, "seconds": seconds}, indent=1) + "\n", "utf-8")
     PAGE.write_text(filled(text, numbers), "utf-8")
@@ -127,13 +141,15 @@ def main() -> int:
 
 
 def _copy_pictures(text: str, outputs: Path) -> None:
-    """Takes over the pictures that the page shows; those that it no longer shows are removed."""
+    """Takes over the pictures that were drawn; those that the page no longer shows are removed."""
+    shown = PICTURE.findall(text)
     for old in KEPT.rglob("*.png"):
-        old.unlink()
-    for name in PICTURE.findall(text):
-        target = KEPT / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(outputs / name, target)
+        if str(old.relative_to(KEPT)) not in shown:
+            old.unlink()
+    for name in shown:
+        if (outputs / name).exists():  # else of a section that was not asked for
+            (KEPT / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(outputs / name, KEPT / name)
 
 
 class Runner:

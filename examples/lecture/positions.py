@@ -15,12 +15,12 @@ CLAIM = (
 CODES = {
     "rotary": ("model.positions=rotary",),
     "sinusoidal": ("model.positions=sinusoidal",),
-    "learned": ("model.positions=learned", "model.max_length=64"),
+    "learned": ("model.positions=learned", "model.max_length=512"),
     "none": ("model.positions=none",),
 }
 COMMON = (
     *("task=sentiment", "data=word_order", "model=bert", "model.dim=32", "model.num_heads=2", "model.dropout=0"),
-    *("task.dropout=0", "optimizer.lr=0.003", "trainer.max_steps=300", "trainer.validate_every=300", "callbacks=none"),
+    *("task.dropout=0", "optimizer.lr=0.003", "trainer.max_steps=700", "trainer.validate_every=700", "callbacks=none"),
 )
 CHANCE = 0.5  # of two labels
 LEARNT = 0.95

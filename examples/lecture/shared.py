@@ -23,8 +23,19 @@ from seqtrain.analysis.measured import COLORS, new_figure, save
 from seqtrain.training.model_and_task import make_pair
 
 __all__ = [
-    *("COLORS", "Bench", "Difference", "Numbers", "Result", "dots", "fmean", "grid", "main", "new_figure", "paired"),
-    *("spread", "untrained"),
+    "COLORS",
+    "Bench",
+    "Difference",
+    "Numbers",
+    "Result",
+    "dots",
+    "fmean",
+    "grid",
+    "main",
+    "new_figure",
+    "paired",
+    "spread",
+    "untrained",
 ]
 
 PRECISION = "trainer.precision=32-true"  # a verdict must not depend on whether the machine has bf16 units

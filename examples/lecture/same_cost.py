@@ -1,0 +1,83 @@
+"""What the same cost buys: LSTM and GPT with equal parameters at equal FLOPs, and at equal seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import seqtrain
+from shared import Bench, Numbers, Result, Row, dots, fmean, main, new_figure, paired
+
+CLAIM = "For the same cost attention wins where something far away must be found, and a recurrence elsewhere."
+MODELS = {
+    "lstm": ("model=lstm",),
+    "gpt": ("model=gpt", "model.num_layers=2", "model.num_heads=2"),
+}
+SIZE = "params:40000"
+
+
+class Trial(NamedTuple):
+    """A task that all models are trained on."""
+
+    words: Sequence[str]
+    flops: str
+    metric: str
+    better: int  # 1: more is better, -1: less is
+    every: int  # steps between validations: the curve that equal seconds are read from
+
+
+RECALL = ("data.shortest=32", "data.longest=32", "data.vocab=64", "data.pairs=4", "data.batch_tokens=2048")
+TRIALS = {
+    "recall": Trial(("task=tag", "data=recall", *RECALL), "3e11", "accuracy", 1, 100),
+    "text": Trial(
+        ("task=next_token", "tokenizer=byte", "tbptt.k2=64", "data.batch_size=16"), "1e11", "bits_per_byte", -1, 200
+    ),
+    "series": Trial(("task=forecast",), "4e10", "mse", -1, 50),
+}
+AXES = ("flops", "seconds")
+
+
+def run(bench: Bench) -> Result:
+    """Train each model for the same FLOPs; compare at the end, and at the seconds that all of them reached."""
+    rows: list[Row] = []
+    figure = new_figure(11, 2.2)
+    sentences = []
+    found: dict[str, str | None] = {}
+    for axes, (name, trial) in zip(figure.subplots(1, len(TRIALS)), TRIALS.items(), strict=True):
+        runs = []
+        for model, words in MODELS.items():
+            for seed in range(1, bench.seeds + 1):
+                budget = f"budget=[{SIZE},flops:{trial.flops}]"
+                settings = (budget, f"trainer.validate_every={trial.every}", "callbacks=none", f"seed={seed}")
+                runs.append(bench.train(f"{name}-{model}-{seed}", *trial.words, *words, *settings).directory)
+        numbers: dict[str, Numbers] = {}
+        for axis in AXES:
+            table = seqtrain.compare(*runs, x=axis, metric=trial.metric).runs.sort_values("seed")
+            numbers[axis] = {model: table["value"][table["model"] == model].tolist() for model in MODELS}
+        dots(axes, numbers["flops"])
+        axes.set(xlabel=f"{trial.metric}: {'more' if trial.better > 0 else 'less'} is better", title=name)
+        for axis in AXES:
+            rows += [{"task": name, "equal": axis} | {m: fmean(v) for m, v in numbers[axis].items()}]
+            winner, words = best(numbers[axis], trial.better)
+            found[f"{name} {axis}"] = winner
+            sentences.append(f"{name} ({trial.metric}), equal {axis}: {words}")
+    attention = found["recall flops"]
+    holds = None if attention is None else attention == "gpt"
+    return Result(rows, "; ".join(sentences), holds, figure)
+
+
+def best(numbers: Numbers, better: int) -> tuple[str | None, str]:
+    """Return the model that beats all others by its seeds, or None; and words."""
+    told = ", ".join(f"{model} {fmean(values):.3f}" for model, values in numbers.items())
+    beats: dict[str, int] = dict.fromkeys(numbers, 0)
+    for left, right in combinations(numbers, 2):
+        sign = paired(numbers[left], numbers[right], comparisons=3).sign
+        if sign is not None:
+            beats[left if sign == better else right] += 1
+    winner = next((model for model, won in beats.items() if won == len(numbers) - 1), None)
+    return winner, f"{told}: " + (f"{winner} wins" if winner else "no model beats both others by its seeds")
+
+
+if __name__ == "__main__":
+    main("same-cost", CLAIM, run)
