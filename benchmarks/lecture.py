@@ -36,6 +36,7 @@ WORKERS = 2  # sections at a time
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PICTURE = re.compile(r"!\[[^\]]*\]\(lecture/([^)]+)\)")
 VALUE = re.compile(r"<!-- value: (\S+) (\S+) (\S+) -->(.*?)<!-- end -->", re.DOTALL)
+TIMED = re.compile(r"^(\| \d+ \|[^|]*\| `([^`]+)` \| )\d* ?\|", re.MULTILINE)  # a row: number, claim, command, seconds
 ALONE = "<!-- alone -->"
 
 
@@ -86,7 +87,8 @@ def values(text: str) -> Iterator[tuple[Value, str]]:
 
 def looked_up(value: Value, folder: Path) -> Any:
     """The value in the file that a command wrote; KeyError where it is not there."""
-    found = json.loads((folder / value.file).read_text("utf-8"))
+    text = (folder / value.file).read_text("utf-8")
+    found = list(map(json.loads, text.splitlines())) if value.file.endswith(".jsonl") else json.loads(text)
     for key in value.place.split("."):
         found = found[int(key)] if isinstance(found, list) else found[key]
     return found
@@ -102,12 +104,28 @@ def filled(text: str, numbers: dict[str, Any]) -> str:
     return VALUE.sub(fill, text)
 
 
+def timed(text: str, seconds: dict[str, float]) -> str:
+    """The page with the seconds of each command that its last table has, where a section runs that command."""
+
+    def fill(match: re.Match[str]) -> str:
+        took = seconds.get(match[2])
+        return f"{match[1]}{'' if took is None else f'{took:.0f}'} |"
+
+    return TIMED.sub(fill, text)
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description="Runs the commands of docs/lecture.md and fills in what they say.")
     parser.add_argument("--folder", type=Path, help="goes on in the folder of an earlier call")
+    text = PAGE.read_text("utf-8")
+    titles = [section.title for section in sections(text)]
     parser.add_argument(
-        "--section", action="append", metavar="TITLE", help="runs this section alone, of all others keeps what is there"
+        "--section",
+        action="append",
+        choices=titles,
+        metavar="TITLE",
+        help="runs this section alone, and keeps what the page says of all others",
     )
     options = parser.parse_args()
     folder = options.folder
@@ -116,12 +134,8 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "examples").exists():  # commands of the page name the scripts as from the repository's root
         (folder / "examples").symlink_to(REPOSITORY / "examples")
-    text = PAGE.read_text("utf-8")
-    known = {"numbers": {}, "seconds": {}}
-    asked = sections(text)
-    if options.section:
-        known = json.loads(NUMBERS.read_text("utf-8"))
-        asked = [section for section in asked if section.title in options.section]
+    known = json.loads(NUMBERS.read_text("utf-8"))
+    asked = [section for section in sections(text) if section.title in (options.section or titles)]
     seconds = Runner(folder).run(asked)
     if seconds is None:
         print(f"go on: {sys.executable} -m benchmarks.lecture --folder {folder}")
@@ -135,7 +149,7 @@ def main() -> int:
     seconds = {command: (known["seconds"] | seconds)[command] for command in shown}
     _copy_pictures(text, outputs)
     NUMBERS.write_text(json.dumps({"numbers": numbers, "seconds": seconds}, indent=1) + "\n", "utf-8")
-    PAGE.write_text(filled(text, numbers), "utf-8")
+    PAGE.write_text(timed(filled(text, numbers), seconds), "utf-8")
     print(f"{PAGE}: {len(numbers)} values, {sum(seconds.values()):.0f} s of commands")
     return 0
 

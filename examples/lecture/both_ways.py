@@ -8,7 +8,7 @@ from seqtrain import Trained
 from shared import Bench, Numbers, Result, dots, fmean, grid, main, new_figure
 
 CLAIM = "What a later word decides, a model that reads both ways learns; one that reads from left to right guesses."
-LSTM, LONG = "model=lstm", ("trainer.max_steps=700", "trainer.validate_every=700")  # Transformers need fewer steps
+LSTM, LONG = "model=lstm", ("trainer.max_steps=1000", "trainer.validate_every=1000")  # Transformers need fewer steps
 SHORT = ("trainer.max_steps=250", "trainer.validate_every=250", "optimizer.lr=0.003")
 CAUSAL: dict[str, Sequence[str]] = {
     "LSTM, left to right": (LSTM, *LONG, "model.num_layers=2"),

@@ -16,9 +16,17 @@ VARIANTS = {
 }
 # Recall takes two layers: one that puts each value beside its key, and one that looks for the key.
 COMMON = (
-    *("task=tag", "data=recall", "data.shortest=32", "data.longest=32", "data.vocab=64", "data.batch_tokens=2048"),
+    *(
+        "task=tag",
+        "data=recall",
+        "data.shortest=32",
+        "data.longest=32",
+        "data.vocab=64",
+        "data.batch_tokens=2048",
+        "data.validation_size=200",
+    ),
     *("model=gpt", "model.dim=48", "model.num_heads=2", "optimizer.lr=0.004", "task.dropout=0", "callbacks=none"),
-    *("trainer.max_steps=500", "trainer.validate_every=500"),
+    *("trainer.max_steps=400", "trainer.validate_every=400"),
 )
 CHANCE = 0.25  # of the four values of a row
 STEPS, WIDTH = 50, 32
@@ -74,7 +82,8 @@ def judge(apart: float, gradients_apart: float, accuracy: Numbers, sizes: dict[s
     told = ", ".join(f"{name} {spread(values)} with {sizes[name]} parameters" for name, values in accuracy.items())
     verdict = (
         f"an RNN over {STEPS} steps and {STEPS} layers of one matrix differ by at most {apart:.1g}, and the gradient "
-        f"of the matrix by {gradients_apart:.1g} from the sum over the layers: rounding. Values recalled: {told}; a guess: {CHANCE}. "
+        f"of the matrix by {gradients_apart:.1g} from the sum over the layers: rounding. Values recalled: {told}; "
+        f"a guess: {CHANCE}. "
         f"Shared minus own: {more.words()}; shared minus one layer: {deeper.words()}"
     )
     return verdict, max(apart, gradients_apart) < 1e-10
