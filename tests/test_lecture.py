@@ -71,9 +71,9 @@ def test_the_commands_of_the_page_are_those_that_were_measured() -> None:
     assert sorted(shown) == sorted(KEPT["seconds"])
 
 
-def test_all_commands_together_take_less_than_twenty_minutes_on_two_cores() -> None:
+def test_all_commands_together_take_less_than_half_an_hour_on_two_cores() -> None:
     # What was measured when the page was made; nothing is timed here.
-    assert sum(KEPT["seconds"].values()) < 2 * 20 * 60
+    assert sum(KEPT["seconds"].values()) < 2 * 30 * 60
 
 
 def test_each_picture_of_the_page_is_there_and_no_other() -> None:

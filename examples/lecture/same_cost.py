@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import seqtrain
 from shared import Bench, Numbers, Result, Row, dots, fmean, main, new_figure, paired, spread
@@ -34,7 +36,7 @@ TRIALS = {
     ),
     "series": Trial(("task=forecast",), "1.6e11", "mse", -1, 40),
 }
-AXES = ("flops", "seconds")
+AXES: tuple[Literal["flops", "seconds"], ...] = ("flops", "seconds")
 
 
 def run(bench: Bench) -> Result:
@@ -44,16 +46,16 @@ def run(bench: Bench) -> Result:
     sentences = []
     found: dict[str, str | None] = {}
     for axes, (name, trial) in zip(figure.subplots(1, len(TRIALS)), TRIALS.items(), strict=True):
-        runs = []
-        for model, words in MODELS.items():
-            for seed in range(1, bench.seeds + 1):
+        numbers: dict[str, Numbers] = {axis: {model: [] for model in MODELS} for axis in AXES}
+        for seed in range(1, bench.seeds + 1):
+            runs = []
+            for model, words in MODELS.items():
                 budget = f"budget=[{SIZE},flops:{trial.flops}]"
                 settings = (budget, f"trainer.validate_every={trial.every}", "callbacks=none", f"seed={seed}")
                 runs.append(bench.train(f"{name}-{model}-{seed}", *trial.words, *words, *settings).directory)
-        numbers: dict[str, Numbers] = {}
-        for axis in AXES:
-            table = seqtrain.compare(*runs, x=axis, metric=trial.metric).runs.sort_values("seed")
-            numbers[axis] = {model: table["value"][table["model"] == model].tolist() for model in MODELS}
+            for axis in AXES:  # seed by seed: both models of a seed ran soon after each other, on the same machine
+                for model, value in at_equal(axis, runs, trial.metric).items():
+                    numbers[axis][model].append(value)
         dots(axes, numbers["flops"])
         axes.set(xlabel=f"{trial.metric}: {'more' if trial.better > 0 else 'less'} is better", title=name)
         for axis in AXES:
@@ -64,6 +66,15 @@ def run(bench: Bench) -> Result:
     attention = found["recall flops"]
     holds = None if attention is None else attention == "gpt"
     return Result(rows, "; ".join(sentences), holds, figure)
+
+
+def at_equal(axis: Literal["flops", "seconds"], runs: list[Path], metric: str) -> dict[str, float]:
+    """Return the metric of each model at the largest cost that all runs have reached; NaN if one has none there."""
+    try:
+        table = seqtrain.compare(*runs, x=axis, metric=metric).runs
+    except seqtrain.UserError:  # one run ends before the first validation of another
+        return dict.fromkeys(MODELS, math.nan)
+    return dict(zip(table["model"], table["value"], strict=True))
 
 
 def best(numbers: Numbers, better: int) -> tuple[str | None, str]:
