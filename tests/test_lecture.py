@@ -22,7 +22,8 @@ CHEAP = 20.0  # seconds of a command, when the page was made
 QUICK = [
     part
     for part in sections(TEXT)
-    if not part.alone  # its times are of one machine
+    if not part.alone  # its times are of one machine, as are the last digits of what is trained
+    and not any(line.startswith("seqtrain train") and "dry_run" not in line for line in part.commands)
     and all(KEPT["seconds"].get(line, CHEAP + 1) <= CHEAP for line in part.commands)
 ]
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
