@@ -115,7 +115,16 @@ CLAIMS = [
     if re.match(r"\| \d+ \|", line)
 ]
 MARKS = {
-    "yes": {"yes", "no", "part", "not decided", "by count yes, by time no", "made-up yes, ETTh1 no"},
+    "yes": {
+        "yes",
+        "yes, one seed",
+        "no",
+        "part",
+        "not decided",
+        "runs",
+        "by count yes, by time no",
+        "made-up yes, ETTh1 no",
+    },
     "no": {""},
     "needs a GPU": {""},
 }
