@@ -10,8 +10,8 @@ from seqtrain.cli.arguments import Parser, bounded
 
 def main(argv: list[str]) -> int:
     """Run the command; return its exit code."""
-    words = "Print the layers of a model in order: the shape that each gives, its weights; then the state it carries."
-    parser = Parser("show", f"{words}\nOVERRIDE as for `seqtrain train`.", "seqtrain show model=gpt model.num_layers=2")
+    words = "Print the layers of a model, the shape that each gives and its weights; then its state."
+    parser = Parser("show", words, "seqtrain show model=gpt model.num_layers=2")
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     parser.add_config_dir()
     parser.add_argument("--length", type=bounded(SIZE), default=16, metavar="T", help="positions that are read")
@@ -27,7 +27,8 @@ def main(argv: list[str]) -> int:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
         print("  ".join(map(str.ljust, row, widths)).rstrip())
-    print(f"parameters: {sum(layer.parameters for layer in layers):,}")
     carried = ", ".join(f"{name} {shape(tensor)}" for name, tensor in state.items())
-    print(f"state after {options.length} positions: {carried or 'none'}")
+    print(
+        f"parameters: {sum(layer.parameters for layer in layers):,}\nstate after {options.length} positions: {carried or 'none'}"
+    )
     return 0

@@ -42,3 +42,9 @@ def test_shapes_follow_length_and_width_and_json_has_a_layer_a_line(seqtrain: Se
         "weights": f"{VOCAB_SIZE + 3} x 24",
         "parameters": (VOCAB_SIZE + 3) * 24,
     }
+
+
+def test_more_positions_than_a_table_has_are_refused_in_one_line(seqtrain: Seqtrain, tmp_path: Path) -> None:
+    answer = seqtrain("show", "model=gpt", "model.positions=learned", "model.max_length=8", cwd=tmp_path)
+    assert answer.rc == 2
+    assert answer.err == "error: --length 16: the model reads at most model.max_length=8; give less\n"
