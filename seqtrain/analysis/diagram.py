@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from seqtrain.analysis.profile_report import VOCAB_SIZE
@@ -26,7 +25,6 @@ class Layer(NamedTuple):
     parameters: int
 
 
-@torch.no_grad()
 def diagram(overrides: Sequence[str], length: int, config_dirs: Sequence[Path] = ()) -> tuple[list[Layer], State]:
     """Let a model read an input of `length` positions; return its layers, and the state that it leaves."""
     model = make_model(check.compose(list(overrides), config_dirs).config, VOCAB_SIZE).eval()

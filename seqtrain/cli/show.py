@@ -28,7 +28,6 @@ def main(argv: list[str]) -> int:
     for row in table:
         print("  ".join(map(str.ljust, row, widths)).rstrip())
     carried = ", ".join(f"{name} {shape(tensor)}" for name, tensor in state.items())
-    print(
-        f"parameters: {sum(layer.parameters for layer in layers):,}\nstate after {options.length} positions: {carried or 'none'}"
-    )
+    print(f"parameters: {sum(layer.parameters for layer in layers):,}")
+    print(f"state after {options.length} positions: {carried or 'none'}")
     return 0
