@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -56,17 +58,18 @@ def unrolled() -> tuple[float, float]:
     """
     torch.manual_seed(0)
     rnn = nn.RNN(WIDTH, WIDTH, batch_first=True).double()
+    into, again, bias, other_bias = (weight for _, weight in rnn.named_parameters())  # torch has two biases
     inputs = torch.randn(1, STEPS, WIDTH, dtype=torch.float64)
     last = rnn(inputs)[0][:, -1]
     last.sum().backward()
-    copies: list[Tensor] = [rnn.weight_hh_l0.detach().clone().requires_grad_() for _ in range(STEPS)]
+    copies: list[Tensor] = [again.detach().clone().requires_grad_() for _ in range(STEPS)]
     hidden = torch.zeros(1, WIDTH, dtype=torch.float64)
     for copy, x in zip(copies, inputs.unbind(1), strict=True):  # a layer for each step, with a matrix of its own
-        hidden = torch.tanh(x @ rnn.weight_ih_l0.T + hidden @ copy.T + rnn.bias_ih_l0 + rnn.bias_hh_l0)
+        hidden = torch.tanh(x @ into.T + hidden @ copy.T + bias + other_bias)
     hidden.sum().backward()
-    summed = sum(copy.grad for copy in copies if copy.grad is not None)
-    assert rnn.weight_hh_l0.grad is not None
-    return (hidden - last).abs().max().item(), (summed - rnn.weight_hh_l0.grad).abs().max().item()
+    summed = torch.stack([copy.grad for copy in copies if copy.grad is not None]).sum(0)
+    assert again.grad is not None
+    return (hidden - last).abs().max().item(), (summed - again.grad).abs().max().item()
 
 
 def measure(run: Trained) -> float:
@@ -74,7 +77,9 @@ def measure(run: Trained) -> float:
     return run.metrics["validation"]["accuracy"]
 
 
-def judge(apart: float, gradients_apart: float, accuracy: Numbers, sizes: dict[str, object]) -> tuple[str, bool | None]:
+def judge(
+    apart: float, gradients_apart: float, accuracy: Numbers, sizes: Mapping[str, str | float]
+) -> tuple[str, bool | None]:
     """Return a verdict in words, and whether the unrolled RNN is the same function."""
     own, shared, one = VARIANTS
     more = paired(accuracy[shared], accuracy[own], comparisons=2)
