@@ -100,7 +100,7 @@ results: .venv/run
 	$(BIN)/python -m benchmarks.results $(RESULTS)
 	@test -n "$(RESULTS)" || $(MAKE) --no-print-directory lecture
 
-# Runs every command of docs/lecture.md, takes over their pictures and writes their numbers; under 20 minutes on two cores.
+# Runs every command of docs/lecture.md, takes over their pictures and writes their numbers; about half an hour on two cores.
 lecture: .venv/run
 	$(BIN)/python -m benchmarks.lecture
 

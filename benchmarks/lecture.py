@@ -36,6 +36,7 @@ WORKERS = 2  # sections at a time
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PICTURE = re.compile(r"!\[[^\]]*\]\(lecture/([^)]+)\)")
 VALUE = re.compile(r"<!-- value: (\S+) (\S+) (\S+) -->(.*?)<!-- end -->", re.DOTALL)
+TIMED = re.compile(r"^(\| \d+ \|[^|]*\| `([^`]+)` \| )\d* ?\|", re.MULTILINE)  # a row: number, claim, command, seconds
 ALONE = "<!-- alone -->"
 
 
@@ -86,7 +87,8 @@ def values(text: str) -> Iterator[tuple[Value, str]]:
 
 def looked_up(value: Value, folder: Path) -> Any:
     """The value in the file that a command wrote; KeyError where it is not there."""
-    found = json.loads((folder / value.file).read_text("utf-8"))
+    text = (folder / value.file).read_text("utf-8")
+    found = list(map(json.loads, text.splitlines())) if value.file.endswith(".jsonl") else json.loads(text)
     for key in value.place.split("."):
         found = found[int(key)] if isinstance(found, list) else found[key]
     return found
@@ -102,38 +104,66 @@ def filled(text: str, numbers: dict[str, Any]) -> str:
     return VALUE.sub(fill, text)
 
 
+def timed(text: str, seconds: dict[str, float]) -> str:
+    """The page with the seconds of each command that its last table has, where a section runs that command."""
+
+    def fill(match: re.Match[str]) -> str:
+        took = seconds.get(match[2])
+        return f"{match[1]}{'' if took is None else f'{took:.0f}'} |"
+
+    return TIMED.sub(fill, text)
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description="Runs the commands of docs/lecture.md and fills in what they say.")
     parser.add_argument("--folder", type=Path, help="goes on in the folder of an earlier call")
-    folder = parser.parse_args().folder
+    text = PAGE.read_text("utf-8")
+    titles = [section.title for section in sections(text)]
+    parser.add_argument(
+        "--section",
+        action="append",
+        choices=titles,
+        metavar="TITLE",
+        help="runs this section alone, and keeps what the page says of all others",
+    )
+    options = parser.parse_args()
+    folder = options.folder
     if folder is None:
         folder = REPOSITORY / "outputs" / f"lecture_{datetime.now():%Y-%m-%d_%H-%M-%S}"
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "examples").exists():  # commands of the page name the scripts as from the repository's root
         (folder / "examples").symlink_to(REPOSITORY / "examples")
-    text = PAGE.read_text("utf-8")
-    seconds = Runner(folder).run(sections(text))
+    known = json.loads(NUMBERS.read_text("utf-8"))
+    asked = [section for section in sections(text) if section.title in (options.section or titles)]
+    seconds = Runner(folder).run(asked)
     if seconds is None:
         print(f"go on: {sys.executable} -m benchmarks.lecture --folder {folder}")
         return 1
     outputs = folder / "outputs"
-    numbers = {value.key: looked_up(value, outputs) for value, _ in values(text)}
+    numbers = {}
+    for value, _ in values(text):
+        kept = options.section and not (outputs / value.file).exists()
+        numbers[value.key] = known["numbers"][value.key] if kept else looked_up(value, outputs)
+    shown = [command for section in sections(text) for command in section.commands]
+    seconds = {command: (known["seconds"] | seconds)[command] for command in shown}
     _copy_pictures(text, outputs)
     NUMBERS.write_text(json.dumps({"numbers": numbers, "seconds": seconds}, indent=1) + "\n", "utf-8")
-    PAGE.write_text(filled(text, numbers), "utf-8")
+    PAGE.write_text(timed(filled(text, numbers), seconds), "utf-8")
     print(f"{PAGE}: {len(numbers)} values, {sum(seconds.values()):.0f} s of commands")
     return 0
 
 
 def _copy_pictures(text: str, outputs: Path) -> None:
-    """Takes over the pictures that the page shows; those that it no longer shows are removed."""
+    """Takes over the pictures that were drawn; those that the page no longer shows are removed."""
+    shown = PICTURE.findall(text)
     for old in KEPT.rglob("*.png"):
-        old.unlink()
-    for name in PICTURE.findall(text):
-        target = KEPT / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(outputs / name, target)
+        if str(old.relative_to(KEPT)) not in shown:
+            old.unlink()
+    for name in shown:
+        if (outputs / name).exists():  # else of a section that was not asked for
+            (KEPT / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(outputs / name, KEPT / name)
 
 
 class Runner:

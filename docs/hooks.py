@@ -1,7 +1,8 @@
 """What mkdocs is told beside mkdocs.yml: pages made of files outside docs/, and links that lead to them.
 
 README.md is the front page and CONTRIBUTING.md a page of its own. A link from a page to any other file of the
-repository leads to a page that shows it; `#L12` to its line 12.
+repository leads to a page that shows it; `#L12` to its line 12. A block of ```math becomes MathML, which browsers draw
+without a script.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import posixpath
 import re
 from pathlib import Path
 
+from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -21,6 +23,9 @@ PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md"}
 
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 """The address of a link that leads to a file: its path, and the place in it."""
+
+MATH = re.compile(r"^```math\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+"""Equations in TeX, in the form that GitHub draws, too."""
 
 FOREIGN = re.compile(r"<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=\"?(?:https?:)?//[^>]*")
 """What a browser would load from another host as soon as a page is opened."""
@@ -41,7 +46,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turns links between files of the repository into links between pages of the site."""
+    """Turns links between files of the repository into links between pages of the site, and TeX into MathML."""
     here = page.file.src_uri
 
     def turned(link: re.Match[str]) -> str:
@@ -50,7 +55,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         line = re.match(r"#(L\d+)", link[2] or "")
         return f"{address}){{ .{line[1]} }}" if line else f"{address}{link[2] or ''})"
 
-    return markdown if here.startswith("source/") else LINK.sub(turned, markdown)
+    if here.startswith("source/"):
+        return markdown
+    return LINK.sub(turned, MATH.sub(lambda tex: f"<div>{convert(tex[1], display='block')}</div>", markdown))
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:

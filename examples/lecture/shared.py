@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.special import stdtrit
 
@@ -20,12 +22,28 @@ import seqtrain
 from seqtrain.analysis.measured import COLORS, new_figure, save
 from seqtrain.training.model_and_task import make_pair
 
-__all__ = ["COLORS", "Bench", "Difference", "Result", "fmean", "main", "new_figure", "paired", "spread", "untrained"]
+__all__ = [
+    "COLORS",
+    "Bench",
+    "Difference",
+    "Numbers",
+    "Result",
+    "dots",
+    "fmean",
+    "grid",
+    "main",
+    "new_figure",
+    "paired",
+    "spread",
+    "untrained",
+]
 
 PRECISION = "trainer.precision=32-true"  # a verdict must not depend on whether the machine has bf16 units
 LEVEL = 0.95  # of the intervals; where several are told together, of all of them at once
 
 Row = dict[str, str | float]
+Numbers = dict[str, list[float]]
+"""A number for each seed, by variant."""
 
 
 class Result(NamedTuple):
@@ -60,6 +78,40 @@ class Bench:
         if summary.get("status") != "finished":
             subprocess.run([sys.executable, "-m", "seqtrain", "resume", path], check=True, stdout=sys.stderr)
         return seqtrain.load(path, checkpoint="last")
+
+
+def grid(
+    bench: Bench,
+    variants: Mapping[str, Sequence[str]],
+    common: Sequence[str],
+    measure: Callable[[seqtrain.Trained], float],
+) -> tuple[list[Row], Numbers]:
+    """Train each variant with each seed; return a row for each variant, and its numbers.
+
+    Args:
+        bench: Where runs are kept, and how many seeds there are.
+        variants: Overrides of each variant, by its name.
+        common: Overrides of all variants.
+        measure: Returns the number of a run.
+    """
+    rows: list[Row] = []
+    numbers: Numbers = {}
+    for name, words in variants.items():
+        folder = re.sub(r"\W+", "_", name)
+        seeds = range(1, bench.seeds + 1)
+        runs = [bench.train(f"{folder}-{seed}", *common, *words, f"seed={seed}") for seed in seeds]
+        numbers[name] = list(map(measure, runs))
+        row: Row = {"variant": name, "parameters": f"{runs[0].summary['parameters']['total']:,}"}
+        row |= {"mean": fmean(numbers[name]), "sd": stdev(numbers[name]) if bench.seeds > 1 else "-"}
+        rows.append(row | {"seconds": fmean(run.summary["seconds"] for run in runs)})
+    return rows, numbers
+
+
+def dots(axes: Axes, numbers: Numbers) -> None:
+    """Draw a row for each variant, and in it a dot for each seed; the first variant stands on top."""
+    for height, (color, values) in enumerate(zip(COLORS * 2, numbers.values(), strict=False)):
+        axes.plot(values, [height] * len(values), "o", color=color, alpha=0.7)
+    axes.set(yticks=range(len(numbers)), yticklabels=list(numbers), ylim=(len(numbers) - 0.5, -0.5))
 
 
 def untrained(run: seqtrain.Trained) -> seqtrain.Trained:

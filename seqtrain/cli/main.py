@@ -34,6 +34,7 @@ COMMANDS = {
     "compare": "compare runs and sweeps: a table, a verdict, a page",
     "serve": "serve that page, live while runs go on: seqtrain serve outputs",
     "sync": "send what runs have recorded to W&B, MLflow or TensorBoard",
+    "show": "print the layers of a model, with shapes and parameters: seqtrain show model=gpt",
     "profile": "measure what models cost, beside what theory says of them",
     "gradients": "how far back gradients reach in a run's model, and where training cuts them",
     "scale": "fit a law to a ladder of budgets, and let it predict a larger one",

@@ -1,0 +1,50 @@
+"""Laws of `seqtrain show`: it names each weight of a model once, and the state that the model carries."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from seqtrain.analysis.diagram import diagram
+from seqtrain.analysis.profile_report import VOCAB_SIZE
+from seqtrain.config import check
+from seqtrain.models.base import Capability
+from seqtrain.training.model_and_task import make_model
+from tests.conftest import REPOSITORY, Seqtrain
+
+MODELS = sorted(path.stem for path in (REPOSITORY / "conf" / "model").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_each_weight_of_a_shipped_model_is_shown_once_beside_its_state(model: str) -> None:
+    task = {"elmo": "bidirectional_lm", "bert": "masked_lm"}.get(model, "sentiment")
+    words = ["task=translation" if "encoder_decoder" in model else f"task={task}", f"model={model}"]
+    layers, state = diagram(words, 16)
+    made = make_model(check.compose(words).config, VOCAB_SIZE)
+    assert sum(layer.parameters for layer in layers) == sum(weight.numel() for weight in made.parameters())
+    if Capability.STATEFUL in made.capabilities:
+        assert {name: tensor.shape[0] for name, tensor in state.items()} == dict.fromkeys(state, 1)
+        assert state
+
+
+def test_shapes_follow_length_and_width_and_json_has_a_layer_a_line(seqtrain: Seqtrain, tmp_path: Path) -> None:
+    shown = seqtrain("show", "model=lstm", "model.dim=24", "--length", "5", cwd=tmp_path)
+    assert "LSTM            1 x 5 x 24" in shown.out
+    assert "state after 5 positions: hidden 1 x 1 x 24, cell 1 x 1 x 24" in shown.out
+    answer = seqtrain("show", "model=lstm", "model.dim=24", "--json", cwd=tmp_path)
+    rows = [json.loads(line) for line in answer.out.splitlines()]
+    assert rows[0] == {
+        "name": "embed",
+        "kind": "TokenEmbedding",
+        "gives": "1 x 16 x 24",
+        "weights": f"{VOCAB_SIZE + 3} x 24",
+        "parameters": (VOCAB_SIZE + 3) * 24,
+    }
+
+
+def test_more_positions_than_a_table_has_are_refused_in_one_line(seqtrain: Seqtrain, tmp_path: Path) -> None:
+    answer = seqtrain("show", "model=gpt", "model.positions=learned", "model.max_length=8", cwd=tmp_path)
+    assert answer.rc == 2
+    assert answer.err == "error: --length 16: the model reads at most model.max_length=8; give less\n"
