@@ -85,7 +85,7 @@ def make_data(
             raise type(fault)(*(line if line.startswith(key) else f"{key}: {line}" for line in fault.lines)) from None
         is_of_values = reads_values(config)
         _check_origin(f"{key}={origin_words(taken)}", origin, task_type, is_of_values)
-        if is_of_values:
+        if is_of_values and origin.shared:
             origin = None  # the scaling is that of the new train
         else:
             say(f"tokenizer: that of {origin_words(taken)}")
