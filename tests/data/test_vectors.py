@@ -163,7 +163,7 @@ def test_a_broken_row_is_refused_with_its_number(fault, tmp_path):
 
 def test_what_the_file_does_not_hold_is_refused(tmp_path):
     source = Vectors(path=str(written(tmp_path, vectors())), label_column="name")
-    with pytest.raises(UserError, match="data.label_column=name: .* has no such column; it has values, label, score"):
+    with pytest.raises(UserError, match=r"data.label_column=name: .* has no such column; it has values, label, score"):
         source.labels("train", "name")
     with pytest.raises(UserError, match="has one label for a sequence, and none at each step; use task=classify"):
         source.labels("train", "names")

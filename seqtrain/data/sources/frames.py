@@ -1,4 +1,4 @@
-"""Made-up movies and what is seen in them: a few noisy frames of each object as it moves, and a sentence of them all."""
+"""Made-up movies and what is seen in them: noisy frames of objects, each as it moves, and a sentence of them all."""
 
 from __future__ import annotations
 
