@@ -24,7 +24,6 @@ from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel, State, name_of
 from seqtrain.models.decoding import decode
-from seqtrain.models.layers.front_ends import ValueProjection
 from seqtrain.tasks.base import (
     Baseline,
     ExampleTask,
@@ -159,7 +158,7 @@ class Translation(ExampleTask):
     def incompatibility(self, model: SequenceModel) -> str | None:
         if not self.shared_vocab and reads_in_one(model):
             return f"model={name_of(model)} reads source and target with one embedding; use task.shared_vocab=true"
-        if reads_in_one(model) and isinstance(model.embed, ValueProjection):
+        if reads_in_one(model) and hasattr(model.embed, "blank"):  # a front end of values
             return f"model={name_of(model)} reads source and target with one embedding, and values are no words"
         return None
 
