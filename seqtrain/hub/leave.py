@@ -151,10 +151,10 @@ def save(model: Any, task: Any, tokenizer: Tokenizer, options: dict[str, Any], c
 def _config(model: Any, task: Any, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the family, and config.json of it without vocabulary; raise UserError if there is none."""
     name = name_of(model)
-    if hasattr(model.embed, "blank"):  # a front end of values
-        raise _unfit("the run reads values, and the published families read tokens")
     if options.get("embed_dim") is not None:
         raise _unfit(f"model.embed_dim={options['embed_dim']}: the published families have tables as wide as the model")
+    if hasattr(model.embed, "blank"):  # a front end of values
+        raise _unfit("the run reads values, and the published families read tokens")
     if name not in TOKENS:
         raise _unfit(f"model={name} is of no published family")
     if name == "encoder_decoder":

@@ -231,6 +231,19 @@ def answers_of_labelled_series(walk: Walk, run: str, file: str) -> None:
     for opened in (run, f"{run}-exported"):
         answers = package.load(walk.folder / opened).predict(walk.folder / file)
         assert json.loads(json.dumps(answers)) == asked
+    if run.startswith("translation"):
+        looks_at_steps(walk, run, file)
+
+
+def looks_at_steps(walk: Walk, run: str, file: str) -> None:
+    """Attention is drawn from the words of the answer to the numbers of the steps of the first series."""
+    walk.type("predict", run, file, "--attention", f"{run}.png", "--gates", f"{run}-gates.png")
+    assert (walk.folder / f"{run}.png").stat().st_size > 0
+    opened = package.load(walk.folder / run)
+    first, *_ = opened.attention(str(walk.folder / file), "up up")
+    assert first.keys == [str(number) for number in range(1, first.weights.shape[-1] + 1)]
+    assert first.queries[0] == "[start]"
+    assert first.weights.sum(-1).numpy() == pytest.approx(1.0, abs=1e-5)
 
 
 def answers_of_series(walk: Walk, run: str) -> None:
