@@ -10,13 +10,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import torch
 
+from seqtrain.analysis.formula import formula_of
+from seqtrain.analysis.timing import read
 from seqtrain.data.batching.sentence_pairs import TranslationExamples
 from seqtrain.data.preprocess import Preprocessor, prepare_series
 from seqtrain.data.sources.frames import MOVES, OBJECTS, Frames
 from seqtrain.data.sources.vectors import Vectors
 from seqtrain.data.tokenizers.recipes import Word
 from seqtrain.errors import UserError
+from seqtrain.models.base import SequenceModel
+from seqtrain.models.encoder_decoder import EncoderDecoder
+from seqtrain.models.layers.front_ends import TokenEmbedding, ValueProjection
 from tests.journeys.files import vectors, write
 
 ROWS = [
@@ -175,3 +181,20 @@ def test_a_row_without_its_answer_is_refused(tmp_path):
     for field in ("label", "target"):
         with pytest.raises(UserError, match=f"data.{field}_column={field}: row 3 of .* has none; take the row out"):
             source.answers(field)
+
+
+def test_values_that_words_are_written_of_begin_at_the_scale_of_the_vectors_of_tokens():
+    torch.manual_seed(0)
+    values = ValueProjection(num_features=10, dim=64, as_tokens=True)(torch.randn(10, 100, 10))
+    assert 0.4 < float(values.detach().std() / TokenEmbedding(vocab_size=1000, dim=64).weight.detach().std()) < 1
+
+
+def test_a_model_of_values_and_words_is_counted_and_profiled():
+    fronts = {
+        "embed": ValueProjection(num_features=3, dim=8),
+        "target_embed": TokenEmbedding(vocab_size=5, dim=8, specials=3),
+    }
+    model = EncoderDecoder(**fronts, encoder="gru", decoder="gru", dim=8, num_layers=1, dropout=0.0).eval()
+    assert sum(formula_of(model, 4).flops.values()) > 0
+    assert SequenceModel.flops_per_token(model, 4, False) > 0
+    assert read(model, 2, 4).shape == (2, 4, 8)

@@ -63,7 +63,7 @@ class TranslationExamples(Examples):
 
     def collate(self, index: Int[np.ndarray, " B"], epoch: int, totals: dict[str, int]) -> TranslationBatch:
         sources, inputs, answers = [], [], []
-        for row in index:
+        for row in index.tolist():
             target = self.written[row][: self.longest]
             sources.append(self._source(row))
             inputs.append(np.append(self.start, target))
