@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -47,7 +47,7 @@ def test_a_file_gives_its_sequences_with_missing_numbers(name, tmp_path):
 def test_vectors_of_a_fixed_width_are_read_too(tmp_path):
     kind = pa.list_(pa.list_(pa.float32(), 2))
     table = pa.table({"values": pa.array([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], type=kind)})
-    pa.parquet.write_table(table, tmp_path / "a.parquet")
+    pq.write_table(table, tmp_path / "a.parquet")
     assert Vectors(path=str(tmp_path / "a.parquet")).series.values.tolist() == [[1, 2], [3, 4], [5, 6]]
 
 

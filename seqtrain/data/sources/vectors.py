@@ -66,7 +66,7 @@ class VectorSource(SeriesSource):
 
     def _rows(self, split: Split, field: str) -> Iterator[Row]:
         answers = self.answers(field)
-        return ({field: answers[place]} for place in np.flatnonzero(self._owner == SPLITS.index(split)))
+        return ({field: answers[place]} for place in np.flatnonzero(self._owner == SPLITS.index(split)).tolist())
 
     def balanced_by(self) -> Sequence[str]:
         """Return a name for each sequence, of which each split has its share."""
@@ -136,8 +136,8 @@ class Vectors(VectorSource):
 def read_table(path: Path) -> pa.Table:
     """Read a file of parquet or jsonl; raise UserError if it is none."""
     import pyarrow as pa
-    import pyarrow.json
-    import pyarrow.parquet
+    import pyarrow.json as lines
+    import pyarrow.parquet as pq
 
     suffix = path.suffix.lower()
     reason = None if path.is_file() else absent(path, "file")
@@ -149,10 +149,9 @@ def read_table(path: Path) -> pa.Table:
     try:
         with readable(path):
             if suffix == ".parquet":
-                return pa.parquet.read_table(path)
+                return pq.read_table(path)
             # One block: a line may be longer than any block of fewer bytes.
-            whole = pa.json.ReadOptions(block_size=max(path.stat().st_size, 1))
-            return pa.json.read_json(path, whole)
+            return lines.read_json(path, lines.ReadOptions(block_size=max(path.stat().st_size, 1)))
     except (pa.ArrowException, OverflowError) as error:
         raise UserError(f"data.path={path}: cannot be read as {suffix[1:]} ({str(error).partition('. ')[0]})") from None
 
