@@ -125,7 +125,7 @@ def _read(model: SequenceModel, length: int) -> int:
         model(tokens)
         return length
     # Its source is as long as its target.
-    model(tokens, model.begin(tokens))
+    model(blank_input(model, 1, length, written=True), model.begin(tokens))
     return 2 * length
 
 

@@ -63,7 +63,7 @@ def read(model: SequenceModel, batch: int, length: int) -> torch.Tensor:
     tokens = blank_input(model, batch, length)
     if Capability.UNCONDITIONAL in model.capabilities:
         return model(tokens)[0]
-    return model(tokens, model.begin(tokens))[0]
+    return model(blank_input(model, batch, length, written=True), model.begin(tokens))[0]
 
 
 def heads_of(model: SequenceModel) -> tuple[int, int]:

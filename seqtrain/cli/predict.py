@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
 
     opened = load(options.run, trust=options.trust, checkpoint=options.checkpoint).opened
     if opened.preprocessor.series is not None:
-        return _answer_series(opened, options) if opened.task.predictors else _forecast(opened, options)
+        return _answer_series(opened, options) if opened.answers_series else _forecast(opened, options)
     if path is not None:
         check_lines(path)
     if options.plot is not None:
@@ -82,7 +82,7 @@ def _parser() -> Parser:
         "  bidirectional_lm  with --score measures them, in both directions\n"
         "  sentiment, regress, tag  say their labels, their numbers, a label for each word; of a run that reads\n"
         "                series, FILE or --input FILE is a file of them, in the format of its data\n"
-        "  translation   translates them\n"
+        "  translation   translates them, or writes the text of each sequence of FILE, where the run reads vectors\n"
         "  forecast      continues the series of --input, a table of csv, tsv, parquet or jsonl\n"
         "A third-party task answers in its own way; --option sets its options.",
         "seqtrain predict outputs/2026-11-21_02-04-00_next_token_lstm 'def main(' --length 100 --temperature 0.7",
@@ -104,7 +104,7 @@ def _parser() -> Parser:
         "--attention",
         type=Path,
         metavar="FILE",
-        help="draw where the model looks in the one TEXT: FILE.png",
+        help="draw where the model looks in the one TEXT, or in the first series of it: FILE.png",
     )
     parser.add_argument(
         "--gates",
@@ -380,7 +380,7 @@ def _draw_all(names: list[str], options: argparse.Namespace) -> int:
     trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
     (line,) = from_arguments(options.texts)
     reason = line.reason or trained.opened.text_reader.reason(line.text)
-    if reason:
+    if reason and not trained.opened.answers_series:  # then the text is a file
         raise UserError(f"{line.where}: {reason}")
     # The first file stays where the second drawing is refused, as of a model that attends and has no gates.
     for name in names:

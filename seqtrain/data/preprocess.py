@@ -16,7 +16,7 @@ import numpy as np
 from seqtrain.data.cache import Store
 from seqtrain.data.corpus import Corpus, text_hash, tokenised, trained
 from seqtrain.data.sources.base import LabelKind, Source, Split
-from seqtrain.data.sources.labelled_series import HoldsLabels
+from seqtrain.data.sources.labelled_series import HoldsLabels, rows_of
 from seqtrain.data.sources.series import SeriesSource
 from seqtrain.data.sources.tokens import TokenSource
 from seqtrain.data.tokenizers.encoding import NO_TOKENS
@@ -140,12 +140,13 @@ class Preprocessor:
         labels = _read_labels(folder / LABELS) if "labels" in hashes else ()
         scale = _read_scale(folder / SCALE) if "scale" in hashes else None
         if "series" in hashes:
-            preprocessor = cls(NO_TOKENS, NO_TOKENS, labels, scale, Scaling.load(folder / SERIES))
+            tokenizer, series = NO_TOKENS, Scaling.load(folder / SERIES)
         else:
-            tokenizer = target_tokenizer = load_tokenizer(folder / TOKENIZER)
-            if "target_tokenizer" in hashes:
-                target_tokenizer = load_tokenizer(folder / TARGET_TOKENIZER)
-            preprocessor = cls(tokenizer, target_tokenizer, labels, scale)
+            tokenizer, series = load_tokenizer(folder / TOKENIZER), None
+        target_tokenizer = tokenizer
+        if "target_tokenizer" in hashes:
+            target_tokenizer = load_tokenizer(folder / TARGET_TOKENIZER)
+        preprocessor = cls(tokenizer, target_tokenizer, labels, scale, series)
         # A file of the right form may still be of another run: then every number would mean another thing.
         for name, value in preprocessor.hashes.items():
             if hashes[name] != value:
@@ -187,7 +188,7 @@ class Rows:
     # By the task's kind of label: (n,) int64, into the names of labels; such a row for each text; or (n,) float64.
     labels: np.ndarray | list[np.ndarray] | None
     read: Callable[[], Iterator[dict[str, str]]]  # the rows themselves, once more from the source
-    series: SeriesSplit | None = None  # of values; then there is no text
+    series: SeriesSplit | None = None  # of values; then the only text is what is written of them
     chance: float | None = None  # accuracy of a guess among the possible answers, where the source knows it
 
     def __len__(self) -> int:
@@ -207,9 +208,8 @@ class Rows:
     @property
     def num_tokens(self) -> int:
         """Tokens in all columns of text, or rows of series."""
-        if self.series is not None:
-            return self.series.num_rows
-        return sum(len(corpus.tokens) for corpus in self.columns.values())
+        num_rows = 0 if self.series is None else self.series.num_rows
+        return num_rows + sum(len(corpus.tokens) for corpus in self.columns.values())
 
     def texts(self, field: str) -> list[str]:
         """Return one field as it is written, by row."""
@@ -220,7 +220,7 @@ class Rows:
         """Hash of all text and all labels."""
         hashes = [corpus.hash for corpus in self.columns.values()]
         if self.series is not None:
-            hashes = [self.series.hash]
+            hashes.append(self.series.hash)
         if self.labels is not None:
             hashes.append(text_hash(map(_label_text, self.labels)))
         if len(hashes) == 1:  # text alone keeps the hash that its tokens are cached under
@@ -270,7 +270,17 @@ def prepare_rows(
             row differ in number.
     """
     if isinstance(source, SeriesSource):
-        return prepare_series(source, splits, fields, label_kind=label_kind, preprocessor=preprocessor, say=say)
+        return prepare_series(
+            source,
+            splits,
+            fields,
+            recipe=recipe,
+            label_kind=label_kind,
+            preprocessor=preprocessor,
+            origin=origin,
+            cache=cache,
+            say=say,
+        )
     if isinstance(source, TokenSource):
         return prepare_tokens(source, splits, preprocessor or origin)
     store = Store(cache)
@@ -285,26 +295,32 @@ def prepare_rows(
     chance = source.chance() if isinstance(source, KnowsChance) else None
     rows = {}
     for split in splits:
-        columns = {}
-        for field in texts:
-            # A line of what is done, or a fault, names the field only where there are two.
-            name = split
-            if len(texts) > 1:
-                name = f"{split} {field}"
-            columns[field] = tokenised(
-                store,
-                partial(_texts, source, split, [field]),
-                name,
-                preprocessor.of(field),
-                say,
-                keep_empty=len(fields) > 1,
-            )
+        columns = _tokenised(store, source, split, texts, preprocessor, len(fields) > 1, say)
         # After the text, whose tokens say how many labels a row must have.
         labels_of_rows = None
         if "label" in fields:
             labels_of_rows = _read_row_labels(source, split, preprocessor, label_kind, columns)
         rows[split] = Rows(columns, labels_of_rows, partial(source.rows, split), chance=chance)
     return preprocessor, rows
+
+
+def _tokenised(
+    store: Store,
+    source: Source,
+    split: Split,
+    texts: Sequence[str],
+    preprocessor: Preprocessor,
+    keep_empty: bool,
+    say: Callable[[str], None],
+) -> dict[str, Corpus]:
+    """Return the fields of text of a split, tokenised; `keep_empty`: True if rows without tokens stay."""
+    columns = {}
+    for field in texts:
+        # A line of what is done, or a fault, names the field only where there are two.
+        name = f"{split} {field}" if len(texts) > 1 else split
+        documents = partial(_texts, source, split, [field])
+        columns[field] = tokenised(store, documents, name, preprocessor.of(field), say, keep_empty=keep_empty)
+    return columns
 
 
 def _labels_and_scale(source: Source, fields: Sequence[str], kind: LabelKind) -> tuple[tuple[str, ...], Scale | None]:
@@ -321,8 +337,11 @@ def prepare_series(
     splits: Sequence[Split],
     fields: Sequence[str] = ("values",),
     *,
+    recipe: Recipe | None = None,
     label_kind: LabelKind = "name",
     preprocessor: Preprocessor | None,
+    origin: Preprocessor | None = None,
+    cache: Path | None = None,
     say: Callable[[str], None],
 ) -> tuple[Preprocessor, dict[Split, Rows]]:
     """Return a preprocessor with the scaling of train, fitted if none is given, and the rows of each split.
@@ -330,28 +349,38 @@ def prepare_series(
     Args:
         source: Source of the series.
         splits: Splits to read.
-        fields: Fields that the task reads.
+        fields: Fields that the task reads; `values` alone are forecast.
+        recipe: Makes the tokenizer of texts that are written of series.
         label_kind: Kind of value of the field `label`.
         preprocessor: The run's, if it has one already.
+        origin: Gives its tokenizer of such texts, where a preprocessor is made.
+        cache: The folder of the cache; by default the usual one.
         say: Takes lines for the user.
 
     Raises:
         UserError: A series is too short, a column has no information, or the columns are not those of the run.
     """
     in_splits: dict[Split, SeriesSplit] = {split: source.split(split) for split in splits}
+    store, texts = Store(cache), [field for field in fields if field not in ("values", "label")]
+    forecast = list(fields) == ["values"]
     if preprocessor is None:
         fitted = scaling.fit(
             source.split("train"),
             missing=source.missing,
             features=source.time_features,
             season=source.season,
-            forecast="label" not in fields,
+            forecast=forecast,
         )
         labels, scale = _labels_and_scale(source, fields, label_kind)
-        preprocessor = Preprocessor(NO_TOKENS, NO_TOKENS, labels, scale, fitted)
+        tokenizer = NO_TOKENS
+        if texts and origin is not None:
+            tokenizer = origin.target_tokenizer
+        elif texts and recipe is not None:
+            tokenizer, _ = _make_tokenizers(store, source, recipe, texts, True, say)
+        preprocessor = Preprocessor(NO_TOKENS, tokenizer, labels, scale, fitted)
         for line in (fitted.words, *source.remarks):
             say(line)
-        if "label" not in fields and source.has("test") and not source.split("test").has_a_value:
+        if forecast and source.has("test") and not source.split("test").has_a_value:
             say("data: test has no value, so that nothing can be measured of it")
     known = preprocessor.series
     assert known is not None
@@ -365,7 +394,8 @@ def prepare_series(
         labels_of_rows = None
         if "label" in fields:
             labels_of_rows = _read_row_labels(source, split, preprocessor, label_kind, {})
-        rows[split] = Rows({}, labels_of_rows, lambda: iter(()), found)
+        columns = _tokenised(store, source, split, texts, preprocessor, True, say)
+        rows[split] = Rows(columns, labels_of_rows, partial(rows_of, source, split), found)
     return preprocessor, rows
 
 
@@ -404,7 +434,7 @@ def prepare_tokens(
 def _texts(source: Source, split: Split, fields: Sequence[str]) -> Iterator[str]:
     """Yield the texts of a split: those of the first field in the order of the rows, then those of the next."""
     for field in fields:
-        for row in source.rows(split):
+        for row in rows_of(source, split):
             yield row[field]
 
 

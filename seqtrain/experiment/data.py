@@ -139,8 +139,8 @@ def open_with_data(
         raise UserError(f"--split {split}: the text has changed since run {path} was trained on it")
     for before in SPLITS[: SPLITS.index(split)]:
         known = opened.run.summary.hashes.get(before)
-        # A window reads the rows before its split; series with a label stand each for itself.
-        if not isinstance(source, SeriesSource) or data.rows[split].labels is not None:
+        # A window reads the rows before its split; series with a label or a text stand each for itself.
+        if not isinstance(source, SeriesSource) or data.rows[split].labels is not None or data.rows[split].columns:
             continue
         if known is not None and known != source.split(before).hash:
             raise UserError(f"--split {split}: the rows before it have changed since run {path} was trained on them")

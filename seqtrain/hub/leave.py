@@ -153,6 +153,8 @@ def _config(model: Any, task: Any, options: dict[str, Any]) -> tuple[str, dict[s
     name = name_of(model)
     if options.get("embed_dim") is not None:
         raise _unfit(f"model.embed_dim={options['embed_dim']}: the published families have tables as wide as the model")
+    if hasattr(model.embed, "blank"):  # a front end of values
+        raise _unfit("the run reads values, and the published families read tokens")
     if name not in TOKENS:
         raise _unfit(f"model={name} is of no published family")
     if name == "encoder_decoder":

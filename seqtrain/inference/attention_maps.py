@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +35,7 @@ INCHES_PER_TOKEN = 0.15
 MARGIN_INCHES = 2.5  # for labels
 MAX_PIXELS = 4000  # on a picture's longer side
 
-Label = Callable[[int], str]
+Label = Callable[[Any], str]  # of a token, or of the values of a step
 
 
 class Seen(NamedTuple):
@@ -59,21 +59,27 @@ def labels(tokenizer: Tokenizer) -> Label:
     return label
 
 
+def step_numbers() -> Label:
+    """Return a function that numbers the steps of one series, which have no other name."""
+    numbers = count(1)
+    return lambda _: str(next(numbers))
+
+
 @torch.no_grad()
 def look(
     model: SequenceModel,
-    tokens: Sequence[int],
+    tokens: Sequence[Any],
     label: Label,
-    source: Sequence[int] | None = None,
+    source: Sequence[Any] | None = None,
     source_label: Label | None = None,
 ) -> list[Seen]:
     """Record the attention maps of a model while it reads tokens.
 
     Args:
         model: in evaluation mode.
-        tokens: what it reads; of a model that begins from a source, those of the target.
+        tokens: what it reads, or the values of steps; of a model that begins from a source, those of the target.
         label: what a token is called.
-        source: tokens to begin from; None for a model that reads one text.
+        source: tokens, or values, to begin from; None for a model that reads one text.
         source_label: what a token of the source is called, where that differs.
 
     Returns:

@@ -51,6 +51,11 @@ class Opened:
         return self.preprocessor.tokenizer
 
     @property
+    def answers_series(self) -> bool:
+        """True if predictors give an answer to each series of a file."""
+        return self.preprocessor.series is not None and bool(self.task.predictors)
+
+    @property
     def loaded(self) -> Loaded:
         """The parts of the run that the task's predictors need."""
         tbptt = make(self.config.tbptt).evaluation

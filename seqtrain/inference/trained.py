@@ -133,7 +133,7 @@ class Trained:
         # What has no range is the task's own: its default says of which kind it is.
         check_own_options(predictor.takes, {name: value for name, value in given.items() if name not in ANSWER_RANGES})
         items: Sequence[Any]
-        if self.opened.preprocessor.series is not None and isinstance(texts, str | Path):
+        if self.opened.answers_series and isinstance(texts, str | Path):
             from seqtrain.inference.series_files import read_series
 
             items = read_series(self.opened, Path(texts), str(texts))
@@ -307,7 +307,7 @@ class Trained:
         """Return the attention of each layer and head while the model reads a text.
 
         Args:
-            text: the text to read.
+            text: the text to read; of a run that reads series, the path of a file, whose first series is read.
             target: the output text of a translation; None: the model's own greedy translation.
 
         Raises:
@@ -321,7 +321,7 @@ class Trained:
         """Return the gates of each LSTM and GRU layer while the model reads a text.
 
         Args:
-            text: the text to read.
+            text: the text to read; of a run that reads series, the path of a file, whose first series is read.
             target: the output text of a translation; None: the model's own greedy translation.
 
         Returns:
@@ -337,21 +337,26 @@ class Trained:
 
     def _looked_at(
         self, text: str, target: str | None
-    ) -> tuple[list[int], Callable[[int], str], list[int] | None, Callable[[int], str]]:
-        """Return tokens and their labels, and the source (or None) that they are written from and its labels."""
+    ) -> tuple[list[Any], Callable[[Any], str], list[Any] | None, Callable[[Any], str]]:
+        """Return tokens, or values, and their labels, and the source (or None) of a target, and its labels."""
         from seqtrain.inference import attention_maps
         from seqtrain.tasks.predictors import WritesText
 
-        reader = self.opened.text_reader
-        self._check([text], reader)
+        reader, asked = self.opened.text_reader, text
+        if self.opened.answers_series:
+            from seqtrain.inference.series_files import read_series
+
+            ours, asked = attention_maps.step_numbers(), read_series(self.opened, Path(text), text)[0]
+        else:
+            self._check([text], reader)
+            ours = attention_maps.labels(self.tokenizer)
         if isinstance(self.task, WritesText):
-            tokens, source = self.task.attended(self.opened.loaded, text, target)
+            tokens, source = self.task.attended(self.opened.loaded, asked, target)
         elif target is not None:
             raise UserError(f"attention: task={self.task.name()} writes no target; leave it out")
         else:
-            before, after = self.task.edges(self.tokenizer)
-            tokens, source = [*before, *reader.encode(text).tolist(), *after], None
-        ours = attention_maps.labels(self.tokenizer)
+            (_, read, _), *_ = reader.batches([asked])
+            tokens, source = read[0].tolist(), None
         if source is None:
             return tokens, ours, None, ours
         return tokens, attention_maps.labels(self.opened.preprocessor.target_tokenizer), source, ours

@@ -90,7 +90,7 @@ class SequenceModel(nn.Module, ABC):
             # The device is set because models make masks and positions of their own while they read.
             with torch.device("meta"), torch.no_grad(), counter:
                 if needs_source:
-                    twin(tokens, twin.begin(tokens))
+                    twin(blank_input(twin, 1, length, written=True), twin.begin(tokens))
                 elif carried:
                     twin(tokens, twin.initial(1))
                 else:
@@ -216,10 +216,14 @@ def idle_of(target: Any, options: Mapping[str, Any]) -> dict[str, str]:
     return {} if idle is None else idle(options)
 
 
-def blank_input(model: SequenceModel, batch: int, length: int) -> Shaped[Tensor, "B T *F"]:
-    """Return tokens, or values, of this shape that a model can read, on the device of its weights."""
+def blank_input(model: SequenceModel, batch: int, length: int, *, written: bool = False) -> Shaped[Tensor, "B T *F"]:
+    """Return tokens, or values, of this shape that a model can read, or of a target that was `written`.
+
+    They are on the device of its weights.
+    """
+    front = getattr(model, "target_embed", model.embed) if written else model.embed
     # A front end of others, or none at all, is taken to read tokens.
-    blank = getattr(model.embed, "blank", None)
+    blank = getattr(front, "blank", None)
     if blank is not None:
         return blank(batch, length)
     return torch.zeros(batch, length, dtype=torch.long, device=next(model.parameters()).device)

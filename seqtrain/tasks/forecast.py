@@ -28,7 +28,7 @@ from seqtrain.tasks.base import (
     Say,
     SeriesTask,
 )
-from seqtrain.tasks.baselines import forecasts
+from seqtrain.tasks.baselines import forecasts, smoothing
 from seqtrain.tasks.forecast_heads import SHARE, ForecastDistribution, Gaussian, Point, Quantiles, StudentT, sums
 from seqtrain.tasks.forecast_samples import SHOWN_SHARES, by_channel, samples_of
 from seqtrain.tasks.metrics.forecasts import squared_error
@@ -86,6 +86,7 @@ class Forecast(SeriesTask):
             "harmonics": Baseline("the place in the year, by three waves", "waves of a year"),
             "ar": Baseline("a linear map of all values read, by least squares", "a linear autoregression"),
             "ar_shorter": Baseline("one of fewer values, chosen on the end of train", "a shorter autoregression"),
+            **smoothing.KNOWN,
         }
     )
     example_text = "--input FILE.csv"

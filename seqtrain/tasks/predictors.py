@@ -74,8 +74,10 @@ def shown_input(batch: ExampleBatch, lane: int, preprocessor: Preprocessor) -> s
 class WritesText(Protocol):
     """A task whose model reads one text and writes another: attention is drawn over both."""
 
-    def attended(self, loaded: Loaded, text: str, target: str | None) -> tuple[list[int], list[int] | None]:
-        """Return the tokens of a target, by default the model's own, and those of the text that it is written from."""
+    def attended(
+        self, loaded: Loaded, text: str | NamedSeries, target: str | None
+    ) -> tuple[list[int], list[Any] | None]:
+        """Return the tokens of a target, by default the model's own, and those of what it is written from."""
         ...
 
 

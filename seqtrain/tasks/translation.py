@@ -1,4 +1,7 @@
-"""Translation: the target's tokens one after another, given the source (Sutskever et al. 2014)."""
+"""Translation: the target's tokens one after another, given the source (Sutskever et al. 2014).
+
+The source is a text, or a sequence of values: then the target is a caption (Venugopalan et al. 2015).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any, final
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from seqtrain.data.batching.examples import by_length, padded
@@ -33,10 +36,11 @@ from seqtrain.tasks.base import (
     Say,
     perplexity,
 )
+from seqtrain.tasks.baselines.series import nearest_by_euclid, scaled_series
 from seqtrain.tasks.baselines.texts import closest
 from seqtrain.tasks.metrics.translations import bleu_signature, compute, update
 from seqtrain.tasks.output import Output, head_products
-from seqtrain.tasks.predictors import Loaded, Predictor
+from seqtrain.tasks.predictors import Loaded, NamedSeries, Predictor, shown_input
 
 EXTRA_TOKENS = 10  # that a translation may have beyond what task.max_ratio allows: short sources need them
 MAX_HYPOTHESES = 256  # side by side: a step with few costs nearly what one with many does, and they end one by one
@@ -45,7 +49,7 @@ MAX_TRAIN_ROWS = 100_000  # that the nearest source is looked for in
 
 
 class Translate(Predictor["Translation"]):
-    """The translation of a text; of a text longer than the sources of training the beginning is translated."""
+    """The translation of a text, or of a series; the beginning of one longer than the sources of training."""
 
     takes = MappingProxyType({"beam": None, "length_penalty": None})  # None: as the run's task says
     at_a_time = MAX_HYPOTHESES
@@ -59,13 +63,17 @@ class Translate(Predictor["Translation"]):
             return {}
         return {"length_penalty": "with a beam of 1 the likeliest token is taken, whatever the length; give --beam 4"}
 
-    def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
-        """Return the `translation` of each `source`; search options default to those of the run's task."""
+    def predict(self, texts: Sequence[str | NamedSeries], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
+        """Return the `translation` of each `source` or `series`; search options default to those of the task."""
         options = {**self.takes, **options}
         translations = self.task.translate(
             self.loaded.model, list(texts), self.loaded.preprocessor, longest=self.longest, **options
         )
-        return [{"source": source, "translation": text} for source, text in zip(texts, translations, strict=True)]
+        answers = []
+        for source, text in zip(texts, translations, strict=True):
+            asked = {"source": source} if isinstance(source, str) else {"series": source.name}
+            answers.append({**asked, "translation": text})
+        return answers
 
     def words(self, answer: dict[str, Any]) -> str:
         return " ".join(answer["translation"].split("\n"))  # a line for a line
@@ -77,6 +85,7 @@ class Translation(ExampleTask):
     requires = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL
     needs_whole = "every word of a translation is written from the whole source"
     fields = ("source", "target")
+    value_fields = ("values", "target")  # where the data holds series
     metrics = (
         Metric("loss", "min", "nats a token"),
         Metric("perplexity", "min", "perplexity"),
@@ -91,7 +100,7 @@ class Translation(ExampleTask):
     known_baselines = MappingProxyType(
         {
             "copy": Baseline("the source as its own translation", "copying the source"),
-            "nearest": Baseline("the translation of the most similar training source", "the nearest training source"),
+            "nearest": Baseline("the target of the most similar training source", "the nearest training source"),
         }
     )
     predictors = MappingProxyType({"translate": Translate})
@@ -141,7 +150,7 @@ class Translation(ExampleTask):
 
     def no_distance(self) -> str | None:
         """Return the reason why a loss has no single distance from its input."""
-        return "it reads one text and writes another"
+        return "it reads one sequence and writes another"
 
     def edges(self, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
         return [], [tokenizer.separator]
@@ -149,6 +158,8 @@ class Translation(ExampleTask):
     def incompatibility(self, model: SequenceModel) -> str | None:
         if not self.shared_vocab and reads_in_one(model):
             return f"model={name_of(model)} reads source and target with one embedding; use task.shared_vocab=true"
+        if reads_in_one(model) and hasattr(model.embed, "blank"):  # a front end of values
+            return f"model={name_of(model)} reads source and target with one embedding, and values are no words"
         return None
 
     @final  # a task that has other logits has another `output`, which the loss is made of too
@@ -223,18 +234,18 @@ class Translation(ExampleTask):
     def translate(
         self,
         model: SequenceModel,
-        sources: list[str],
+        sources: Sequence[str | NamedSeries],
         preprocessor: Preprocessor,
         *,
         beam: int | None = None,
         length_penalty: float | None = None,
         longest: int | None = None,
     ) -> list[str]:
-        """Translate each text.
+        """Translate each text, or each series.
 
         Args:
             model: The model that reads the sources and writes the targets.
-            sources: The texts.
+            sources: The texts, or series.
             preprocessor: The preprocessor, with both tokenizers.
             beam: Number of hypotheses. None: that of the task.
             length_penalty: Length penalty of the search. None: that of the task.
@@ -243,8 +254,7 @@ class Translation(ExampleTask):
         """
         if model.max_length is not None:
             longest = min(longest or model.max_length, model.max_length // 2 - 1)
-        tokenizer = preprocessor.tokenizer
-        rows = [np.append(ids[:longest], tokenizer.separator) for ids in tokenizer.encode_documents(sources)]
+        rows = _read(sources, preprocessor, longest)
         device = next(model.parameters()).device
         translations = [""] * len(sources)
         for lanes in by_length(rows, max(MAX_HYPOTHESES // (beam or self.beam), 1)):
@@ -275,11 +285,17 @@ class Translation(ExampleTask):
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         """Measure on the first MAX_ROWS rows of `split`, with the first MAX_TRAIN_ROWS rows of `train` to search."""
-        sources, references = _columns(split, MAX_ROWS)
-        train_sources, train_targets = _columns(train, MAX_TRAIN_ROWS)
-        nearest = [train_targets[row] for row in closest(train_sources, sources)]
+        references, train_targets = _column(split, "target", MAX_ROWS), _column(train, "target", MAX_TRAIN_ROWS)
+        written = {}
+        if train.series is not None:
+            known, asked = (scaled_series(rows, preprocessor) for rows in (train, split))
+            rows = nearest_by_euclid(known[:MAX_TRAIN_ROWS], asked[:MAX_ROWS])
+        else:
+            written["copy"] = sources = _column(split, "source", MAX_ROWS)
+            rows = closest(_column(train, "source", MAX_TRAIN_ROWS), sources)
+        written["nearest"] = [train_targets[row] for row in rows]
         metrics = {}
-        for name, texts in (("copy", sources), ("nearest", nearest)):
+        for name, texts in written.items():
             reduced: Reduced = {}
             for term, (total, count) in update(texts, references).items():
                 reduced[term] = total.tolist(), count
@@ -293,8 +309,10 @@ class Translation(ExampleTask):
         """Return three lines for each example: its source, its reference, and the model's translation."""
         texts = self._decode(model, _read_sources(model, batch), batch.lengths, preprocessor)
         samples = []
-        for ids, length, reference, text in zip(batch.tokens, batch.lengths, batch.references(), texts, strict=True):
-            source = preprocessor.tokenizer.decode(ids[: length - 1].tolist())  # without the separator
+        for lane, (reference, text) in enumerate(zip(batch.references(), texts, strict=True)):
+            source = shown_input(batch, lane, preprocessor)
+            if preprocessor.series is None:  # without the separator
+                source = preprocessor.tokenizer.decode(batch.tokens[lane, : batch.lengths[lane] - 1].tolist())
             columns, lines = {}, []
             for name, words in (("source", source), ("reference", reference), ("model", text)):
                 columns[name] = " ".join(words.split())
@@ -304,20 +322,33 @@ class Translation(ExampleTask):
 
     # -- attention -----------------------------------------------------------------------------------------------
 
-    def look_at(self, model: SequenceModel, batch: TranslationBatch, limit: int) -> tuple[list[int], list[int] | None]:
+    def look_at(self, model: SequenceModel, batch: TranslationBatch, limit: int) -> tuple[list[int], list[Any] | None]:
         """Return up to `limit` tokens of the first target and its source, or both in one list and None."""
         return model_inputs(model, batch.tokens[0, :limit].tolist(), batch.target_tokens[0, :limit].tolist())
 
-    def attended(self, loaded: Loaded, text: str, target: str | None) -> tuple[list[int], list[int] | None]:
+    def attended(
+        self, loaded: Loaded, text: str | NamedSeries, target: str | None
+    ) -> tuple[list[int], list[Any] | None]:
         """Return the target's tokens and the source, or both in one list and None if the model reads them in one."""
-        source = [*loaded.tokenizer.encode(text).tolist(), loaded.tokenizer.separator]
+        source = _read([text], loaded.preprocessor, None)[0].tolist()
         tokenizer = loaded.preprocessor.target_tokenizer
         if target is None:
             target = self.translate(loaded.model, [text], loaded.preprocessor, beam=1)[0]
         return model_inputs(loaded.model, source, [tokenizer.start, *tokenizer.encode(target).tolist()])
 
 
-def model_inputs(model: SequenceModel, source: list[int], target: list[int]) -> tuple[list[int], list[int] | None]:
+def _read(
+    sources: Sequence[str | NamedSeries], preprocessor: Preprocessor, longest: int | None
+) -> list[Shaped[np.ndarray, " S *F"]]:
+    """Return what is read of each source: at most `longest` tokens and the separator, or one more step of values."""
+    series = [source.features for source in sources if isinstance(source, NamedSeries)]
+    if series:
+        return [features[: None if longest is None else longest + 1] for features in series]
+    tokenizer, texts = preprocessor.tokenizer, [source for source in sources if isinstance(source, str)]
+    return [np.append(ids[:longest], tokenizer.separator) for ids in tokenizer.encode_documents(texts)]
+
+
+def model_inputs(model: SequenceModel, source: list[Any], target: list[int]) -> tuple[list[int], list[Any] | None]:
     """Return the tokens that a model reads of a pair, and the source, or None if the model reads both in one."""
     if reads_in_one(model):
         return [*source, *target][: model.max_length], None
@@ -339,10 +370,6 @@ def _read_sources(model: SequenceModel, batch: TranslationBatch) -> State:
     return model.begin(batch.tokens, None if batch.unpadded else batch.lengths)
 
 
-def _columns(rows: Rows, most: int) -> tuple[list[str], list[str]]:
-    """Return sources and targets of the first `most` rows."""
-    sources, targets = [], []
-    for row in islice(rows.read(), most):
-        sources.append(row["source"])
-        targets.append(row["target"])
-    return sources, targets
+def _column(rows: Rows, field: str, most: int) -> list[str]:
+    """Return a field of the first `most` rows."""
+    return [row[field] for row in islice(rows.read(), most)]

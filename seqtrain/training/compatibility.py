@@ -35,6 +35,7 @@ from seqtrain.training.model_and_task import (
     on_meta,
     reads_values,
     task_class,
+    writes_text,
 )
 from seqtrain.training.shipped import (
     Cell,
@@ -173,11 +174,12 @@ def _data_words(config: DictConfig) -> str:
 def _wrong_tokenizer(config: DictConfig, task: Task) -> str | None:
     """Return why the tokenizer does not fit what the task reads, or None."""
     # Read from the class: making the tokenizer may raise another fault, which is reported elsewhere.
-    is_of_values = reads_values(config)
-    if getattr(resolve(config.tokenizer._target_), "reads_text", True) != is_of_values:
+    has_text = not reads_values(config) or writes_text(config)
+    if getattr(resolve(config.tokenizer._target_), "reads_text", True) == has_text:
         return None
-    if not is_of_values:
-        return f"tokenizer=none: task={task.name()} reads text; use tokenizer=bpe, word, char or byte"
+    if has_text:
+        verb = "writes" if reads_values(config) else "reads"
+        return f"tokenizer=none: task={task.name()} {verb} text; use tokenizer=bpe, word, char or byte"
     return f"tokenizer: task={task.name()} reads values, which have no tokens; use tokenizer=none"
 
 
@@ -352,7 +354,7 @@ def check_stopping(config: DictConfig) -> None:
 
 def leave_out_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
     """Set `tokenizer=none` in the config where a task of texts reads series of values, unless one was asked for."""
-    if not isinstance(task_class(config), ReadsEither) or not holds_values(config):
+    if not isinstance(task_class(config), ReadsEither) or not holds_values(config) or writes_text(config):
         return
     if not any(check.key_of(text).partition(".")[0] == "tokenizer" for text in overrides):
         # Written into the config: the tokenizer that a task recommends is for text.

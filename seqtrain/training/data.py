@@ -15,7 +15,7 @@ from seqtrain.data.sources.base import LabelKind, Source, Split
 from seqtrain.errors import UserError
 from seqtrain.tasks.base import Say, Task
 from seqtrain.training import from_data
-from seqtrain.training.model_and_task import fields_of, make_pair, on_meta, reads_values, task_class
+from seqtrain.training.model_and_task import fields_of, make_pair, on_meta, reads_values, task_class, writes_text
 from seqtrain.training.origins import shared_preprocessor
 from seqtrain.training.splits import Data, ExampleData, SeriesData, StreamData
 
@@ -85,8 +85,8 @@ def make_data(
             raise type(fault)(*(line if line.startswith(key) else f"{key}: {line}" for line in fault.lines)) from None
         is_of_values = reads_values(config)
         _check_origin(f"{key}={origin_words(taken)}", origin, task_type, is_of_values)
-        if is_of_values:
-            origin = None  # the scaling is that of the new train
+        if is_of_values and (origin.shared or not writes_text(config)):
+            origin = None  # the scaling is that of the new train, and there is no text
         else:
             say(f"tokenizer: that of {origin_words(taken)}")
     preprocessor, rows = prepare_rows(

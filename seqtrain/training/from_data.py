@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
+from seqtrain.data.sources.labelled_series import rows_of
 from seqtrain.data.tokenizers.encoding import words
 from seqtrain.data.tokenizers.recipes import least_count
-from seqtrain.training.model_and_task import task_class
+from seqtrain.training.model_and_task import fields_of, task_class
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,8 +58,8 @@ def resolve_tokenizer(config: DictConfig, source: Source) -> list[str]:
         return []
     counts: Counter[str] = Counter()  # as the tokenizer will count them
     # Labels are no words of the model, and would be counted as frequent ones.
-    fields = [field for field in task_class(config).fields if field != "label"]
-    for row in source.rows("train"):
+    fields = [field for field in fields_of(task_class(config), source) if field not in ("values", "label")]
+    for row in rows_of(source, "train"):
         counts.update(itertools.chain.from_iterable(words(row[field]) for field in fields))
     count = config.tokenizer.min_count = least_count(counts)
     single = sum(number == 1 for number in counts.values())
@@ -79,7 +80,7 @@ def resolve_batch(config: DictConfig, rows: Mapping[Split, Rows]) -> list[str]:
     train = rows["train"]
     each = [corpus.lengths for corpus in train.columns.values()]
     if train.series is not None:
-        each = [(train.series.end - train.series.begin)[train.series.end > train.series.begin]]
+        each += [(train.series.end - train.series.begin)[train.series.end > train.series.begin]]
     lengths = sum(np.minimum(lengths, config.data.max_length) for lengths in each)
     mean = math.ceil(np.mean(lengths))
     config.data.batch_tokens = max(EXAMPLES * mean, MIN_TOKENS)

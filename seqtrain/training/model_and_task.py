@@ -94,15 +94,18 @@ def make_model(
     """
     torch.manual_seed(config.seed)  # here, so that the weights depend on no random number drawn before
     embed_dim = config.model.get("embed_dim")
+    sizes = {"dim": config.model.dim, "specials": specials, "embed_dim": embed_dim}
     if "task" in config and reads_values(config):
-        if embed_dim is not None:
+        written = writes_text(config)
+        if embed_dim is not None and not written:
             raise UserError(f"model.embed_dim={embed_dim}: is of tokens, and the task reads values; leave it out")
         # A patch of time steps is read as one.
         patch = config.task.get("patch", 1)
         size = (num_features or 1) * patch
-        values = ValueProjection(num_features=size, dim=config.model.dim, masked=masked, patch=patch)
-        return make(config.model, embed=values, target_embed=values)
-    sizes = {"dim": config.model.dim, "specials": specials, "embed_dim": embed_dim}
+        options = {"dim": config.model.dim, "masked": masked, "patch": patch, "as_tokens": written}
+        values = ValueProjection(num_features=size, **options)
+        words = TokenEmbedding(vocab_size=target_vocab_size or vocab_size, **sizes) if written else values
+        return make(config.model, embed=values, target_embed=words)
     embed = target_embed = TokenEmbedding(vocab_size=vocab_size, **sizes)
     if target_vocab_size is not None:  # else source and target share tokens, and so their vectors
         target_embed = TokenEmbedding(vocab_size=target_vocab_size, **sizes)
@@ -154,7 +157,8 @@ def task_class(config: DictConfig) -> type[Task]:
 class ReadsEither(Protocol):
     """A task of texts that reads series of values, too, where the data holds them."""
 
-    value_fields: ClassVar[tuple[str, ...]]  # of the rows that it then reads, in place of `fields`
+    # Of the rows that it then reads, in place of `fields`; `target`: it writes a text.
+    value_fields: ClassVar[tuple[str, ...]]
 
 
 def reads_values(config: DictConfig) -> bool:
@@ -163,6 +167,11 @@ def reads_values(config: DictConfig) -> bool:
     if task.reads_values() or not isinstance(task, ReadsEither):
         return task.reads_values()
     return holds_values(config)
+
+
+def writes_text(config: DictConfig) -> bool:
+    """Return True if the task reads real values of this data, and writes text."""
+    return reads_values(config) and "target" in getattr(task_class(config), "value_fields", ())
 
 
 def said(config: DictConfig) -> dict[str, Any]:

@@ -35,7 +35,7 @@ LONG = 2.0  # seconds after which baselines log their time
 class LooksAt(Protocol):
     """A task whose examples have two texts: attention is drawn over both."""
 
-    def look_at(self, model: SequenceModel, batch: Any, limit: int) -> tuple[list[int], list[int] | None]:
+    def look_at(self, model: SequenceModel, batch: Any, limit: int) -> tuple[list[int], list[Any] | None]:
         """Return up to `limit` tokens of the first target and its source, or both in one list and None."""
         ...
 
@@ -361,7 +361,7 @@ class ExampleData(Data):
         return spread(self.batcher(split), count)
 
     def look_at(self, model: SequenceModel, split: Split, limit: int) -> tuple[list[int], list[int] | None]:
-        if self.preprocessor.series is not None:
+        if self.preprocessor.series is not None and not isinstance(self.task, LooksAt):
             raise UserError("attention is drawn over tokens, and series have none")
         batch = self.sample(split, 1)
         if isinstance(self.task, LooksAt):

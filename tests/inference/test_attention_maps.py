@@ -251,7 +251,7 @@ def test_a_picture_of_a_pair_names_each_token_in_its_own_vocabulary(name: str, t
 
     run = trained[name]
     data = SimpleNamespace(
-        preprocessor=SimpleNamespace(tokenizer=tokenizer("en"), target_tokenizer=tokenizer("de")),
+        preprocessor=SimpleNamespace(tokenizer=tokenizer("en"), target_tokenizer=tokenizer("de"), series=None),
         look_at=lambda model, split, limit: model_inputs(model, [1, 2, 3], [4, 5]),
     )
     callback: Any = SimpleNamespace(data=data)

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from seqtrain.data.sources.frames import Frames
+
 ROWS = 120
 WORDS = ("ship", "hill", "lamp", "river", "stone", "cloud")
 
@@ -102,6 +104,17 @@ def patients() -> Rows:
     return rows
 
 
+def vectors() -> Rows:
+    """Return sequences of vectors with a label, a number and a text each; a value is missing here and there."""
+    rows = []
+    for n in range(80):
+        way, length = (1 if n % 2 else -1), 5 + n % 4
+        frames = [[way * t + n % 3, None if (n + t) % 11 == 7 else float(np.sin(n + t)), n % 5] for t in range(length)]
+        words = ["up" if way > 0 else "down", *["tick"] * (length - 4)]
+        rows.append({"values": frames, "label": words[0], "score": way * (n % 7) + 0.5, "target": " ".join(words)})
+    return rows
+
+
 def steps(path: Path, numbers: range) -> None:
     """Write univariate series as .tsv of the UCR archive has them: the label first, NaN behind a shorter one."""
     lines = []
@@ -164,6 +177,9 @@ def write_all(folder: Path) -> Path:
         steps(folder / f"steps_{split}.tsv", rows)
     for ending in ("csv", "jsonl", "parquet"):
         write(folder / f"patients.{ending}", patients())
+    for ending in ("jsonl", "parquet"):
+        write(folder / f"vectors.{ending}", vectors())
+    write(folder / "movie.jsonl", [{"values": movie.frames.tolist()} for movie in Frames(size=3).movies])
     (folder / "lines.txt").write_text("".join(f"{row['label']} {row['text']}\n" for row in labelled()))
     for n, row in enumerate(labelled()):
         (folder / "books").mkdir(exist_ok=True)

@@ -17,6 +17,7 @@ LABELLED = f"data=labelled data.path=labelled.csv {ROWS}"
 TAGGED = f"task=tag model=gru data=conll data.path=conll2003.txt {ROWS}"
 PAIRS = f"data=parallel data.path=pairs.tsv {ROWS} task.max_ratio=0.2 tokenizer=char"
 TEST = "data.test_fraction=0.1"
+VECTORS = "data=vectors data.path=vectors.jsonl tokenizer=char data.batch_tokens=96 task.max_ratio=0.2"
 SHORT = "tbptt.k2=8 data.batch_size=4 data.eval_lanes=4"
 HUB = "data.label_column=label data.validation_split=null data.test_split=null"
 CUT = "data.max_length=16 data.batch_size=8 task.horizon=4"
@@ -91,6 +92,9 @@ LONG = (
     "task=tag model=gru data=person_or_place data.size=400 data.batch_tokens=96",
     f"task=masked_lm {BERT} data=agreement data.size=400 tokenizer=word data.batch_tokens=96",
     f"task=translation model=encoder_decoder {HEADS} data=locale_phrases tokenizer=char task.max_ratio=0.2",
+    f"task=translation model=encoder_decoder {HEADS} data=frames data.size=100 tokenizer=word data.batch_tokens=96",
+    f"task=translation model=encoder_decoder {HEADS} trainer.precision=64-true task.tied=false {VECTORS}",
+    f"task=translation model=rnn_encoder_decoder {DDP} {VECTORS}",
     *(
         f"task=tag model=gru data={data} data.size=400 data.validation_size=20 data.test_size=20 data.batch_tokens=256"
         for data in ("copy data.shortest=5 data.longest=9", "recall", "parity", "group_words", "induction")

@@ -90,6 +90,7 @@ SOURCES: dict[str, dict[str, str]] = {
         "UCR ts": f"{ROWS} data=ucr data.path=waves",
         "UCR tsv": f"{ROWS} data=ucr data.path=steps_TRAIN.tsv",
         "series by id": f"{ROWS} {SERIES}patients.csv {LONG_FORM}state",
+        "vectors in parquet": f"{ROWS} data=vectors data.path=vectors.parquet",
     },
     "regress": {
         "built in": f"{ROWS} data=sums data.size=400",
@@ -98,6 +99,7 @@ SOURCES: dict[str, dict[str, str]] = {
         "saved hub set": f"{ROWS} {TEST} data=hub data.path=scored-saved data.label_column=label {HUB}",
         "UCR ts": f"{ROWS} data=ucr data.path=numbers_TRAIN.ts",
         "series by id": f"{ROWS} {SERIES}patients.jsonl {LONG_FORM}score",
+        "vectors in jsonl": f"{ROWS} data=vectors data.path=vectors.jsonl data.label_column=score",
     },
     "tag": {
         "built in": f"{ROWS} data=person_or_place data.size=400",
@@ -117,6 +119,9 @@ SOURCES: dict[str, dict[str, str]] = {
         **{name: f"{PAIRS} data.path=pairs.{name}" for name in ("csv", "tsv", "jsonl", "parquet")},
         "headerless": f"{PAIRS} data.path=pairs-headerless.tsv",
         "saved hub set": f"{ROWS} {TEST} data=hub data.path=pairs-saved {SIDES} {HUB}",
+        "vectors in parquet": f"{ROWS} data=vectors data.path=vectors.parquet tokenizer=word",
+        "vectors in jsonl": f"{ROWS} data=vectors data.path=vectors.jsonl",
+        "movies": f"{ROWS} data=frames data.size=100",
     },
     "pairs": {
         "built in": "data=locale_phrases data.batch_tokens=512",
@@ -139,10 +144,18 @@ SERIES_FILES = {
     "sentiment, series by id": "patients.csv",
     "regress, series by id": "patients.jsonl",
     "tag, series by id": "patients.parquet",
+    "sentiment, vectors in parquet": "vectors.parquet",
+    "regress, vectors in jsonl": "vectors.jsonl",
+    "translation, vectors in parquet": "vectors.parquet",
+    "translation, vectors in jsonl": "vectors.jsonl",
+    "translation, movies": "movie.jsonl",
 }
 """A file that is asked about, where series have labels: of UCR that of test."""
 
-QUICK = ("next_token, txt", "sentiment, headerless", "sentiment, UCR ts", "tag, CoNLL-2003", "forecast, csv")
+QUICK = (
+    *("next_token, txt", "sentiment, headerless", "sentiment, UCR ts", "translation, vectors in parquet"),
+    *("tag, CoNLL-2003", "forecast, csv"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -218,6 +231,19 @@ def answers_of_labelled_series(walk: Walk, run: str, file: str) -> None:
     for opened in (run, f"{run}-exported"):
         answers = package.load(walk.folder / opened).predict(walk.folder / file)
         assert json.loads(json.dumps(answers)) == asked
+    if run.startswith("translation"):
+        looks_at_steps(walk, run, file)
+
+
+def looks_at_steps(walk: Walk, run: str, file: str) -> None:
+    """Attention is drawn from the words of the answer to the numbers of the steps of the first series."""
+    walk.type("predict", run, file, "--attention", f"{run}.png", "--gates", f"{run}-gates.png")
+    assert (walk.folder / f"{run}.png").stat().st_size > 0
+    opened = package.load(walk.folder / run)
+    first, *_ = opened.attention(str(walk.folder / file), "up up")
+    assert first.keys == [str(number) for number in range(1, first.weights.shape[-1] + 1)]
+    assert first.queries[0] == "[start]"
+    assert first.weights.sum(-1).numpy() == pytest.approx(1.0, abs=1e-5)
 
 
 def answers_of_series(walk: Walk, run: str) -> None:

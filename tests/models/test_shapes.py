@@ -42,10 +42,12 @@ RUNS = {
     ),
     "batches are made": (
         "padding_is or checksum or shares_hold or share_without or small_integers or its_device or another_device "
-        "or drawn_equally or alone_and_in_any_batch or lanes_that_start or lengths_are_the_same or a_wrong_shape",
+        "or drawn_equally or alone_and_in_any_batch or lanes_that_start or lengths_are_the_same or a_wrong_shape "
+        "or holds_the_scaled_values",
         (
             *("tests/data/test_stream.py", "tests/data/test_masking.py", "tests/data/test_fingerprint.py"),
             *("tests/data/test_examples.py", "tests/training/test_jitter.py", "tests/models/test_shapes.py"),
+            "tests/data/test_vectors.py",
         ),
     ),
     "tasks measure": (

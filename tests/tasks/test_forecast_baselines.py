@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from seqtrain.data.values.scaling import find_season
 from seqtrain.data.values.series import Series, SeriesSplit
+from seqtrain.tasks.baselines import smoothing
 from seqtrain.tasks.forecast import Forecast
 from tests.support.series import prepared, table
 
@@ -44,6 +48,76 @@ def test_an_autoregression_stays_beside_series_with_holes_and_says_how(tmp_path:
     found, said = baselines(tmp_path, daily(holes=0.3))
     assert found["ar"]["mse"] < 0.3  # the mean of train has about 1
     assert any("no 80 values of train stand in a row; the mean is put" in line for line in said)
+
+
+class Mean:
+    """A model with the interface of statsforecast that forecasts the mean of what it is fitted to."""
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+
+    def forecast(self, y: np.ndarray, h: int) -> dict[str, np.ndarray]:
+        return {"mean": np.full(h, y.mean())}
+
+
+def statsforecast(monkeypatch: pytest.MonkeyPatch, model: type[Mean] = Mean) -> None:
+    models: Any = ModuleType("statsforecast.models")
+    models.AutoETS = models.Theta = model
+    monkeypatch.setitem(sys.modules, "statsforecast", ModuleType("statsforecast"))
+    monkeypatch.setitem(sys.modules, "statsforecast.models", models)
+
+
+def test_smoothing_and_theta_are_fitted_to_what_a_window_holds_and_to_nothing_else(monkeypatch: pytest.MonkeyPatch):
+    values = np.random.default_rng(0).normal(size=(5, 9, 2))
+    values[1, :, 0] = 3.0  # nothing to fit
+    found = smoothing.forecast(Mean(), values, 4)
+    assert found == pytest.approx(np.repeat(values.mean(1, keepdims=True), 4, 1))
+
+
+def test_a_window_that_a_library_cannot_fit_repeats_its_last_value():
+    class Raises(Mean):
+        def forecast(self, y: np.ndarray, h: int) -> dict[str, np.ndarray]:
+            raise RuntimeError("too short")
+
+    values = np.random.default_rng(0).normal(size=(3, 9, 1))
+    assert smoothing.forecast(Raises(), values, 2) == pytest.approx(np.repeat(values[:, -1:], 2, 1))
+
+
+def test_smoothing_and_theta_stand_beside_a_forecast_where_their_package_is_installed(tmp_path, monkeypatch):
+    statsforecast(monkeypatch)
+    found, _ = baselines(tmp_path, daily())
+    assert found["ets"] == found["theta"]
+    assert found["ets"]["mse"] < 1.0
+    monkeypatch.setitem(sys.modules, "statsforecast.models", None)
+    without, _ = baselines(tmp_path, daily())
+    assert without == {name: figures for name, figures in found.items() if name not in smoothing.KNOWN}
+
+
+def test_a_season_is_told_only_where_a_window_holds_it_twice_and_too_many_fits_are_left_out(monkeypatch):
+    statsforecast(monkeypatch)
+    said: list[str] = []
+    windows: Any = SimpleNamespace(
+        history=48,
+        lengths=np.zeros(smoothing.MAX_FITS["ets"] // 2),
+        reading=SimpleNamespace(series=SimpleNamespace(values=np.zeros((9, 2)))),
+    )
+    for season, told in ((24, 24), (25, 1)):
+        found = smoothing.models(windows, season, said.append)
+        assert [model.options["season_length"] for model in found.values()] == [told, told]
+    assert said == []
+    windows.lengths = np.zeros(smoothing.MAX_FITS["ets"])
+    assert list(smoothing.models(windows, 24, said.append)) == ["theta"]
+    assert said == ["ets is left out: 6,000 windows and channels to fit take minutes"]
+
+
+def test_the_package_itself_forecasts_a_season():
+    pytest.importorskip("statsforecast")
+    windows: Any = SimpleNamespace(
+        history=48, lengths=np.zeros(1), reading=SimpleNamespace(series=SimpleNamespace(values=np.zeros((9, 1))))
+    )
+    wave = np.sin(2 * np.pi * np.arange(60) / 12) + 0.01 * np.random.default_rng(0).normal(size=60)
+    for model in smoothing.models(windows, 12, print).values():
+        assert smoothing.forecast(model, wave[None, :48, None], 12)[0, :, 0] == pytest.approx(wave[48:], abs=0.2)
 
 
 @pytest.mark.parametrize("season", [7, 12, 24, 365])

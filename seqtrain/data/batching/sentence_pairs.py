@@ -1,4 +1,4 @@
-"""Examples of translation: pairs of source and target, each side padded by itself."""
+"""Examples of translation: pairs of source, a text or values, and target, each side padded by itself."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from functools import cached_property, partial
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from seqtrain.data.batching.examples import ExampleBatch, Examples, padded
+from seqtrain.data.batching.examples import ExampleBatch, Examples, SeriesInputs, padded
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
+from seqtrain.data.values.reading import Reading
 from seqtrain.errors import UserError
 
 
@@ -30,17 +31,25 @@ class TranslationBatch(ExampleBatch):
 
 
 class TranslationExamples(Examples):
-    """`source..., separator`, and `start, target..., end`; a longer side is cut at its end."""
+    """`source..., separator`, or values, and `start, target..., end`; a longer side is cut at its end."""
 
     def __init__(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int) -> None:
         if max_length < 4:
             raise UserError(f"data.max_length={max_length}: must be at least 4, two tokens for each side")
         self.rows = rows
-        self.columns = rows.columns["source"], rows.columns["target"]
+        self.written = rows.columns["target"]
         self.separator = np.array([preprocessor.tokenizer.separator])
         self.start = np.array([preprocessor.target_tokenizer.start])
         self.longest = max_length // 2 - 1
-        whole = np.stack([column.lengths for column in self.columns], 1)  # (N, 2) without separator and end
+        if rows.series is not None:
+            assert preprocessor.series is not None
+            reading = Reading(rows.series.series, preprocessor.series)
+            self.series = SeriesInputs(rows.series, reading, self.longest + 1)
+            read = self.series.lengths - 1  # the last step stands where a text has its separator
+        else:
+            self.text = rows.columns["source"]
+            read = self.text.lengths
+        whole = np.stack([read, self.written.lengths], 1)  # (N, 2) without separator and end
         self.lengths = np.minimum(whole, self.longest) + 1
         self.cut = int((whole > self.longest).any(1).sum())  # rows
 
@@ -54,9 +63,9 @@ class TranslationExamples(Examples):
 
     def collate(self, index: Int[np.ndarray, " B"], epoch: int, totals: dict[str, int]) -> TranslationBatch:
         sources, inputs, answers = [], [], []
-        for row in index:
-            source, target = (column[row][: self.longest] for column in self.columns)
-            sources.append(np.append(source, self.separator))
+        for row in index.tolist():
+            target = self.written[row][: self.longest]
+            sources.append(self._source(row))
             inputs.append(np.append(self.start, target))
             answers.append(np.append(target, self.start))  # the start stands for the end
         tokens, lengths = padded(sources)
@@ -76,6 +85,11 @@ class TranslationExamples(Examples):
             unpadded=bool((lengths == tokens.shape[1]).all()),
             references=partial(self.references, index),  # not a lambda: batches of data.workers are pickled
         )
+
+    def _source(self, row: int) -> Shaped[np.ndarray, " S *F"]:
+        if self.rows.series is not None:
+            return self.series.features(row)
+        return np.append(self.text[row][: self.longest], self.separator)
 
     def references(self, index: Int[np.ndarray, " B"]) -> list[str]:
         """Return the targets of some examples as they are written."""

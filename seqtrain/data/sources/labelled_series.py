@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int
 
-from seqtrain.data.sources.base import SPLITS, LabelKind, Split, shuffled
+from seqtrain.data.sources.base import SPLITS, LabelKind, Row, Source, Split, shuffled
 from seqtrain.data.values.series import Series, SeriesSplit
 from seqtrain.errors import UserError
 
@@ -26,6 +26,20 @@ class HoldsLabels(Protocol):
     def series_of(self, path: Path, columns: Sequence[str]) -> Series:
         """Return the series of another file of the same format, which may lack labels."""
         ...
+
+
+@runtime_checkable
+class HoldsTexts(Protocol):
+    """A source of series with a text each."""
+
+    def written(self, split: Split) -> Iterator[Row]:
+        """Return the rows of a split with their `target` alone."""
+        ...
+
+
+def rows_of(source: Source, split: Split) -> Iterator[Row]:
+    """Return the rows of a split, with all of their fields that are text."""
+    return source.written(split) if isinstance(source, HoldsTexts) else source.rows(split)
 
 
 def series_in(series: Series, owner: Int[np.ndarray, " S"], split: Split) -> SeriesSplit:

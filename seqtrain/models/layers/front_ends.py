@@ -58,12 +58,19 @@ class ValueProjection(nn.Module):
         masked: For each channel of a step, True if a mask and the logarithm of 1 + the steps since it was seen stand
             behind the channels: first all masks, then all times.
         patch: Time steps that are read as one.
+        as_tokens: True to begin at the scale of the vectors of tokens, which an encoder-decoder multiplies.
     """
 
-    def __init__(self, *, num_features: int, dim: int, masked: Sequence[bool] = (), patch: int = 1) -> None:
+    def __init__(
+        self, *, num_features: int, dim: int, masked: Sequence[bool] = (), patch: int = 1, as_tokens: bool = False
+    ) -> None:
         super().__init__()
         self.masked, self.patch = tuple(masked), patch
         self.linear = nn.Linear(num_features, dim)
+        if as_tokens:
+            with torch.no_grad():
+                self.linear.weight.mul_(dim**-0.5)
+                self.linear.bias.mul_(dim**-0.5)
 
     def blank(self, batch: int, length: int) -> Float[Tensor, "B T F"]:
         """Return zeros of this shape, which can be read, on the device of the weights."""
@@ -71,7 +78,7 @@ class ValueProjection(nn.Module):
         return torch.zeros(batch, length, self.linear.in_features, dtype=weight.dtype, device=weight.device)
 
     def forward(self, values: Float[Tensor, "B T F"]) -> Float[Tensor, "B T E"]:
-        return self.linear(values)
+        return self.linear(values.to(self.linear.weight.dtype))
 
 
 def filtered_last(

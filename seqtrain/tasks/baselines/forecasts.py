@@ -13,6 +13,7 @@ from seqtrain.data.values.reading import Reading, place_in_cycle
 from seqtrain.data.values.scaling import PERIODS, calendar
 from seqtrain.data.values.series import SeriesSplit
 from seqtrain.errors import UserError
+from seqtrain.tasks.baselines import smoothing
 from seqtrain.tasks.baselines.autoregression import Autoregression, Block, choose_order
 
 HELD_OUT = 0.2  # of train, its end: by it the order of the autoregression is chosen
@@ -122,6 +123,8 @@ def baselines(train: SeriesSplit, windows: Windows, season: int, say: Callable[[
             return model.predict(fill(values)[:, -model.order :])
 
         forecasters[name] = linear
+    for name, fit in smoothing.models(windows, season, say).items():
+        forecasters[name] = lambda values, ahead, fit=fit: smoothing.forecast(fit, filled(values), ahead.shape[1])
     return forecasters
 
 

@@ -62,11 +62,10 @@ class Neighbours(NamedTuple):
     reason: str | None  # why there is none by dynamic time warping
 
 
-def nearest(train: list[Float[np.ndarray, "T C"]], split: list[Float[np.ndarray, "T C"]]) -> Neighbours:
-    """Find the nearest series of train: by Euclidean distance, and by dynamic time warping without a window.
-
-    Series of unequal length are resampled to the longest of train for the Euclidean distance.
-    """
+def nearest_by_euclid(
+    train: list[Float[np.ndarray, "T C"]], split: list[Float[np.ndarray, "T C"]]
+) -> Int[np.ndarray, " m"]:
+    """Find the nearest series of train by Euclidean distance; of unequal length resampled to the longest of train."""
     length = max(map(len, train))
     known = resampled(train, length).reshape(len(train), -1)
     asked = resampled(split, length).reshape(len(split), -1)
@@ -75,7 +74,12 @@ def nearest(train: list[Float[np.ndarray, "T C"]], split: list[Float[np.ndarray,
         block = asked[begin : begin + BLOCK]
         # |a - b|^2 without its part that is the same for all of train.
         found.append(((known**2).sum(1) - 2 * block @ known.T).argmin(1))
-    euclid = np.concatenate(found)
+    return np.concatenate(found)
+
+
+def nearest(train: list[Float[np.ndarray, "T C"]], split: list[Float[np.ndarray, "T C"]]) -> Neighbours:
+    """Find the nearest series of train: by Euclidean distance, and by dynamic time warping without a window."""
+    euclid, length = nearest_by_euclid(train, split), max(map(len, train))
     if len(train) * len(split) * length**2 > MAX_DTW:
         return Neighbours(euclid, None, "baseline nearest_dtw is left out: so many long series take minutes")
     try:

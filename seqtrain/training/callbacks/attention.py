@@ -10,7 +10,7 @@ import torch
 from pytorch_lightning import Callback, Trainer
 
 from seqtrain.errors import UserError
-from seqtrain.inference.attention_maps import Seen, draw, labels, look
+from seqtrain.inference.attention_maps import Seen, draw, labels, look, step_numbers
 from seqtrain.runs.directory import Run
 from seqtrain.training.learner import Learner
 from seqtrain.training.loggers.base import log_picture
@@ -47,7 +47,8 @@ class AttentionMaps(Callback):
 
     def _maps(self, learner: Learner) -> list[Seen]:
         words = self.data.preprocessor
-        ours, theirs = labels(words.tokenizer), labels(words.target_tokenizer)
+        ours = labels(words.tokenizer) if words.series is None else step_numbers()
+        theirs = labels(words.target_tokenizer)
         tokens, source = self.data.look_at(learner.model, "validation", MAX_TOKENS)
         with torch.autocast(learner.device.type, enabled=False):
             if source is None:

@@ -1,0 +1,220 @@
+"""Sequences of vectors, such as frames of a movie or of speech, each with a label, a number or a text, or with none."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqtrain.data.sources.base import SPLITS, LabelKind, Row, Split, no_split
+from seqtrain.data.sources.labelled_series import series_in, split_of_series
+from seqtrain.data.sources.opening import absent, readable, sniff
+from seqtrain.data.sources.series import SeriesSource
+from seqtrain.data.values.blocks import LARGEST
+from seqtrain.data.values.scaling import Missing
+from seqtrain.data.values.series import Series, SeriesSplit
+from seqtrain.errors import UserError, first_few
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMATS = (".parquet", ".jsonl")
+
+
+class VectorSource(SeriesSource):
+    """Sequences that are in one split as a whole; a file for `predict` is one of `data=vectors`."""
+
+    fields = ("values", "label", "target")
+    values_column = "values"
+
+    def __init__(self, *, missing: Missing, validation_fraction: float, test_fraction: float) -> None:
+        super().__init__(
+            missing=missing,
+            time_features=None,
+            validation_fraction=validation_fraction,
+            test_fraction=test_fraction,
+        )
+
+    @abstractmethod
+    def answers(self, field: str) -> Sequence[str]:
+        """Return the `label` or the `target` of each sequence, those of all splits."""
+
+    def check(self) -> None:
+        for split in ("train", "validation"):
+            if self.has(split):
+                self.split(split)
+
+    def split(self, split: Split) -> SeriesSplit:
+        if not self.has(split):
+            raise no_split(split)
+        return series_in(self.series, self._owner, split)
+
+    def labels(self, split: Split, kind: LabelKind) -> list[str]:
+        if kind == "names":
+            raise UserError("data: has one label for a sequence, and none at each step; use task=classify")
+        return [row["label"] for row in self._rows(split, "label")]
+
+    def written(self, split: Split) -> Iterator[Row]:
+        return self._rows(split, "target")
+
+    def series_of(self, path: Path, columns: Sequence[str]) -> Series:
+        return vectors_of(path, read_table(path), self.values_column)
+
+    def _rows(self, split: Split, field: str) -> Iterator[Row]:
+        answers = self.answers(field)
+        return ({field: answers[place]} for place in np.flatnonzero(self._owner == SPLITS.index(split)).tolist())
+
+    def balanced_by(self) -> Sequence[str]:
+        """Return a name for each sequence, of which each split has its share."""
+        return [""] * len(self.series.names)
+
+    @cached_property
+    def _owner(self) -> np.ndarray:
+        """The split (n,) of each sequence."""
+        return split_of_series(self.balanced_by(), validation=self.validation_fraction, test=self.test_fraction)
+
+
+class Vectors(VectorSource):
+    """One file of parquet or jsonl with a row a sequence: a column of lists of vectors, and one of labels or texts."""
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        values_column: str = "values",
+        label_column: str = "label",
+        target_column: str = "target",
+        missing: Missing = "mask",
+        validation_fraction: float = 0.1,
+        test_fraction: float = 0.1,
+    ) -> None:
+        """Set the place of the file.
+
+        Args:
+            path: The file.
+            values_column: Column of sequences, each a list of vectors of equal width.
+            label_column: Column of labels or numbers; other tasks do not need it.
+            target_column: Column of texts, for task=translation.
+            missing: `mask`: the model reads which values are missing; `mean`: the mean of train replaces them.
+            validation_fraction: Fraction of the sequences that is validation, the same for each label.
+            test_fraction: Fraction of the sequences that is test.
+        """
+        super().__init__(missing=missing, validation_fraction=validation_fraction, test_fraction=test_fraction)
+        self.path = path
+        self.values_column = values_column
+        self.columns_of = {"label": label_column, "target": target_column}
+
+    def describe(self) -> dict[str, Any]:
+        sizes = {"series": len(self.series.names), "columns": len(self.series.columns)}
+        return {"source": "vectors", "paths": [self.path], **sizes}
+
+    def read(self) -> Series:
+        return vectors_of(Path(self.path), self._table, self.values_column)
+
+    def answers(self, field: str) -> list[str]:
+        name = self.columns_of[field]
+        column = column_of(self._table, name, f"data.{field}_column={name}: {self.path}")
+        texts = [None if value is None else str(value).strip() for value in column.to_pylist()]
+        if None in texts or (field == "label" and "" in texts):
+            number = next(place for place, text in enumerate(texts, 1) if not text)
+            raise UserError(f"data.{field}_column={name}: row {number:,} of {self.path} has none; take the row out")
+        return texts  # type: ignore[return-value]
+
+    def balanced_by(self) -> Sequence[str]:
+        has_labels = self.columns_of["label"] in self._table.column_names
+        return self.answers("label") if has_labels else super().balanced_by()
+
+    @cached_property
+    def _table(self) -> pa.Table:
+        return read_table(Path(self.path))
+
+
+def read_table(path: Path) -> pa.Table:
+    """Read a file of parquet or jsonl; raise UserError if it is none."""
+    import pyarrow as pa
+    import pyarrow.json as lines
+    import pyarrow.parquet as pq
+
+    suffix = path.suffix.lower()
+    reason = None if path.is_file() else absent(path, "file")
+    if reason is None and suffix not in FORMATS:
+        reason = f"expected a name that ends in {' or '.join(FORMATS)}"
+    reason = reason or (sniff(path) if suffix == ".jsonl" else None)
+    if reason:
+        raise UserError(f"data.path={path}: {reason}")
+    try:
+        with readable(path):
+            if suffix == ".parquet":
+                return pq.read_table(path)
+            # One block: a line may be longer than any block of fewer bytes.
+            return lines.read_json(path, lines.ReadOptions(block_size=max(path.stat().st_size, 1)))
+    except (pa.ArrowException, OverflowError) as error:
+        raise UserError(f"data.path={path}: cannot be read as {suffix[1:]} ({str(error).partition('. ')[0]})") from None
+
+
+def column_of(table: pa.Table, name: str, where: str) -> pa.Array:
+    """Return a column of a table; `where` begins the message if there is none."""
+    if name not in table.column_names:
+        raise UserError(f"{where} has no such column; it has {first_few(table.column_names)}")
+    return table.column(name).combine_chunks()
+
+
+def vectors_of(path: Path, table: pa.Table, column: str) -> Series:
+    """Return the sequences of a column of lists of vectors, whose missing numbers are null.
+
+    Raises:
+        UserError: A row holds no vector, vectors differ in width, or a value is no finite number.
+    """
+    import pyarrow as pa
+    from pyarrow.compute import call_function
+
+    cells = column_of(table, column, f"data.values_column={column}: {path}")
+    is_list = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    levels = [cells.type, getattr(cells.type, "value_type", None)]
+    if not len(cells):
+        raise UserError(f"data.path={path}: holds no row")
+    if not all(any(check(level) for check in is_list) for level in levels):
+        raise UserError(
+            f"data.values_column={column}: {path} holds {cells.type} there; expected lists of vectors, which are "
+            "lists of numbers"
+        )
+    lengths, vectors = _numbers(call_function("list_value_length", [cells])), call_function("list_flatten", [cells])
+    widths, width = _numbers(call_function("list_value_length", [vectors])), 0
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    if not lengths.all():
+        raise UserError(f"data.path={path}: row {np.argmin(lengths) + 1:,} holds no vector; take it out")
+    width = int(widths[0])
+    wrong = np.flatnonzero((widths != width) | (widths == 0))
+    if len(wrong):
+        row = np.searchsorted(offsets, wrong[0], side="right")
+        raise UserError(
+            f"data.path={path}: row {row:,} has a vector of {widths[wrong[0]]:.0f} numbers, and the first has {width}; "
+            "give all the same, at least one"
+        )
+    try:
+        values = call_function("list_flatten", [vectors]).cast(pa.float64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowException as error:
+        raise UserError(f"data.values_column={column}: {path} holds what is no number ({error})") from None
+    large = np.flatnonzero(np.abs(values) > LARGEST)
+    if len(large):
+        row = np.searchsorted(offsets * width, large[0], side="right")
+        raise UserError(
+            f"data.path={path}: row {row:,} holds {values[large[0]]:g}; write null where a value is missing"
+        )
+    return Series(
+        values=values.reshape(-1, width),
+        known=np.zeros((len(widths), 0)),
+        times=None,
+        offsets=offsets,
+        names=tuple(f"series {number}" for number in range(1, len(lengths) + 1)),
+        columns=("value",) if width == 1 else tuple(f"value {number}" for number in range(1, width + 1)),
+    )
+
+
+def _numbers(column: pa.Array) -> np.ndarray:
+    """Return a column of whole numbers; 0 where there is none."""
+    return np.nan_to_num(column.to_numpy(zero_copy_only=False))

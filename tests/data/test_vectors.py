@@ -1,0 +1,200 @@
+"""Sequences of vectors: what is read of a file, how it is cut into splits, what is written of them, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from seqtrain.analysis.formula import formula_of
+from seqtrain.analysis.timing import read
+from seqtrain.data.batching.sentence_pairs import TranslationExamples
+from seqtrain.data.preprocess import Preprocessor, prepare_series
+from seqtrain.data.sources.frames import MOVES, OBJECTS, Frames
+from seqtrain.data.sources.vectors import Vectors
+from seqtrain.data.tokenizers.recipes import Word
+from seqtrain.errors import UserError
+from seqtrain.models.base import SequenceModel
+from seqtrain.models.encoder_decoder import EncoderDecoder
+from seqtrain.models.layers.front_ends import TokenEmbedding, ValueProjection
+from tests.journeys.files import vectors, write
+
+ROWS = [
+    {"values": [[1, None], [3, 4.5]], "label": "x", "target": "one"},
+    {"values": [[5, 6]], "label": "y", "target": "two two"},
+]
+
+
+def written(folder: Path, rows: list[dict[str, Any]], name: str = "a.jsonl") -> Path:
+    write(folder / name, rows)
+    return folder / name
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_a_file_gives_its_sequences_with_missing_numbers(name, tmp_path):
+    series = Vectors(path=str(written(tmp_path, ROWS, name))).series
+    np.testing.assert_array_equal(series.values, [[1, np.nan], [3, 4.5], [5, 6]])
+    assert series.offsets.tolist() == [0, 2, 3]
+    assert series.columns == ("value 1", "value 2")
+
+
+def test_vectors_of_a_fixed_width_are_read_too(tmp_path):
+    kind = pa.list_(pa.list_(pa.float32(), 2))
+    table = pa.table({"values": pa.array([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], type=kind)})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert Vectors(path=str(tmp_path / "a.parquet")).series.values.tolist() == [[1, 2], [3, 4], [5, 6]]
+
+
+def test_a_line_may_be_longer_than_a_block(tmp_path):
+    long = [{"values": [[n / 7] for n in range(200_000)]}, {"values": [[1]]}]
+    assert Vectors(path=str(written(tmp_path, long))).series.offsets.tolist() == [0, 200_000, 200_001]
+
+
+def test_each_sequence_stands_in_one_split_with_its_own_label_and_text(tmp_path):
+    source = Vectors(path=str(written(tmp_path, vectors())), validation_fraction=0.2, test_fraction=0.2)
+    rows = {json.dumps(source.series.values[a:b].tolist()): n for n, (a, b) in enumerate(ends(source))}
+    found = []
+    for split in ("train", "validation", "test"):
+        part, texts = source.split(split), list(source.written(split))
+        held = np.flatnonzero(part.end > part.begin)
+        labels = source.labels(split, "name")
+        assert sorted(labels) == sorted(["up", "down"] * (len(labels) // 2))
+        for place, label, text in zip(held, labels, texts, strict=True):
+            row = vectors()[rows[json.dumps(part.series.values[part.begin[place] : part.end[place]].tolist())]]
+            assert (label, text["target"]) == (row["label"], row["target"])
+        found += held.tolist()
+    assert sorted(found) == list(range(80))
+
+
+def ends(source: Vectors) -> list[tuple[int, int]]:
+    return list(zip(source.series.offsets[:-1].tolist(), source.series.offsets[1:].tolist(), strict=True))
+
+
+def prepared(source: Any, preprocessor: Preprocessor | None = None):
+    return prepare_series(
+        source,
+        ("train", "validation"),
+        ("values", "target"),
+        recipe=Word(),
+        preprocessor=preprocessor,
+        say=lambda line: None,
+    )
+
+
+def test_an_example_holds_the_scaled_values_and_the_words_that_are_written_of_them(tmp_path):
+    source = Vectors(path=str(written(tmp_path, vectors())))
+    preprocessor, rows = prepared(source)
+    examples = TranslationExamples(rows["train"], preprocessor, max_length=12)
+    batch = examples.collate(np.arange(len(rows["train"])), 0, {"loss": 1})
+    scaling, part = preprocessor.series, rows["train"].series
+    assert scaling is not None
+    assert part is not None
+    assert batch.lengths.max() == 6  # half of max_length: longer ones are cut, and counted
+    assert examples.cut == sum(length > 6 for length in (part.end - part.begin))
+    for lane, place in enumerate(np.flatnonzero(part.end > part.begin)):
+        values = part.series.values[part.begin[place] : part.end[place]][:6]
+        scaled = np.nan_to_num((values - np.array(scaling.mean)) / np.array(scaling.std))
+        assert batch.tokens[lane, : len(values), :3].numpy() == pytest.approx(scaled, abs=1e-6)
+        ids = batch.target_tokens[lane, 1 : 1 + int((batch.targets[lane] >= 0).sum()) - 1].tolist()
+        assert preprocessor.target_tokenizer.decode(ids).split() == batch.references()[lane].split()[:5]
+
+
+def test_a_preprocessor_of_values_and_words_is_read_back_as_it_was_saved(tmp_path):
+    preprocessor, rows = prepared(Vectors(path=str(written(tmp_path, vectors()))))
+    preprocessor.save(tmp_path)
+    assert sorted(preprocessor.hashes) == ["series", "target_tokenizer"]
+    loaded = Preprocessor.load(tmp_path, preprocessor.hashes)
+    assert loaded.hashes == preprocessor.hashes
+    assert rows["train"].hash != rows["validation"].hash
+
+
+def test_other_texts_of_the_same_values_are_other_data(tmp_path):
+    hashes = []
+    for target in ("a", "b"):
+        rows = [{**row, "target": target} for row in vectors()]
+        hashes.append(prepared(Vectors(path=str(written(tmp_path, rows))))[1]["train"].hash)
+    assert hashes[0] != hashes[1]
+
+
+def test_a_movie_shows_the_objects_of_its_sentence_in_order_as_they_move():
+    source = Frames(size=40, noise=0.0)
+    looks: dict[str, bytes] = {}
+    for movie in source.movies:
+        clauses = [clause.split() for clause in movie.sentence.split(" then ")]
+        assert movie.owner == sorted(movie.owner)
+        for number, (_, thing, _, way) in enumerate(clauses):
+            shown = movie.frames[np.array(movie.owner) == number]
+            assert looks.setdefault(thing, shown[0, :-2].tobytes()) == shown[-1, :-2].tobytes()
+            moved = shown[1] - shown[0]
+            assert moved[-2:] == pytest.approx(0.5 * np.array(MOVES[way]))
+        assert len({clause[1] for clause in clauses}) == len(clauses)
+    assert set(looks) == set(OBJECTS)
+
+
+def test_movies_depend_on_the_seed_and_looks_do_not():
+    one, other = Frames(size=30, noise=0.0), Frames(size=40, seed=1, noise=0.0)
+    assert Frames(size=40, noise=0.0).series.values[:50].tolist() == one.series.values[:50].tolist()
+    assert one.movies[0].sentence != other.movies[0].sentence or one.movies[1].sentence != other.movies[1].sentence
+    found = [{tuple(frame[:-2]) for movie in each.movies for frame in movie.frames} for each in (one, other)]
+    assert found[0] == found[1]
+
+
+FAULTS = {
+    "no vectors": ([{"values": [1, 2]}], "data.values_column=values: {} holds list<item: int64> there; expected"),
+    "words": ([{"values": [["a"]]}], "data.values_column=values: {} holds what is no number"),
+    "another width": ([*ROWS, {"values": [[1, 2], [1]]}], "data.path={}: row 3 has a vector of 1 numbers, and the"),
+    "an empty sequence": ([*ROWS, {"values": []}], "data.path={}: row 3 holds no vector; take it out"),
+    "no sequence": ([*ROWS, {"values": None}], "data.path={}: row 3 holds no vector; take it out"),
+    "a vector that is missing": ([*ROWS, {"values": [None]}], "data.path={}: row 3 has a vector of 0 numbers"),
+    "a number beyond all": ([{"values": [[1], [1e31]]}], "data.path={}: row 1 holds 1e+31; write null where"),
+    "no such column": ([{"frames": [[1]]}], "data.values_column=values: {} has no such column; it has frames"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_broken_row_is_refused_with_its_number(fault, tmp_path):
+    rows, says = FAULTS[fault]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UserError) as raised:
+        _ = Vectors(path=str(path)).series
+    assert str(raised.value).startswith(says.format(path))
+
+
+def test_what_the_file_does_not_hold_is_refused(tmp_path):
+    source = Vectors(path=str(written(tmp_path, vectors())), label_column="name")
+    with pytest.raises(UserError, match=r"data.label_column=name: .* has no such column; it has values, label, score"):
+        source.labels("train", "name")
+    with pytest.raises(UserError, match="has one label for a sequence, and none at each step; use task=classify"):
+        source.labels("train", "names")
+
+
+def test_a_row_without_its_answer_is_refused(tmp_path):
+    rows = [*ROWS, {"values": [[1, 2]], "label": None, "target": None}]
+    source = Vectors(path=str(written(tmp_path, rows)))
+    for field in ("label", "target"):
+        with pytest.raises(UserError, match=f"data.{field}_column={field}: row 3 of .* has none; take the row out"):
+            source.answers(field)
+
+
+def test_values_that_words_are_written_of_begin_at_the_scale_of_the_vectors_of_tokens():
+    torch.manual_seed(0)
+    values = ValueProjection(num_features=10, dim=64, as_tokens=True)(torch.randn(10, 100, 10))
+    assert 0.4 < float(values.detach().std() / TokenEmbedding(vocab_size=1000, dim=64).weight.detach().std()) < 1
+
+
+def test_a_model_of_values_and_words_is_counted_and_profiled():
+    fronts = {
+        "embed": ValueProjection(num_features=3, dim=8),
+        "target_embed": TokenEmbedding(vocab_size=5, dim=8, specials=3),
+    }
+    model = EncoderDecoder(**fronts, encoder="gru", decoder="gru", dim=8, num_layers=1, dropout=0.0).eval()
+    assert sum(formula_of(model, 4).flops.values()) > 0
+    assert SequenceModel.flops_per_token(model, 4, False) > 0
+    assert read(model, 2, 4).shape == (2, 4, 8)
