@@ -158,6 +158,7 @@ RANGES: dict[str, Range] = {
     "data.symbols": _count(2**16),
     "data.alphabet": _count(2**16, 2),
     "data.vocab": _count(2**16, 2),
+    "data.most": _count(2**10),  # the source says how many objects there are
     "data.pairs": _count(2**14, 2),
     "data.power": SHARE,
     # Of a file's columns, from 0; below 0 from the last one.

@@ -91,7 +91,7 @@ class Blocks:
 
     def attend(
         self,
-        read: Callable[[Tensor, Tensor, Tensor, Bool[Tensor, "Bn 1 b M+b"]], Float[Tensor, "Bn b H*K"]],
+        read: Callable[..., Float[Tensor, "Bn b H*K"]],
         query: Float[Tensor, "B H T K"],
         key: Float[Tensor, "B G N K"],
         value: Float[Tensor, "B G N K"],
