@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from seqtrain.cli.arguments import Parser
@@ -19,12 +18,12 @@ def main(argv: list[str]) -> int:
         "which of our models it is read, and what of it is left behind. Its weights are not read.",
         "seqtrain inspect all-MiniLM-L6-v2",
     )
-    parser.add_argument("folder", metavar="FOLDER", type=Path)
+    parser.add_argument("folder", metavar="FOLDER", help="its path, or hub:NAME")
     options = parser.parse_args(argv)
 
-    from seqtrain.hub.convert import opened
+    from seqtrain.hub.convert import located, opened
 
-    imported = opened(options.folder)
+    imported = opened(located(options.folder))
     about: dict[str, Any] = {
         "model_type": imported.model_type,
         "model": imported.family.model,

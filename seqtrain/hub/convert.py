@@ -116,6 +116,10 @@ def _read_config(folder: HubFolder) -> tuple[Family, dict[str, Any], list[Rule]]
     family = FAMILIES[kind]
     try:
         options = family.options(folder.config)
+        if options["num_layers"] > len(folder.shapes):  # before a rule is made for each of a billion
+            raise UserError(
+                f"config.json asks for {options['num_layers']:,} blocks, and has {len(folder.shapes)} weights"
+            )
         return family, options, expanded(family.rules(folder.config), options["num_layers"])
     except Unfit as reason:
         raise UserError(f"{path}: {kind} with {reason}") from None
@@ -155,7 +159,9 @@ def write(imported: Imported, target: Path) -> None:
         raise UserError(f"{path}: has no weight {missing.args[0]}") from None
     except (ValueError, IndexError) as reason:
         raise UserError(f"{path}: {reason}") from None
-    reason = None if task != "masked_lm" or imported.fills else "it has no head that could fill masks"
+    reason = (
+        None if task != "masked_lm" or imported.fills else "this folder of the hub has no head that could fill masks"
+    )
     summary = Summary.from_plain({"task": task, "hashes": preprocessor.hashes, "reason": reason})
     plain = OmegaConf.to_container(config, resolve=True)
     export.fill(target, plain, summary, preprocessor, weights, step=0)  # type: ignore[arg-type]
@@ -186,7 +192,7 @@ def converted(origin: str) -> str:
     Raises:
         UserError: It cannot be converted.
     """
-    path = _downloaded(origin.removeprefix(HUB)) if origin.startswith(HUB) else Path(origin)
+    path = located(origin)
     folder = HubFolder(path)
     _read_config(folder)  # what cannot be read is refused before gigabytes are hashed
     key = f"{FORMAT} {folder.hash}"
@@ -198,15 +204,18 @@ def _complete(folder: Path) -> str:
     return str(folder)
 
 
-def _downloaded(name: str) -> Path:
-    """Return the folder of a model of the hub, from the hub's own cache if it is there."""
+def located(origin: str) -> Path:
+    """Return the folder itself, or that of `hub:NAME`: from the hub's own cache if it is there, or downloaded."""
+    if not origin.startswith(HUB):
+        return Path(origin)
+    name = origin.removeprefix(HUB)
     from huggingface_hub import snapshot_download
 
     try:
         return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
     except Exception as error:  # of many classes: names, network, rights
         reason = str(error).strip().partition("\n")[0]
-        raise UserError(f"init_from={HUB}{name}: cannot be downloaded: {reason}") from None
+        raise UserError(f"{origin}: cannot be downloaded: {reason}") from None
 
 
 def _tokenizer(folder: HubFolder, family: Family, rows: int) -> ForeignTokenizer:

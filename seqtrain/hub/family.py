@@ -65,5 +65,5 @@ def number(config: Config, name: str, kind: type = int) -> Any:
     """Return a number of config.json above 0; raise UserError if it is none."""
     value: Any = config.get(name)
     if not isinstance(value, (int, kind)) or isinstance(value, bool) or value <= 0:
-        raise UserError(f"{name}={value}: expected a number above 0")
+        raise UserError(f"{name}={value!r}: expected a number above 0")
     return value

@@ -342,14 +342,14 @@ def card_of(summary: Summary, words: str, library: str, more: Sequence[str]) -> 
             rows += [
                 f"| {split} | {name} of the baseline {baseline} | {value:.5g} |" for name, value in metrics.items()
             ]
-    lineage = ", ".join(summary.lineage or []) or "none: its weights were drawn at random"
+    lineage = f"It began with the weights of the hash {', then '.join(summary.lineage or [])}."
     return "\n".join(
         [
             *("---", f"library_name: {library}", "---", "", f"# {words}", ""),
             *("| split | figure | value |", "|---|---|---|", *rows, ""),
             f"Trained for {summary.steps} steps by seqtrain: `{' '.join(summary.command)}`",
             "",
-            f"It began with the weights of: {lineage}",
+            lineage if summary.lineage else "Its first weights were drawn at random.",
             "",
             *more,
             "",

@@ -66,7 +66,7 @@ class Opened:
         predictors = self.task.predictors
         reason = self.run.summary.reason
         if self.run.exported and not self.step and reason:  # a folder of the hub without a head of this task
-            raise UserError(f"{self.run.path}: {reason}; begin a training with it, or use embed")
+            raise UserError(f"{reason}; begin a training with it, or use embed")
         if not predictors:
             raise UserError(f"run {self.run.path} is of task={self.task.name()}, which predicts nothing of texts")
         name = name or next(iter(predictors))

@@ -21,6 +21,8 @@ from seqtrain.tasks.base import Task
 if TYPE_CHECKING:
     from seqtrain.inference.opened import Opened
 
+ADAPTER_LR = 1e-3  # recommended at least: twenty times that of a whole pretrained model, as docs/results.md has it
+
 
 @runtime_checkable
 class TwoDirections(Protocol):
@@ -177,6 +179,8 @@ def take_model(config: DictConfig, overrides: Sequence[str]) -> list[str]:
     chosen = {key: value for key, value in OmegaConf.to_container(config.model, resolve=False).items() if key in kept}  # type: ignore[union-attr]
     if "_recommend_" not in theirs:
         chosen["_recommend_"] = config.model.get("_recommend_", {})
+    elif config.get("adapter") is not None:
+        chosen["_recommend_"] = {"lr": max(theirs["_recommend_"].get("lr", 0.0), ADAPTER_LR)}
     if config.model == {**theirs, **chosen}:
         return []
     config.model = {**theirs, **chosen}

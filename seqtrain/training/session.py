@@ -319,7 +319,12 @@ def load_initial_weights(config: DictConfig, session: Session, say: Say, *, pare
     adapted = config.get("adapter") is not None
     assert run is not None
     kept = run.path / PARENT
-    origin = Origin.open(str(kept) if adapted and exists(kept) else config.init_from)
+    try:
+        origin = Origin.open(str(kept) if adapted and exists(kept) else config.init_from)
+    except UserError as fault:
+        if not adapted or parent_hash is None:
+            raise
+        raise UserError(f"{fault}; put {kept} back, which holds the weights that the adapters change") from None
     if parent_hash not in (None, origin.hash):
         raise UserError(
             f"init_from={origin.words}: its weights or tokenizers are not those that the run began with; "

@@ -26,7 +26,7 @@ def copy_matching(
     """Copy the weights of another run that fit into model and task, in place, and log a line.
 
     Args:
-        model: Model. If its embedding has more special tokens than the origin's, the known rows are copied.
+        model: Model. If its embedding has more or fewer special tokens than the origin's, the rows of both are copied.
         task: Task. Its head is copied only if the task is the same. None: of the model alone.
         weights: Weights as in a checkpoint's state_dict, named `model.*` and `task.*`.
         same_task: True if they were trained for a task of this class.
@@ -42,7 +42,7 @@ def copy_matching(
     own = {f"model.{name}": value for name, value in model.state_dict().items()}
     if task is not None:
         own |= {f"task.{name}": value for name, value in task.state_dict().items()}
-    loaded, new, faults = [], [], []
+    loaded, new, gone, faults = [], [], [], []
     first: dict[int, str] = {}  # name of a weight that has several, by its memory
     new_rows: dict[str, int] = {}
     for name, value in own.items():
@@ -58,11 +58,13 @@ def copy_matching(
                 faults.append(f"{other} and {name} differ there, and are one weight here")
             loaded.append(name)
             value.copy_(given)
-        elif _has_more_specials(name, value, given):
+        elif _has_other_specials(name, value, given):
             loaded.append(name)
-            new.append(f"{len(value) - len(given)} special tokens of {name}")
-            value[: len(given)].copy_(given)  # special tokens stand behind all others
-            new_rows[name.removeprefix("model.")] = len(value) - len(given)
+            more = len(value) - len(given)
+            (new if more > 0 else gone).append(f"{abs(more)} special tokens of {name}")
+            value[: len(given)].copy_(given[: len(value)])  # special tokens stand behind all others
+            if more > 0:
+                new_rows[name.removeprefix("model.")] = more
         elif of_task:
             new.append(name)
         else:
@@ -78,14 +80,14 @@ def copy_matching(
         raise UserError(
             f"init_from: that run has only {known} of this model's {len(inner)} weights; use the same model"
         )
-    left = [name for name in weights if name not in own or name in new]
+    left = [name for name in weights if name not in own or name in new] + gone
     say(f"init_from: loaded {_summary(loaded)}{whose}; new: {_summary(new)}; left behind: {_summary(left)}")
     return new_rows
 
 
-def _has_more_specials(name: str, value: Tensor, given: Tensor) -> bool:
-    """Return True if an embedding differs from the origin's only by one or two additional special tokens."""
-    return "embed." in name and given.shape[1:] == value.shape[1:] and 0 < len(value) - len(given) < 3
+def _has_other_specials(name: str, value: Tensor, given: Tensor) -> bool:
+    """Return True if an embedding differs from the origin's only by one or two special tokens more or fewer."""
+    return "embed." in name and given.shape[1:] == value.shape[1:] and 0 < abs(len(value) - len(given)) < 3
 
 
 def _incompatibility(model: SequenceModel, weights: dict[str, Tensor], faults: Sequence[str]) -> str:

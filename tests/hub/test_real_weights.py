@@ -8,7 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
+from seqtrain.config.instantiate import plain
+from seqtrain.hub import leave
 from seqtrain.inference.opened import Opened, open_run
 from seqtrain.inference.trained import Trained
 
@@ -64,3 +67,21 @@ def test_mean_vectors_of_sentences_that_mean_the_same_are_near(taken: Opened) ->
     # As transformers 5.23 gives them: outside and outdoors, outside and guitar.
     assert cosines[0, 1].item() == pytest.approx(0.555, abs=0.001)
     assert cosines[0, 2].item() == pytest.approx(0.036, abs=0.001)
+
+
+def test_out_again_the_weights_have_the_same_bytes_and_the_vectors_the_same_cosines(
+    folder: Path, taken: Opened, tmp_path: Path
+) -> None:
+    from transformers import AutoModel, AutoTokenizer
+
+    out = tmp_path / "out"
+    leave.save(taken.model, taken.task, taken.tokenizer, plain(taken.config.model), "".join, out)
+    came, left = (load_file(path / "model.safetensors") for path in (folder, out))
+    kept = [name for name in left if name.removeprefix("bert.") in came]
+    assert len(kept) == len(came) - 3  # all but position_ids and the pooler
+    assert all(torch.equal(left[name], came[name.removeprefix("bert.")]) for name in kept)
+    model, tokenizer = AutoModel.from_pretrained(out).eval(), AutoTokenizer.from_pretrained(out)
+    with torch.no_grad():
+        rows = [model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0) for text in TEXTS[:3]]
+    cosines = [torch.cosine_similarity(rows[0], row, dim=0).item() for row in rows[1:]]
+    assert cosines == pytest.approx([0.555, 0.036], abs=0.001)

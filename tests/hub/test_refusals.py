@@ -63,6 +63,7 @@ CASES: dict[str, tuple[str, Callable[[Path], Any], tuple[str, ...]]] = {
     "huge header": ("bert", huge_header, ("its header has 1,099,511,627,776 bytes",)),
     "other width": ("bert", lambda folder: change(folder, hidden_size=32), ("config.json asks for", "32")),
     "more blocks": ("gpt2", lambda folder: change(folder, n_layer=5), ("has no weight h.3.ln_1.weight",)),
+    "a billion blocks": ("gpt2", lambda folder: change(folder, n_layer=10**9), ("asks for 1,000,000,000 blocks, and",)),
     "activation": ("bert", lambda folder: change(folder, hidden_act="mish"), ("hidden_act=mish: expected one of",)),
     "parallel residual": (
         "gpt_neox",
@@ -117,5 +118,5 @@ def test_a_folder_that_cannot_be_read_is_refused_in_one_line(tmp_path: Path, mon
 
 def test_a_name_of_the_hub_without_a_network_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(UserError, match="init_from=hub:some/model: cannot be downloaded: "):
+    with pytest.raises(UserError, match="hub:some/model: cannot be downloaded: "):
         converted("hub:some/model")

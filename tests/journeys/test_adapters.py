@@ -53,3 +53,7 @@ def test_adapters_are_trained_killed_resumed_and_used(
         refused = seqtrain("predict", "whole", "good cat", cwd=tmp_path)
         assert (refused.rc, refused.out) == (2, "")
         assert refused.err.startswith(f"error: whole/parent: the weights that the adapters of this run change {cause}")
+    refused = seqtrain("resume", "whole", "trainer.max_steps=19", cwd=tmp_path)
+    assert refused.rc == 2
+    assert "error: run parent does not exist" in refused.err
+    assert refused.err.endswith("; put whole/parent back, which holds the weights that the adapters change\n")

@@ -81,18 +81,20 @@ def test_a_head_is_loaded_where_the_task_is_the_same_and_the_shape_too() -> None
     assert "new: 1 (task.head)" in line
 
 
-@pytest.mark.parametrize("missing", [0, 1, 2])
-def test_of_an_embedding_with_fewer_special_tokens_the_known_rows_are_loaded(missing: int) -> None:
+@pytest.mark.parametrize("missing", [-2, -1, 0, 1, 2])
+def test_of_an_embedding_with_fewer_or_more_special_tokens_the_rows_of_both_are_loaded(missing: int) -> None:
     model = Case("gru", ()).make()
     task, given = sentiment(model), weights_of(model, sentiment(model))
     rows = len(given["model.embed.weight"]) - missing
-    given["model.embed.weight"] = given["model.embed.weight"][:rows]
+    known = given["model.embed.weight"]
+    given["model.embed.weight"] = known[:rows] if missing >= 0 else torch.cat([known, torch.ones(-missing, 8)])
     fresh = model.embed.weight.detach().clone()  # type: ignore[union-attr,operator]
     line = adopted(model, task, given)
     found: Tensor = model.embed.weight  # type: ignore[assignment]
-    assert torch.equal(found[:rows], given["model.embed.weight"])
+    assert torch.equal(found[:rows], given["model.embed.weight"][: len(found)])
     assert torch.equal(found[rows:], fresh[rows:])
-    assert (f"{missing} special tokens of model.embed.weight" in line) == (missing > 0)
+    assert (f"{abs(missing)} special tokens of model.embed.weight" in line) == (missing != 0)
+    assert (" special tokens" in line.partition("left behind")[2]) == (missing < 0)
 
 
 def test_weights_of_another_width_are_refused_in_one_line_that_names_it() -> None:
@@ -125,7 +127,7 @@ def test_another_vocabulary_is_refused() -> None:
     assert len(caught.value.lines) == 1
 
 
-@pytest.mark.parametrize("missing", [-1, 3, 9])
+@pytest.mark.parametrize("missing", [-3, 3, 9])
 def test_an_embedding_of_another_vocabulary_is_refused(missing: int) -> None:
     model = Case("gru", ()).make()
     given = weights_of(model, sentiment(model))
