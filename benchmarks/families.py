@@ -185,16 +185,22 @@ def table(record: Record) -> Iterator[str]:
     """Yield the lines of the page's table: a row a variant, a column a task, then each task's verdict."""
     judged = record.find(part="verdict")
     tasks = [task for task in TASKS if any(row["task"] == task for row in judged)]
+    cells = [(row["task"], row["variant"]) for row in judged]
+    done = sum(cells.count(each) == len(JUDGED) for each in set(cells))
+    yield f"{done} of {len(TASKS) * len(VARIANTS)} cells have all {len(JUDGED)} seeds; without a spread it is one."
+    yield ""
     yield "| variant | " + " | ".join(tasks) + " | seconds |"
     yield "|---" * (len(tasks) + 2) + "|"
     for variant in VARIANTS:
         rows = [row for row in judged if row["variant"] == variant]
         if rows:
-            cells = (cell([row for row in rows if row["task"] == task]) for task in tasks)
+            figures = (cell([row for row in rows if row["task"] == task]) for task in tasks)
             seconds = statistics.median(float(row["seconds"]) for row in rows)
-            yield f"| {variant} | {' | '.join(cells)} | {seconds:.0f} |"
+            yield f"| {variant} | {' | '.join(figures)} | {seconds:.0f} |"
     for task in tasks:
-        first = next(row for row in judged if row["task"] == task)
+        first, *rest = (row for row in judged if row["task"] == task)
+        if all(row["variant"] == first["variant"] for row in rest):
+            continue
         options = ["--from", str(RECORD.relative_to(ROOT)), "--where", f"task={task}", "--where", "part=verdict"]
         # The column has another name on each task; compare prints the name of the column.
         options += ["--metric", "value", "--better", first["better"]]

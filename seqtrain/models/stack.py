@@ -98,7 +98,8 @@ class Stack(SequenceModel):
         starts: Bool[Tensor, "B T"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
         if state is None:
-            state = self.initial(len(tokens))
+            # Lanes of equal length grow the places for keys together; a window of empty ones would be attended to.
+            state = self.initial(len(tokens), 0 if lengths is None else None)
         if starts is not None:
             return self._read(tokens, state, starts)
         return read_by_length(self._read, tokens, state, lengths)

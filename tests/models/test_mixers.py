@@ -215,11 +215,15 @@ def test_a_reset_lane_begins_anew_beside_one_that_goes_on_and_nan_stays_in_its_l
     assert_near(one(broken, state)[0][1], one(x, state)[0][1], 1e-12)
 
 
-def test_hidden_states_alone_are_those_beside_a_state_and_need_no_keys_of_a_window() -> None:
+def test_what_is_read_from_nothing_needs_no_keys_of_a_window_and_is_counted_without_them() -> None:
     attention = {"attention": partial(Attention, num_heads=2, window=64)}
-    model = Stack(embed=nn.Identity(), dim=16, num_layers=2, mixers="attention", options=attention, dropout=0.0)
-    x = torch.randn(3, 12, 16, generator=torch.Generator().manual_seed(1))
+    model = Stack(embed=nn.Embedding(5, 16), dim=16, num_layers=2, mixers="attention", options=attention, dropout=0.0)
+    x = torch.randint(5, (3, 12), generator=torch.Generator().manual_seed(1))
     shapes: list[int] = []
-    model.blocks[1].register_forward_pre_hook(lambda _, given: shapes.append(given[1]["key"].shape[2]))
-    assert_near(model.encode(x), model(x)[0], 1e-6)
-    assert shapes == [0, 64]
+    hook = model.blocks[1].register_forward_pre_hook(lambda _, given: shapes.append(given[1]["key"].shape[2]))
+    whole = model(x, model.initial(3))[0]
+    assert_near(model.encode(x), whole, 1e-6)
+    assert_near(model(x)[0], whole, 1e-6)
+    assert shapes == [64, 0, 0]
+    hook.remove()
+    assert model.flops_per_token(12, carried=False) < model.flops_per_token(12, carried=True) - 2 * 2 * 2 * 60 * 16
