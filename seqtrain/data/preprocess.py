@@ -395,7 +395,8 @@ def prepare_series(
         if "label" in fields:
             labels_of_rows = _read_row_labels(source, split, preprocessor, label_kind, {})
         columns = _tokenised(store, source, split, texts, preprocessor, True, say)
-        rows[split] = Rows(columns, labels_of_rows, partial(rows_of, source, split), found)
+        read: Callable[[], Iterator[dict[str, str]]] = partial(rows_of, source, split)
+        rows[split] = Rows(columns, labels_of_rows, read if columns else lambda: iter(()), found)
     return preprocessor, rows
 
 
