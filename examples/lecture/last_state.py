@@ -28,16 +28,22 @@ Curve = dict[int, float]
 """The share of letters that are right, by the length of the source."""
 
 
-def run(bench: Bench) -> Result:
-    """Train both models to repeat letters in order, and measure accuracy by the length of the source."""
+def written(bench: Bench, per_length: int) -> tuple[list[str], list[str]]:
+    """Write letters to repeat; return the overrides that name the files, and the sources of validation."""
     generator = random.Random(0)  # the task is the same for all seeds of models
     train = [sources(generator, generator.randint(LENGTHS[0], LENGTHS[-1])) for _ in range(NUM_TRAIN)]
-    validation = [sources(generator, length) for length in LENGTHS for _ in range(NUM_PER_LENGTH)]
+    validation = [sources(generator, length) for length in LENGTHS for _ in range(per_length)]
     files = []
     for key, texts in (("path", train), ("validation_path", validation)):
         file = bench.out / f"pairs_{key}.jsonl"
         file.write_text("".join(json.dumps({"source": text, "target": text}) + "\n" for text in texts))
         files.append(f"data.{key}={file}")
+    return files, validation
+
+
+def run(bench: Bench) -> Result:
+    """Train both models to repeat letters in order, and measure accuracy by the length of the source."""
+    files, validation = written(bench, NUM_PER_LENGTH)
     curves: dict[str, list[Curve]] = {attention: [] for attention in DIMS}
     sizes = {}
     for attention, dim in DIMS.items():

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import random
-
-from last_state import CHANCE, LENGTHS, SETTINGS, accuracy_by_length, sources
+from last_state import CHANCE, LENGTHS, SETTINGS, accuracy_by_length, written
 from shared import COLORS, Bench, Result, Row, fmean, main, new_figure, paired, spread
 
 CLAIM = "A state of fixed size holds only so many letters: a larger state holds more, and none holds all."
 DIMS = (8, 16, 32, 64)
-NUM_TRAIN, NUM_PER_LENGTH = 20_000, 30
+NUM_PER_LENGTH = 30  # sources of validation
 STEPS = ("trainer.max_steps=500", "trainer.validate_every=500", "model.attention=none")
 
 
 def run(bench: Bench) -> Result:
     """Train encoder-decoders without attention whose states differ in size; count the letters that they can repeat."""
-    generator = random.Random(0)
-    train = [sources(generator, generator.randint(LENGTHS[0], LENGTHS[-1])) for _ in range(NUM_TRAIN)]
-    validation = [sources(generator, length) for length in LENGTHS for _ in range(NUM_PER_LENGTH)]
-    files = []
-    for key, texts in (("path", train), ("validation_path", validation)):
-        file = bench.out / f"pairs_{key}.jsonl"
-        file.write_text("".join(json.dumps({"source": text, "target": text}) + "\n" for text in texts))
-        files.append(f"data.{key}={file}")
+    files, validation = written(bench, NUM_PER_LENGTH)
     held: dict[int, list[float]] = {dim: [] for dim in DIMS}
     rows: list[Row] = []
     figure = new_figure(6.5, 4)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from seqtrain.analysis.profile_report import VOCAB_SIZE
 from seqtrain.config import check
 from seqtrain.errors import UserError
-from seqtrain.models.base import Capability, State, blank_input
+from seqtrain.models.base import State, read_blank
 from seqtrain.training.model_and_task import make_model
 
 
@@ -38,8 +38,7 @@ def diagram(overrides: Sequence[str], length: int, config_dirs: Sequence[Path] =
 
     for module in model.modules():
         module.register_forward_hook(note)
-    inputs = blank_input(model, 1, length)
-    _, state = model(inputs, None if Capability.UNCONDITIONAL in model.capabilities else model.begin(inputs))
+    _, state = read_blank(model, 1, length)
     owners = ((name, module, list(module.parameters(recurse=False))) for name, module in model.named_modules())
     return [
         Layer(name, type(of).__name__, gives.get(of, ""), ", ".join(map(shape, own)), sum(map(Tensor.numel, own)))

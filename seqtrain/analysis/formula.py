@@ -17,7 +17,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from seqtrain.models.base import Capability, SequenceModel, blank_input
+from seqtrain.models.base import Capability, SequenceModel, read_blank
 from seqtrain.models.layers.attention import Attention
 from seqtrain.models.layers.recorder import recording
 from seqtrain.models.mixers.base import Mixer
@@ -120,13 +120,8 @@ def core_of(model: SequenceModel) -> list[nn.Module]:
 
 def _read(model: SequenceModel, length: int) -> int:
     """Run the model on blanks; return the number of tokens read, including those of a source."""
-    tokens = blank_input(model, 1, length)
-    if Capability.UNCONDITIONAL in model.capabilities:
-        model(tokens)
-        return length
-    # Its source is as long as its target.
-    model(blank_input(model, 1, length, written=True), model.begin(tokens))
-    return 2 * length
+    read_blank(model, 1, length)
+    return length if Capability.UNCONDITIONAL in model.capabilities else 2 * length
 
 
 def _kind_of(module: nn.Module) -> str | None:

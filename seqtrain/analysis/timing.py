@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from seqtrain.analysis.formula import ATTENTION, CONVOLUTION, LINEAR, RECURRENCE, attention_width
-from seqtrain.models.base import Capability, SequenceModel, blank_input
+from seqtrain.models.base import SequenceModel, read_blank
 from seqtrain.models.layers.recorder import recording
 
 FUNCTIONS = {
@@ -59,11 +59,8 @@ class Clock(TorchFunctionMode):
 
 
 def read(model: SequenceModel, batch: int, length: int) -> torch.Tensor:
-    """Return hidden states for blanks. A model with a source reads a target as long as its source."""
-    tokens = blank_input(model, batch, length)
-    if Capability.UNCONDITIONAL in model.capabilities:
-        return model(tokens)[0]
-    return model(blank_input(model, batch, length, written=True), model.begin(tokens))[0]
+    """Return the hidden states of `read_blank`."""
+    return read_blank(model, batch, length)[0]
 
 
 def heads_of(model: SequenceModel) -> tuple[int, int]:

@@ -83,18 +83,15 @@ class SequenceModel(nn.Module, ABC):
         """
         # A copy, since the model itself may be in training, and on another device.
         twin = copy.deepcopy(self).to("meta").eval().requires_grad_(False)
-        tokens = blank_input(twin, 1, length)
         needs_source = Capability.UNCONDITIONAL not in self.capabilities
         counter = FlopCounterMode(display=False, custom_mapping=UNCOUNTED)
         try:
             # The device is set because models make masks and positions of their own while they read.
             with torch.device("meta"), torch.no_grad(), counter:
-                if needs_source:
-                    twin(blank_input(twin, 1, length, written=True), twin.begin(tokens))
-                elif carried:
-                    twin(tokens, twin.initial(1))
+                if carried and not needs_source:
+                    twin(blank_input(twin, 1, length), twin.initial(1))
                 else:
-                    twin(tokens)
+                    read_blank(twin, 1, length)
         except RuntimeError as error:  # of what depends on values, which meta tensors lack
             reason = str(error).partition("\n")[0]
             raise UserError(
@@ -227,6 +224,14 @@ def blank_input(model: SequenceModel, batch: int, length: int, *, written: bool 
     if blank is not None:
         return blank(batch, length)
     return torch.zeros(batch, length, dtype=torch.long, device=next(model.parameters()).device)
+
+
+def read_blank(model: SequenceModel, batch: int, length: int) -> tuple[Float[Tensor, "B T D"], State]:
+    """Return what a model gives for blanks. One that needs a source reads a target as long as its source."""
+    source = blank_input(model, batch, length)
+    if Capability.UNCONDITIONAL in model.capabilities:
+        return model(source)
+    return model(blank_input(model, batch, length, written=True), model.begin(source))
 
 
 def _matrix_vector_flops(matrix: torch.Size, vector: torch.Size, *, out_shape: torch.Size | None = None) -> int:

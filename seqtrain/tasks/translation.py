@@ -285,15 +285,15 @@ class Translation(ExampleTask):
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         """Measure on the first MAX_ROWS rows of `split`, with the first MAX_TRAIN_ROWS rows of `train` to search."""
-        references, train_targets = _column(split, "target", MAX_ROWS), _column(train, "target", MAX_TRAIN_ROWS)
-        written = {}
+        asked, known = list(islice(split.read(), MAX_ROWS)), list(islice(train.read(), MAX_TRAIN_ROWS))
+        references, written = [row["target"] for row in asked], {}
         if train.series is not None:
-            known, asked = (scaled_series(rows, preprocessor) for rows in (train, split))
-            rows = nearest_by_euclid(known[:MAX_TRAIN_ROWS], asked[:MAX_ROWS])
+            series = (scaled_series(rows, preprocessor)[: len(read)] for rows, read in ((train, known), (split, asked)))
+            nearest = nearest_by_euclid(*series)
         else:
-            written["copy"] = sources = _column(split, "source", MAX_ROWS)
-            rows = closest(_column(train, "source", MAX_TRAIN_ROWS), sources)
-        written["nearest"] = [train_targets[row] for row in rows]
+            written["copy"] = sources = [row["source"] for row in asked]
+            nearest = closest([row["source"] for row in known], sources)
+        written["nearest"] = [known[row]["target"] for row in nearest]
         metrics = {}
         for name, texts in written.items():
             reduced: Reduced = {}
@@ -368,8 +368,3 @@ def target_embedding(model: SequenceModel) -> nn.Module:
 def _read_sources(model: SequenceModel, batch: TranslationBatch) -> State:
     """Read the sources; return the state from which the targets are written."""
     return model.begin(batch.tokens, None if batch.unpadded else batch.lengths)
-
-
-def _column(rows: Rows, field: str, most: int) -> list[str]:
-    """Return a field of the first `most` rows."""
-    return [row[field] for row in islice(rows.read(), most)]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from seqtrain.data.sources.labelled_series import numbered_series
 from seqtrain.data.sources.vectors import VectorSource
 from seqtrain.data.values.series import Series
 from seqtrain.errors import UserError
@@ -90,15 +91,7 @@ class Frames(VectorSource):
 
     def read(self) -> Series:
         frames = [movie.frames for movie in self.movies]
-        width = LOOKS + 2
-        return Series(
-            values=np.concatenate(frames),
-            known=np.zeros((sum(map(len, frames)), 0)),
-            times=None,
-            offsets=np.concatenate([[0], np.cumsum(list(map(len, frames)))]),
-            names=tuple(f"series {number}" for number in range(1, self.size + 1)),
-            columns=tuple(f"value {number}" for number in range(1, width + 1)),
-        )
+        return numbered_series(np.concatenate(frames), list(map(len, frames)), "value")
 
     def answers(self, field: str) -> Sequence[str]:
         return [movie.sentence for movie in self.movies]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from seqtrain.data.sources.base import SPLITS, LabelKind, Row, Source, Split, shuffled
 from seqtrain.data.values.series import Series, SeriesSplit
@@ -40,6 +40,19 @@ class HoldsTexts(Protocol):
 def rows_of(source: Source, split: Split) -> Iterator[Row]:
     """Return the rows of a split, with all of their fields that are text."""
     return source.written(split) if isinstance(source, HoldsTexts) else source.rows(split)
+
+
+def numbered_series(values: Float[np.ndarray, "T C"], lengths: Sequence[int], channel: str) -> Series:
+    """Return series of these lengths, without times, numbered from 1; `channel`: the noun of one of several columns."""
+    width = values.shape[1]
+    return Series(
+        values=values,
+        known=np.zeros((len(values), 0)),
+        times=None,
+        offsets=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
+        names=tuple(f"series {number}" for number in range(1, len(lengths) + 1)),
+        columns=("value",) if width == 1 else tuple(f"{channel} {number}" for number in range(1, width + 1)),
+    )
 
 
 def series_in(series: Series, owner: Int[np.ndarray, " S"], split: Split) -> SeriesSplit:

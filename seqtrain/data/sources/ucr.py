@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from seqtrain.data.sources.base import SPLITS, LabelKind, Split
-from seqtrain.data.sources.labelled_series import series_in, split_of_series
+from seqtrain.data.sources.labelled_series import numbered_series, series_in, split_of_series
 from seqtrain.data.sources.opening import absent, readable, sniff
 from seqtrain.data.sources.series import SeriesSource
 from seqtrain.data.values.scaling import Missing
@@ -177,16 +177,7 @@ def read_table(path: Path, *, labelled: bool = True) -> Table:
         labels.append(label)
     if not channels:
         raise UserError(f"data.path={path}: holds no series")
-    width = channels[0].shape[1]
-    lengths = [len(values) for values in channels]
-    series = Series(
-        values=np.concatenate(channels),
-        known=np.zeros((sum(lengths), 0)),
-        times=None,
-        offsets=np.concatenate([[0], np.cumsum(lengths)]),
-        names=tuple(f"series {number}" for number in range(1, len(channels) + 1)),
-        columns=("value",) if width == 1 else tuple(f"channel {number}" for number in range(1, width + 1)),
-    )
+    series = numbered_series(np.concatenate(channels), list(map(len, channels)), "channel")
     return Table(series, tuple(labels) if has_label else (), is_number if suffix == ".ts" else None)
 
 

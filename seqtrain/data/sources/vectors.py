@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqtrain.data.sources.base import SPLITS, LabelKind, Row, Split, no_split
-from seqtrain.data.sources.labelled_series import series_in, split_of_series
+from seqtrain.data.sources.labelled_series import numbered_series, series_in, split_of_series
 from seqtrain.data.sources.opening import absent, readable, sniff
 from seqtrain.data.sources.series import SeriesSource
 from seqtrain.data.values.blocks import LARGEST
@@ -183,7 +183,7 @@ def vectors_of(path: Path, table: pa.Table, column: str) -> Series:
             "lists of numbers"
         )
     lengths, vectors = _numbers(call_function("list_value_length", [cells])), call_function("list_flatten", [cells])
-    widths, width = _numbers(call_function("list_value_length", [vectors])), 0
+    widths = _numbers(call_function("list_value_length", [vectors]))
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     if not lengths.all():
         raise UserError(f"data.path={path}: row {np.argmin(lengths) + 1:,} holds no vector; take it out")
@@ -205,14 +205,7 @@ def vectors_of(path: Path, table: pa.Table, column: str) -> Series:
         raise UserError(
             f"data.path={path}: row {row:,} holds {values[large[0]]:g}; write null where a value is missing"
         )
-    return Series(
-        values=values.reshape(-1, width),
-        known=np.zeros((len(widths), 0)),
-        times=None,
-        offsets=offsets,
-        names=tuple(f"series {number}" for number in range(1, len(lengths) + 1)),
-        columns=("value",) if width == 1 else tuple(f"value {number}" for number in range(1, width + 1)),
-    )
+    return numbered_series(values.reshape(-1, width), lengths.tolist(), "value")
 
 
 def _numbers(column: pa.Array) -> np.ndarray:
