@@ -156,7 +156,7 @@ def best_rate(rows: list[Row]) -> float:
 def train_cell(out: Path, record: Record, task: str, variant: str) -> None:
     """Search the rate of one variant on one task, then train the runs of the verdict."""
     known = record.find(task=task, part="verdict", variant=variant)
-    if known:  # its rate was chosen, perhaps by runs whose rows are of before this file
+    if known:  # its rate was chosen; runs from before this file left no rows of the search
         rate = float(known[0]["rate"])
     else:
         for each in RATES:
