@@ -81,7 +81,7 @@ class Stack(SequenceModel):
         self.norm = block.final_norm()
 
     def initial(self, batch: int, slots: int | None = None) -> State:
-        """Return the state before anything was read, with at most `slots` places for keys; None: a window of them."""
+        """Return the state before anything was read, with `slots` places for keys; None: those of a window."""
         state = {}
         for layer, block in enumerate(self.blocks):
             mixer = cast(Mixer, block.mixer)
@@ -98,7 +98,7 @@ class Stack(SequenceModel):
         starts: Bool[Tensor, "B T"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
         if state is None:
-            # Lanes of equal length grow the places for keys together; a window of empty ones would be attended to.
+            # Of equal lengths, all read from the first token on: no empty place need be attended to.
             state = self.initial(len(tokens), 0 if lengths is None else None)
         if starts is not None:
             return self._read(tokens, state, starts)

@@ -227,3 +227,16 @@ def test_what_is_read_from_nothing_needs_no_keys_of_a_window_and_is_counted_with
     assert shapes == [64, 0, 0]
     hook.remove()
     assert model.flops_per_token(12, carried=False) < model.flops_per_token(12, carried=True) - 2 * 2 * 2 * 60 * 16
+
+
+def test_lanes_that_go_on_from_a_short_text_may_be_of_unequal_lengths() -> None:
+    attention = {"attention": partial(Attention, num_heads=2, window=64)}
+    model = Stack(embed=nn.Embedding(5, 16), dim=16, num_layers=2, mixers="attention", options=attention, dropout=0.0)
+    x = torch.randint(5, (2, 12), generator=torch.Generator().manual_seed(1))
+    state = model(x[:, :5])[1]
+    assert {name: value.shape for name, value in state.items()} == {
+        name: value.shape for name, value in model.initial(2).items()
+    }
+    hidden = model(x[:, 5:], state, torch.tensor([3, 7]))[0]
+    assert_near(hidden[0, :3], model(x)[0][0, 5:8], 1e-6)
+    assert_near(hidden[1], model(x)[0][1, 5:], 1e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -52,11 +53,11 @@ class Attention(Mixer):
         self.attention = CausalSelfAttention(options, "self")
 
     def initial(self, batch: int, slots: int | None = None) -> State:
-        """Return the state before anything was read, with at most `slots` places for keys; None: a window of them.
+        """Return the state before anything was read, with `slots` places for keys; None: those of a window.
 
-        Places are added while tokens are read, until there are enough for a window.
+        With 0 places nothing stands before the first token. Every later state has the places of a window.
         """
-        weight, slots = self.attention.out.weight, self.window if slots is None else min(slots, self.window)
+        weight, slots = self.attention.out.weight, self.window if slots is None else slots
         empty = weight.new_zeros(batch, self.attention.num_kv_heads, slots, self.attention.head_width)
         return {"key": empty, "value": empty.clone(), "filled": weight.new_zeros(batch, dtype=torch.long)}
 
@@ -70,8 +71,10 @@ class Attention(Mixer):
             mask = window_of(num_before, length, slots, self.window)
         table = rotary_table(slots + length, self.attention.head_width, x.device, base=self.rotary_base)
         mixed, cached = self.attention(x, (state["key"], state["value"]), mask, table.to(x.dtype))
-        count = min(slots + length, self.window)
-        key, value = (newest(each, None, slots, count).to(state["key"].dtype) for each in cached)
+        missing = max(0, self.window - slots - length)  # what is not there yet is zero, and masked by `filled`
+        count = self.window - missing
+        key, value = (F.pad(newest(each, None, slots, count), (0, 0, missing, 0)) for each in cached)
+        key, value = key.to(state["key"].dtype), value.to(state["key"].dtype)
         filled = state["filled"] + length
         if starts is not None:
             filled = num_before[:, -1] + length
