@@ -302,6 +302,7 @@ def _measured(
     from seqtrain.training.learner import Learner
     from seqtrain.training.trainer import make_trainer, trainer_options
 
+    options = trainer_options(opened.config)
     learner = Learner(
         model=opened.model,
         task=opened.task,
@@ -310,10 +311,11 @@ def _measured(
         facts=data.facts(),
         seed=opened.config.seed,
         recompute=data.tbptt.recompute,
+        eval_precision=options.eval_precision,
     )
     learner.split = split
     # In one process, whatever the run was trained in.
-    trainer = make_trainer(trainer_options(opened.config), 1, [*callbacks], [], opened.run.path)
+    trainer = make_trainer(options, 1, [*callbacks], [], opened.run.path)
     trainer.validate(learner, loader, verbose=False)
     return learner
 

@@ -90,7 +90,10 @@ class TrainerOptions:
     keep_best: int  # checkpoints that stay because they are the best by the task's own measure
     on_nonfinite: Literal["stop", "skip"]  # a loss or gradient that is no number
     log_every: int  # steps
+    # Options with a default came later: runs of before do not name them.
     profile: Literal["none", "steps"] = "none"  # steps: seconds of some steps by part, and a trace
+    recompute: Literal["none", "blocks"] = "none"  # what is computed again for the backward pass, to save memory
+    eval_precision: Literal["full", "training"] = "full"  # of validations and `evaluate`
 
     def __post_init__(self) -> None:
         if self.max_steps is None and self.max_epochs is None and self.max_seconds is None:

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State, read_by_length
 from seqtrain.models.layers.block_options import BlockOptions
-from seqtrain.models.layers.blocks import FeedForward, ResidualNorm
 from seqtrain.models.mixers.attention import Attention
-from seqtrain.models.mixers.base import Mixer
+from seqtrain.models.mixers.base import Mixer, MixerBlock
 
 
 class Stack(SequenceModel):
@@ -145,20 +144,3 @@ class Stack(SequenceModel):
     def _goes_by_token(self) -> bool:
         """Return True if every mixer takes a step a token."""
         return all(block.mixer.steps(1000) >= 1000 for block in self.blocks)  # type: ignore[union-attr,operator]
-
-
-class MixerBlock(nn.Module):
-    """A mixer and a feed-forward part, each added to the stream behind a norm."""
-
-    def __init__(self, mixer: Mixer, options: BlockOptions) -> None:
-        super().__init__()
-        self.mixer, self.feed_forward = mixer, FeedForward(options)
-        self.norm1, self.norm2 = ResidualNorm(options), ResidualNorm(options)
-
-    def forward(
-        self, x: Float[Tensor, "B T D"], state: State, starts: Bool[Tensor, "B T"] | None = None
-    ) -> tuple[Float[Tensor, "B T D"], State]:
-        """Return the stream after this block, and the state of its mixer."""
-        mixed, state = self.mixer(self.norm1.before(x), state, starts)
-        x = self.norm1.after(x, mixed)
-        return self.norm2.after(x, self.feed_forward(self.norm2.before(x))), state

@@ -19,7 +19,9 @@ TRAINER: dict[str, Literal["identity", "said", "free"]] = {
     "strategy": "identity",
     "check_ranks_every": "free",
     "precision": "identity",
+    "eval_precision": "identity",  # early stopping, plateaus and the best checkpoint follow validations
     "compile": "identity",  # fused operations round elsewhere
+    "recompute": "free",
     "deterministic": "identity",
     "threads": "said",
     "max_steps": "said",

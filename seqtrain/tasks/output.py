@@ -8,8 +8,9 @@ hidden states and weights while it is still in the processor's cache, and then t
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple
@@ -25,6 +26,7 @@ from seqtrain.data.batching.stream import IGNORED
 BLOCK = 2**20  # logits that are made at a time: few enough to stay in a processor's cache
 GPU_BLOCK = 2**27  # on a GPU, which wants large products
 WITHOUT_GRADIENTS = ContextVar("without_gradients", default=False)
+COMPILED = ContextVar("compiled", default=False)
 FEWEST_ROWS = 128  # of a block: each adds to the gradient of all weights, which takes as long as a few rows do
 
 
@@ -36,6 +38,16 @@ def without_gradients() -> Iterator[None]:
         yield
     finally:
         WITHOUT_GRADIENTS.reset(token)
+
+
+@contextmanager
+def compiled_loss() -> Iterator[None]:
+    """Let torch compile what turns logits into gradients: two passes over them on a GPU, and not nine."""
+    token = COMPILED.set(True)
+    try:
+        yield
+    finally:
+        COMPILED.reset(token)
 
 
 class Output(NamedTuple):
@@ -63,7 +75,7 @@ class Output(NamedTuple):
         rows = self.hidden.flatten(0, -2)
         flat = targets.flatten()
         size = self._rows_of_a_block()
-        if len(rows) <= size:  # one block is what torch does in any case
+        if len(rows) <= size and not COMPILED.get():  # one block is what torch does in any case
             logits = self.logits().flatten(0, -2)
             return F.cross_entropy(logits, flat, ignore_index=IGNORED, label_smoothing=label_smoothing, reduction="sum")
         return _SummedLoss.apply(rows, self.weight, self.bias, flat, self.num_outputs, size, label_smoothing)
@@ -164,25 +176,22 @@ class _SummedLoss(torch.autograd.Function):
         with torch.autocast(device, enabled=False):
             matrix = weight[:num_outputs].to(products)
             offset = None if bias is None else bias.to(sums)
+            turn = _compiled_turn() if COMPILED.get() else _turn_into_gradient
             # One buffer for all blocks: to allocate each anew takes time, and leaves the memory in pieces.
             buffer = torch.empty(size, num_outputs, dtype=products, device=hidden.device)
             for begin in range(0, len(hidden), size):
                 block = slice(begin, begin + size)
                 rows = hidden[block].to(products)
                 scores = torch.mm(rows, matrix.T, out=buffer[: len(rows)])
-                by_logits = scores.to(sums)  # the same memory, where the precision is the same
-                if offset is not None:
-                    by_logits += offset
-                losses[block] = _loss_and_gradient(by_logits, targets[block], label_smoothing)
+                losses[block], summed = turn(scores, offset, targets[block], label_smoothing, sums)
                 if WITHOUT_GRADIENTS.get():
                     continue
-                if by_bias is not None:
-                    by_bias += by_logits.sum(0)
-                by_scores = scores.copy_(by_logits)
+                if by_bias is not None and summed is not None:
+                    by_bias += summed
                 if by_hidden is not None:
-                    by_hidden[block] = by_scores @ matrix
+                    by_hidden[block] = scores @ matrix
                 if by_weight is not None:
-                    _add_product(by_weight[:num_outputs], by_scores.T, rows)
+                    _add_product(by_weight[:num_outputs], scores.T, rows)
         ctx.save_for_backward(by_hidden, by_weight, by_bias)
         ctx.precision = weight.dtype
         return losses.sum()
@@ -205,6 +214,35 @@ class _SummedLoss(torch.autograd.Function):
         return by_hidden, by_weight, by_bias, None, None, None, None
 
 
+@functools.cache
+def _compiled_turn() -> Callable[..., tuple[Float[Tensor, " N"], Float[Tensor, " V"] | None]]:
+    return torch.compile(_turn_into_gradient)
+
+
+def _turn_into_gradient(
+    scores: Float[Tensor, "N V"],
+    offset: Float[Tensor, " V"] | None,
+    targets: Int[Tensor, " N"],
+    label_smoothing: float,
+    sums: torch.dtype,
+) -> tuple[Float[Tensor, " N"], Float[Tensor, " V"] | None]:
+    """Return nats of each row and the gradient of the offset, and overwrite `scores` with their gradients.
+
+    Args:
+        scores: Logits without the offset.
+        offset: Added to the scores of each row.
+        targets: Of each row; `IGNORED` where there is none.
+        label_smoothing: As in `Output.loss`.
+        sums: Precision of everything but the products.
+    """
+    logits = scores.to(sums)  # the same memory, where the precision is the same
+    if offset is not None:
+        logits += offset
+    losses = _loss_and_gradient(logits, targets, label_smoothing)
+    scores.copy_(logits)
+    return losses, None if offset is None else logits.sum(0)
+
+
 def _loss_and_gradient(
     logits: Float[Tensor, "N V"], targets: Int[Tensor, " N"], label_smoothing: float
 ) -> Float[Tensor, " N"]:
@@ -219,11 +257,14 @@ def _loss_and_gradient(
     total = logits.exp_().sum(1, keepdim=True)
     losses = (total.log() - score).squeeze(1)
     logits /= total  # the probabilities; less those of the target, they are the gradient
-    logits.scatter_add_(1, wanted, torch.full_like(total, label_smoothing - 1))
+    if torch.compiler.is_compiling():  # a scattered number would make a pass of its own of all that follows
+        logits += (label_smoothing - 1) * (torch.arange(logits.shape[1], device=logits.device) == wanted)
+    else:
+        logits.scatter_add_(1, wanted, torch.full_like(total, label_smoothing - 1))
     if label_smoothing:
         logits -= label_smoothing / logits.shape[1]
     # Chosen, not multiplied: a row without a target may hold a number that is none.
-    if logits.device.type == "cpu":
+    if logits.device.type == "cpu" and not torch.compiler.is_compiling():
         logits.index_fill_(0, (~counts).nonzero().squeeze(1), 0)  # few rows, most of them none
     else:  # a list of rows would have to be waited for
         logits.masked_fill_(~counts.unsqueeze(1), 0)

@@ -22,7 +22,7 @@ from seqtrain.models.base import Capability, SequenceModel, name_of
 from seqtrain.tasks.base import Task
 from seqtrain.tasks.least_squares import BeginsFitted, linear_order_of
 from seqtrain.training.adapters import check_adapter
-from seqtrain.training.compiled import check_compiled
+from seqtrain.training.compiled import check_compiled, recompute_blocks
 from seqtrain.training.cost import check_model, state_size
 from seqtrain.training.data import make_source
 from seqtrain.training.effects import EARLY_STOPPING
@@ -111,6 +111,8 @@ def check_pair(config: DictConfig) -> None:
         check_adapter(model, config)
     if config.trainer.compile == "blocks":
         check_compiled(model)
+    if config.trainer.recompute == "blocks":
+        recompute_blocks(model)
     check_model(config, model)
 
 

@@ -1,16 +1,21 @@
-"""trainer.compile=blocks: Transformer blocks compiled by torch, for training steps only."""
+"""trainer.compile=blocks and trainer.recompute=blocks: what is done to each block for training steps only."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from seqtrain.errors import UserError
 from seqtrain.models.layers.blocks import Block
+from seqtrain.models.mixers.base import MixerBlock
+from seqtrain.tasks.output import compiled_loss
 
 
 def check_compiled(model: nn.Module) -> None:
@@ -39,11 +44,31 @@ def _blocks(model: nn.Module) -> list[Block]:
     return [module for module in model.modules() if isinstance(module, Block)]
 
 
+def recompute_blocks(model: nn.Module) -> int:
+    """Let each block keep its input alone in training steps, and compute the rest again for the backward pass.
+
+    Returns:
+        The number of blocks.
+
+    Raises:
+        UserError: The model has none.
+    """
+    blocks = [module for module in model.modules() if isinstance(module, Block | MixerBlock)]
+    if not blocks:
+        raise UserError("trainer.recompute=blocks: this model has no blocks; see tbptt.recompute for long chunks")
+    for block in blocks:
+        # In place of `forward`: names of weights do not change. Without gradients torch only calls it.
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+    return len(blocks)
+
+
 def as_written() -> AbstractContextManager[None]:
     """Return a context in which compiled blocks run uncompiled, so that validation has the numbers of `evaluate`."""
     return torch.compiler.set_stance("force_eager")
 
 
-def as_compiled() -> AbstractContextManager[None]:
-    """Return a context in which compiled blocks run compiled, also within `as_written`."""
-    return torch.compiler.set_stance("default")
+@contextmanager
+def as_compiled() -> Iterator[None]:
+    """Run compiled blocks and the loss of large vocabularies compiled, also within `as_written`."""
+    with torch.compiler.set_stance("default"), compiled_loss():
+        yield

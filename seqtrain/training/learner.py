@@ -65,6 +65,7 @@ class Learner(LightningModule):
         on_nonfinite: Literal["stop", "skip"] = "stop",
         compiled: bool = False,
         recompute: int | None = None,
+        eval_precision: Literal["full", "training"] = "full",
     ) -> None:
         super().__init__()
         self.model = model
@@ -81,6 +82,7 @@ class Learner(LightningModule):
         self.on_nonfinite = on_nonfinite
         self.compiled = compiled  # by `compile_blocks`; only training reads with what torch has compiled
         self.recompute = recompute  # tokens of a piece of a step; evaluation reads in the same pieces
+        self.eval_precision = eval_precision
         self.split: Split = "validation"  # what evaluation reads
         self.carried = CarriedState()  # training's; plain attributes, because DDP would overwrite buffers
         self.eval_carried = CarriedState()
@@ -163,8 +165,8 @@ class Learner(LightningModule):
         self.eval_carried, self.eval_sums = CarriedState(), Accumulators()
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        # In the parameters' own precision: rounding in bf16 would depend on the number of lanes read at a time.
-        with torch.autocast(self.device.type, enabled=False):
+        # Lightning has opened the autocast of training. Rounding in bf16 depends on the number of lanes read at a time.
+        with torch.autocast(self.device.type, enabled=False) if self.eval_precision == "full" else nullcontext():
             self.eval_sums.add(self._read(batch, self.eval_carried))
 
     def on_train_end(self) -> None:

@@ -29,7 +29,7 @@ from seqtrain.tasks.base import Say
 from seqtrain.tasks.least_squares import BeginsFitted, linear_order_of
 from seqtrain.training.adapters import adapt
 from seqtrain.training.checkpoint_check import check
-from seqtrain.training.compiled import as_written, compile_blocks
+from seqtrain.training.compiled import as_written, compile_blocks, recompute_blocks
 from seqtrain.training.cost import Cost, count, estimate
 from seqtrain.training.model_and_task import make_pair, on_meta
 from seqtrain.training.optim.schedules import warmup_steps
@@ -209,9 +209,12 @@ def make_learner(config: DictConfig, data: Data, run: Run) -> Learner:
         on_nonfinite=options.on_nonfinite,
         compiled=options.compile == "blocks",
         recompute=data.tbptt.recompute,
+        eval_precision=options.eval_precision,
     )
     if learner.compiled:
         data.say(f"compile: {compile_blocks(model)} Transformer blocks, at the first step; this takes a while")
+    if options.recompute == "blocks":
+        data.say(f"recompute: {recompute_blocks(model)} blocks keep their input alone")
     if options.precision == "64-true":
         learner.double()  # Lightning would do so after it has loaded a checkpoint, and round that to float32
     if config.freeze:

@@ -1,8 +1,9 @@
-"""trainer.compile=blocks: the same training but for rounding, and evaluations as if nothing were compiled."""
+"""trainer.compile=blocks and trainer.recompute=blocks: the same training, and evaluations as if they were off."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from seqtrain.config import check
 from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
 from seqtrain.runs.resume_check import final_state
-from seqtrain.training.compiled import as_compiled, as_written, check_compiled, compile_blocks
+from seqtrain.training.compiled import as_compiled, as_written, check_compiled, compile_blocks, recompute_blocks
 from seqtrain.training.model_and_task import make_model
 from tests.conftest import Seqtrain
 from tests.support.tiny import GPT, OPTIONS, corpus, records
@@ -88,6 +89,28 @@ def test_a_compiled_training_resumes_to_the_bit_and_rounds_elsewhere_than_a_plai
     assert any(not torch.equal(whole[name], plain[name]) for name in whole)  # so something was compiled
     for name in whole:
         torch.testing.assert_close(whole[name], plain[name], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("words", [GPT, ("model=stack", "model.mixers=[gru,attention]", "model.dim=16")])
+def test_blocks_that_are_read_again_give_the_same_bits_and_keep_less_than_half(words: Sequence[str]) -> None:
+    kept, gradients = [], []
+
+    def keep(value: torch.Tensor) -> torch.Tensor:
+        kept[-1] += value.nbytes
+        return value
+
+    for again in (False, True):
+        torch.manual_seed(0)
+        model = make_model(check.compose([*words, "model.num_layers=4", "model.dropout=0.1"]).config, 5)
+        if again:
+            assert recompute_blocks(model) == 4
+        kept.append(0)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
+            loss = model(torch.arange(240).view(4, 60) % 5)[0].square().sum()
+        loss.backward()
+        gradients.append([weight.grad for weight in model.parameters()])
+    assert kept[1] < kept[0] / 2
+    assert all(map(torch.equal, *gradients))
 
 
 @pytest.mark.long

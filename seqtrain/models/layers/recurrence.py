@@ -109,10 +109,18 @@ def run_fused(
     """
     # torch keeps layers first, ours is batch first like every state; the copy costs nothing measurable.
     before = [value.transpose(0, 1).contiguous() for value in state]
-    if torch.is_autocast_enabled("cpu") and not torch.backends.cpu.get_cpu_capability().startswith("AVX512"):
-        # oneDNN has no bf16 recurrences for such a CPU, and fails: there they are computed in float32.
+    if torch.is_autocast_enabled("cpu") and x.device.type == "cpu" and not _gains_by_bf16(core):
         with torch.autocast("cpu", enabled=False):
             out, after = core(x.to(before[0].dtype), pack_state(before))
     else:
         out, after = core(x, pack_state(before))
     return out, [value.transpose(0, 1) for value in unpack_state(after)]
+
+
+def _gains_by_bf16(core: nn.Module) -> bool:
+    """Return True if a recurrence should be computed in bf16 on this CPU; else it is computed in float32."""
+    if not torch.backends.cpu.get_cpu_capability().startswith("AVX512"):
+        return False  # oneDNN has no bf16 recurrences for such a CPU, and fails
+    # torch's RNN and GRU call a product at each token; of narrow ones the call takes longer than the product.
+    assert isinstance(core, nn.RNNBase)
+    return core.hidden_size > {"RNN_TANH": 128, "GRU": 96}.get(core.mode, 0)

@@ -1,4 +1,4 @@
-"""The interface of a mixer: the part of a block by which a token learns of earlier ones.
+"""The interface of a mixer, the part of a block by which a token learns of earlier ones, and the block around it.
 
 Letters: `B` lanes, `T` time, `D` width, `H` heads, `K` key width, `V` value width, `C` channels.
 """
@@ -12,6 +12,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqtrain.models.layers.block_options import BlockOptions
+from seqtrain.models.layers.blocks import FeedForward, ResidualNorm
 from seqtrain.models.stepper import State
 
 
@@ -50,6 +52,23 @@ class Mixer(nn.Module, ABC):
     def steps(self, length: int) -> int:
         """Return the number of operations that wait for one another when `length` tokens are read."""
         return length
+
+
+class MixerBlock(nn.Module):
+    """A mixer and a feed-forward part, each added to the stream behind a norm."""
+
+    def __init__(self, mixer: Mixer, options: BlockOptions) -> None:
+        super().__init__()
+        self.mixer, self.feed_forward = mixer, FeedForward(options)
+        self.norm1, self.norm2 = ResidualNorm(options), ResidualNorm(options)
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], state: State, starts: Bool[Tensor, "B T"] | None = None
+    ) -> tuple[Float[Tensor, "B T D"], State]:
+        """Return the stream after this block, and the state of its mixer."""
+        mixed, state = self.mixer(self.norm1.before(x), state, starts)
+        x = self.norm1.after(x, mixed)
+        return self.norm2.after(x, self.feed_forward(self.norm2.before(x))), state
 
 
 class ShortConvolution(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import AdamW, Optimizer
 from torch.optim import Muon as MatrixMuon
 
-SMALL = 2**16  # numbers of a matrix that is orthogonalised together with others; larger ones are faster alone
+SMALL = 2**16  # numbers of a matrix that is orthogonalised together with others; on a CPU larger ones are faster alone
 SCALE = 0.2  # of an update's root mean square, which is about AdamW's (Liu et al. 2025)
 
 
@@ -69,9 +69,9 @@ class Muon(Optimizer):
 
 
 class _BatchedMuon(MatrixMuon):
-    """torch's Muon with Nesterov's momentum, which orthogonalises small matrices of one shape together.
+    """torch's Muon with Nesterov's momentum, which orthogonalises matrices of one shape together.
 
-    Alone, a matrix of 128 x 128 costs as much in calls as in products (docs/benchmarks.md).
+    Alone, a matrix of 128 x 128 costs as much in calls as in products (docs/benchmarks.md); on a GPU any matrix does.
     """
 
     @torch.no_grad()
@@ -82,26 +82,27 @@ class _BatchedMuon(MatrixMuon):
                 if weight.grad is not None:
                     by_shape[weight.shape].append(weight)
             for shape, weights in by_shape.items():
-                directions = [self._direction(weight, group["momentum"]) for weight in weights]
+                directions = self._directions(weights, group["momentum"])
                 iteration = (group["ns_coefficients"], group["ns_steps"], group["eps"])
-                if shape.numel() <= SMALL:
+                if shape.numel() <= SMALL or weights[0].device.type != "cpu":
                     updates = list(orthogonal(torch.stack(directions), *iteration))
                 else:
                     updates = [orthogonal(direction, *iteration) for direction in directions]
                 size = group["lr"] * SCALE * math.sqrt(max(shape))
-                for weight, update in zip(weights, updates, strict=True):
-                    weight.mul_(1 - group["lr"] * group["weight_decay"])
-                    weight.add_(update, alpha=-size)
+                torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
+                torch._foreach_add_(weights, updates, alpha=-size)
 
-    def _direction(self, weight: Tensor, momentum: float) -> Tensor:
-        """Return the gradient with Nesterov's momentum; update the momentum buffer."""
-        gradient, state = weight.grad, self.state[weight]
-        assert gradient is not None
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(gradient)
-        buffer = state["momentum_buffer"]
-        buffer.lerp_(gradient, 1 - momentum)
-        return gradient.lerp(buffer, momentum)
+    def _directions(self, weights: list[Tensor], momentum: float) -> list[Tensor]:
+        """Return gradients with Nesterov's momentum; update the momentum buffers."""
+        gradients = [cast(Tensor, weight.grad) for weight in weights]
+        buffers = []
+        for weight in weights:
+            state = self.state[weight]
+            if "momentum_buffer" not in state:
+                state["momentum_buffer"] = torch.zeros_like(weight)
+            buffers.append(state["momentum_buffer"])
+        torch._foreach_lerp_(buffers, gradients, 1 - momentum)
+        return list(torch._foreach_lerp(gradients, buffers, momentum))
 
 
 def orthogonal(
