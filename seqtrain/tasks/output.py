@@ -128,14 +128,15 @@ class Output(NamedTuple):
         for rows, wanted in zip(blocks, targets.flatten().split(size), strict=True):
             logits = self._replace(hidden=rows).logits()
             guesses.append(logits.argmax(-1))
-            if double:
-                logits = logits.double()
-            losses.append(F.cross_entropy(logits, wanted, ignore_index=IGNORED, reduction="none"))
+            few = self._rows_of_a_block(fewest=1)  # a product wants many rows; what follows copies them twice
+            for some, targets_of_some in zip(logits.split(few), wanted.split(few), strict=True):
+                scores = some.double() if double else some
+                losses.append(F.cross_entropy(scores, targets_of_some, ignore_index=IGNORED, reduction="none"))
         return torch.cat(losses), torch.cat(guesses)
 
-    def _rows_of_a_block(self) -> int:
+    def _rows_of_a_block(self, fewest: int | None = None) -> int:
         most = BLOCK if self.hidden.device.type == "cpu" else GPU_BLOCK
-        return max(FEWEST_ROWS, most // self.num_outputs)
+        return max(FEWEST_ROWS if fewest is None else fewest, most // self.num_outputs)
 
 
 def head_products(dim: int, num_outputs: int, embed_dim: int | None) -> int:

@@ -172,16 +172,17 @@ def test_evaluation_is_that_of_all_rows_at_once(double: bool) -> None:
 
 
 class Largest(TorchDispatchMode):
-    """The largest number of elements of any tensor that an operation made."""
+    """The largest number of elements of any tensor, or of any in a precision, that an operation made."""
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: torch.dtype | None = None) -> None:
         super().__init__()
-        self.elements = 0
+        self.dtype, self.elements = dtype, 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
         for each in _tensors(made):
-            self.elements = max(self.elements, each.numel())
+            if self.dtype in (None, each.dtype):
+                self.elements = max(self.elements, each.numel())
         return made
 
 
@@ -208,3 +209,11 @@ def test_nothing_is_made_that_is_larger_than_a_block_or_the_weights(way: str) ->
     most = max(module.BLOCK, module.FEWEST_ROWS * outputs)
     assert largest.elements == most, "sixteen blocks, and none is larger"
     assert most < rows * outputs / 10
+
+
+def test_what_evaluation_copies_to_double_precision_stays_small_where_the_vocabulary_is_large() -> None:
+    outputs = 2**14
+    output = Output.of(nn.Linear(4, outputs), torch.randn(2**8, 4))
+    with Largest(torch.float64) as largest:
+        output.measure(torch.randint(outputs, (2**8,)), double=True)
+    assert largest.elements == module.BLOCK < module.FEWEST_ROWS * outputs
