@@ -18,7 +18,7 @@ from seqtrain.models.layers.recorder import recording
 
 FUNCTIONS = {
     "linear": LINEAR,
-    "conv1d": CONVOLUTION,
+    "conv2d": CONVOLUTION,  # of `layers.convolution`
     "rnn_tanh": RECURRENCE,
     "rnn_relu": RECURRENCE,
     "gru": RECURRENCE,

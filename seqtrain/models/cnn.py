@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.models.layers.convolution import TimeConvolution
 from seqtrain.models.layers.lengths import last_inputs, padding_of
 
 MAX_FIELD = 2**20  # tokens that a hidden state sees: a lane's state holds them all
@@ -47,7 +48,7 @@ class CNN(SequenceModel):
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(num_layers + 1))
         self.blocks = nn.ModuleList()
         for layer in range(num_layers):
-            convolutions = [nn.Conv1d(dim, dim, kernel_size, dilation=2**layer) for _ in range(2)]
+            convolutions = [TimeConvolution(dim, dim, kernel_size, dilation=2**layer) for _ in range(2)]
             self.blocks.append(nn.ModuleList(convolutions))
 
     @property

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.models.layers.convolution import TimeConvolution
 from seqtrain.models.layers.lengths import last_inputs
 
 Activation = Literal["tanh", "relu"]
@@ -44,7 +45,7 @@ class MLP(SequenceModel):
         self.dropout = nn.Dropout(dropout)
         self.activate = ACTIVATIONS[activation]
         # A linear map of the whole window, at each token, is a convolution.
-        self.first = nn.Conv1d(dim, dim, window)
+        self.first = TimeConvolution(dim, dim, window)
         self.layers = nn.ModuleList(nn.Linear(dim, dim) for _ in range(num_layers - 1))
 
     def initial(self, batch: int) -> State:

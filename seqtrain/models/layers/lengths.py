@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, cat
-from torch.nn import functional as F
+
+from seqtrain.models.layers.convolution import convolve
 
 
 def real_lengths(x: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"] | None) -> Int[Tensor, " B"]:
@@ -51,6 +52,6 @@ def filtered(
     inputs = cat([before.to(x.dtype), x], 1)
     # One filter a channel: as many groups as channels. A convolution of torch takes (B, D, T) and does not turn the
     # filter around.
-    sums = F.conv1d(inputs.transpose(1, 2), filters.t().unsqueeze(1), groups=x.shape[2])
+    sums = convolve(inputs.transpose(1, 2), filters.t().unsqueeze(1), groups=x.shape[2])
     after = last_inputs(inputs, lengths, len(filters) - 1)
     return sums.transpose(1, 2), after.to(before.dtype)

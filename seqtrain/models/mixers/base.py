@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from seqtrain.models.layers.block_options import BlockOptions
 from seqtrain.models.layers.blocks import FeedForward, ResidualNorm
+from seqtrain.models.layers.convolution import convolve
 from seqtrain.models.stepper import State
 
 
@@ -96,7 +97,7 @@ class ShortConvolution(nn.Module):
         values, length = torch.cat([state["conv"].to(x.dtype), x], 1), x.shape[1]
         newest = values[:, length:]
         if starts is None:
-            mixed = F.conv1d(values.transpose(1, 2), self.weight, self.bias, groups=self.channels).transpose(1, 2)
+            mixed = convolve(values.transpose(1, 2), self.weight, self.bias, groups=self.channels).transpose(1, 2)
         else:
             document = F.pad(starts.cumsum(1), (self.width - 1, 0)).unsqueeze(-1)
             own = document[:, self.width - 1 :]
