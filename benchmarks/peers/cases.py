@@ -233,6 +233,27 @@ CASES = {
     ),
 }
 CASES |= {
+    "tuned_gpt": replace(
+        CASES["bare_gpt"], title="GPT 4x128 beside a tuned loop (products, kept memory)", sizes={**GPT, "tuned": 1}
+    ),
+    "bare_gru": replace(
+        CASES["bare_lstm"],
+        title="GRU 1x512, 16 x 128, beside a bare loop",
+        ours="task=next_token model=gru model.dim=512 model.num_layers=1 tbptt=carry tbptt.k2=128 data.batch_size=16",
+        steps=5,
+        warm=5,
+        sizes={"dim": 512, "num_layers": 1, "gates": 3},
+    ),
+    "bare_tcn": Case(
+        "TCN 5x160 beside a bare loop",
+        "bare_tcn",
+        "letters",
+        "task=next_token model=cnn model.dim=160 model.num_layers=5 model.kernel_size=3 tbptt=windows tbptt.k2=64 "
+        "data.batch_size=32",
+        10,
+        10,
+        {"dim": 160, "num_layers": 5},
+    ),
     "bare_gpt_muon": replace(
         CASES["bare_gpt"],
         title="GPT 4x128 with Muon beside a bare loop with AdamW",
