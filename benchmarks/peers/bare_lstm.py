@@ -1,4 +1,4 @@
-"""A peer: an LSTM or GRU and the loop that a person would write for it; the state is carried, and cut off from its past."""
+"""A peer: an LSTM or GRU, and the loop that a person would write for it; the state is carried, and cut off behind."""
 
 from __future__ import annotations
 
