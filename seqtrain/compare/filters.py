@@ -28,6 +28,7 @@ FIGURES: dict[str, Callable[[Entry], Any]] = {
     "tokens": methodcaller("cost", "tokens"),
     "flops": methodcaller("cost", "flops"),
     "seconds": methodcaller("cost", "seconds"),
+    "joules": attrgetter("summary.joules"),
     "tokens_per_second": attrgetter("speed"),
     "parameters": attrgetter("parameters"),
     "state": attrgetter("state"),

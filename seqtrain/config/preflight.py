@@ -91,6 +91,8 @@ def _devices(trainer: dict[str, Any], optimizer: dict[str, Any]) -> Iterator[Use
         yield kind(
             "trainer.devices=all: means GPUs, and none is used; say how many processes, as trainer.devices=2 does"
         )
+    if optimizer.get("lr") == "auto" and ("lr_rest" in optimizer or not devices == trainer["num_nodes"] == 1):
+        yield UserError("optimizer.lr=auto: one process finds one rate; with several processes, or muon, give numbers")
     if trainer["strategy"] == "fsdp":
         if devices == 1 and trainer["num_nodes"] == 1:
             yield UserError(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from seqtrain.distributed.ranks import say
 from seqtrain.experiment.start import Request, prepare, read_data
 from seqtrain.files.atomic import plain_json
-from seqtrain.runs.directory import Run
 from seqtrain.training.callbacks.signals import Signals
 
 if TYPE_CHECKING:
@@ -48,21 +45,12 @@ def dry_run(composed: Composed, request: Request) -> Cost:
 
 def _speed(config: DictConfig, data: Data, steps: int) -> float:
     """Return the speed of the first steps of a training, in tokens per second."""
-    from omegaconf import OmegaConf
-    from rich.console import Console
-
     from seqtrain.experiment import report
-    from seqtrain.training.session import make_session
+    from seqtrain.experiment.learning_rate import few_steps
 
-    limits = {"max_steps": steps, "max_epochs": None, "max_seconds": None, "log_every": 1, "validate_every": steps + 1}
-    few: Any = OmegaConf.merge(config, {"trainer": limits})
-    few.logger, few.callbacks = {}, {}
-    with tempfile.TemporaryDirectory() as folder, Signals() as signals:
-        run = Run.create(Path(folder, "run"))
-        session = make_session(few, data, run, signals, Console(quiet=True), logged_config={})
-        session.recorder.validated = steps  # nothing is validated, which may take long
+    with Signals() as signals, few_steps(config, data, steps, signals) as session:
         session.fit(None)
-        return report.speed(run, 0.0)
+        return report.speed(session.recorder.run, 0.0)
 
 
 def print_cost(cost: Cost, as_json: bool) -> None:

@@ -40,6 +40,7 @@ def result(run: Run, session: Session, cost: Cost) -> dict[str, Any]:
     """Return the figures of a finished training."""
     seconds = session.recorder.elapsed()
     tokens = session.learner.progress.tokens
+    joules = sum(record.get("system/joules", 0.0) for record in run.metrics())
     best = dict(session.checkpoints.best)
     best_step = best.pop("step")
     # An attempt that validated nothing itself, as one resumed at the last step, has the numbers in the records.
@@ -56,6 +57,7 @@ def result(run: Run, session: Session, cost: Cost) -> dict[str, Any]:
         "clipped": of_records(run.metrics(), session.recorder.every, session.trainer.global_step),
         "flops": cost.flops_per_token * tokens,
         "seconds": round(seconds, 3),
+        **({"joules": round(joules, 1)} if joules else {}),
         "tokens_per_second": speed(run, tokens / max(seconds, 1e-9)),
         "unknown": {split: _num_unknown(rows) for split, rows in session.data.rows.items()},
     }

@@ -19,6 +19,7 @@ from seqtrain.distributed import ranks
 from seqtrain.distributed.ranks import say
 from seqtrain.experiment import endings, report
 from seqtrain.experiment.data import read_run_data
+from seqtrain.experiment.learning_rate import resolve_rate
 from seqtrain.experiment.written_config import config_text, plain_config
 from seqtrain.runs import provenance
 from seqtrain.runs.checkpoint import probe, step_of
@@ -70,7 +71,7 @@ class Experiment:
         self._open_summary()
         with Signals(alone=alone) as signals, endings.record_ending(self, self.attempt.checkpoint):
             self._open_directory()
-            data = self._read_data()
+            data = self._read_data(signals)
             session = self.session = self._make_session(data, signals)
             cost = self._count_cost(session)
             self._load_weights(session)
@@ -107,7 +108,7 @@ class Experiment:
         if self.announced:
             self.run.write_summary(self.summary)
 
-    def _read_data(self) -> Data:
+    def _read_data(self, signals: Signals) -> Data:
         """Read the data, tokenised and laid out; write resolved values into the config.
 
         These are a solved budget, a tokenizer of another run, and options that follow from the data.
@@ -119,7 +120,7 @@ class Experiment:
         data = read_run_data(self.run, config, self.summary, self.attempt.checkpoint)
         if begins and config.budget is not None:
             budget.solve(config, data, say)
-        for line in resolve_length(config, data):
+        for line in (*resolve_length(config, data), *resolve_rate(config, data, signals)):
             say(line)
         if followed:
             self.summary.update(from_data={key: OmegaConf.select(config, key) for key in followed})

@@ -84,6 +84,7 @@ class Summary:
     clipped: dict[str, Any] | None = None  # `share` of updates whose gradient was clipped, `by` the mean norm / limit
     flops: float | None = None
     seconds: float | None = None  # of training, over all attempts
+    joules: float | None = None  # of the processors meanwhile, validations among it; unknown if they do not tell
     tokens_per_second: float | None = None  # the median of the records
     unknown: dict[str, Any] | None = None  # split -> its tokens that are <unk>
 

@@ -17,6 +17,7 @@ from seqtrain.config.targets import resolve
 from seqtrain.data.batching.plan import TBPTT
 from seqtrain.data.sources.base import Source
 from seqtrain.data.sources.tokens import TokenSource
+from seqtrain.data.sources.vectors import Vectors
 from seqtrain.errors import UserError, did_you_mean, first_few
 from seqtrain.models.base import Capability, SequenceModel, name_of
 from seqtrain.tasks.base import Task
@@ -141,9 +142,11 @@ def _listed(names: Sequence[str]) -> str:
 def _unreadable(config: DictConfig, task: Task) -> str | None:
     """Return why the task cannot read the data, with the data that it can read, or None."""
     source = make_source(config)
-    if _reads(task, source):
-        return None
     fields = fields_of(task, source)
+    if _reads(task, source):
+        if isinstance(source, Vectors):
+            source.answers(fields[-1])  # raises UserError if there is no such column
+        return None
     if set(fields).issubset(source.fields) and source.label_kind is not None:
         others = [resolve(OmegaConf.load(shipped_file("task", name))._target_) for name in shipped_tasks()]
         fitting = [other.name() for other in others if "label" in other.fields and _reads(other, source)]

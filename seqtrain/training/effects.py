@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from seqtrain.config.check import key_of
 from seqtrain.errors import UserError
 from seqtrain.training.data import make_source
+from seqtrain.training.from_data import AUTO
 from seqtrain.training.model_and_task import idle_options, task_class
 
 PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
@@ -100,7 +101,7 @@ def _of_greedy_sampling(config: DictConfig) -> dict[str, str]:
 def _of_plateau(config: DictConfig) -> dict[str, str]:
     """Return `schedule.min_lr` if the learning rate begins at or below this minimum and so never falls."""
     known = config.optimizer._target_.startswith(("seqtrain.", "torch."))  # others may differ in meaning
-    if config.schedule._target_ != PLATEAU or not known:
+    if config.schedule._target_ != PLATEAU or not known or config.optimizer.lr == AUTO:
         return {}
     rate = max(config.optimizer.lr, config.optimizer.get("lr_rest", 0))
     if config.schedule.min_lr < rate:

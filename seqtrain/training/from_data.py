@@ -39,7 +39,7 @@ KEYS = ("tokenizer.min_count", "data.batch_tokens", "trainer.max_steps", "traine
 
 def open_keys(config: DictConfig) -> list[str]:
     """Return the options that are still `auto`."""
-    return [key for key in KEYS if OmegaConf.select(config, key) == AUTO]
+    return [key for key in (*KEYS, "optimizer.lr") if OmegaConf.select(config, key) == AUTO]
 
 
 def dropout_note(config: DictConfig) -> list[str]:

@@ -207,8 +207,9 @@ def check_optimizer(config: DictConfig) -> None:
         made = make(config[group])
         # An optimizer is a partial without weights, a schedule of torch one without optimizer; ours is complete.
         if isinstance(made, functools.partial):
+            found = {"lr": 1.0} if made.keywords.get("lr") == "auto" else {}  # known once the data is read
             try:
-                made = made(argument)
+                made = made(argument, **found)
             except ValueError as error:
                 raise UserError(f"{group}: {error}") from None
         argument = made

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from seqtrain import train
+from seqtrain.runs.directory import Run
 from seqtrain.training.callbacks import record
 from seqtrain.training.callbacks.record import SystemUsage
 
@@ -100,3 +102,65 @@ def test_a_gpu_tells_its_memory_and_is_asked_for_its_clock_once_where_it_has_non
     assert [each["system/gpu_memory_mb"] for each in found] == [3.0, 3.0]
     assert len(asked) == 1
     assert not any("system/gpu_percent" in each for each in found)
+
+
+def powercap(folder: Path, **microjoules: int) -> None:
+    """Write counters as Linux has them: of two processors, and of a part of the first one, which counts in it."""
+    for name, now in microjoules.items():
+        zone = folder / f"intel-rapl:{name.removeprefix('zone').replace('_', ':')}"
+        zone.mkdir(parents=True, exist_ok=True)
+        (zone / "energy_uj").write_text(f"{now}\n")
+        (zone / "max_energy_range_uj").write_text("9999999\n")
+
+
+def test_energy_is_that_of_all_processors_since_the_last_reading_also_where_a_counter_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(record, "POWERCAP", tmp_path)
+    usage = SystemUsage()
+    powercap(tmp_path, zone0=1_000_000, zone0_1=500_000, zone1=9_000_000)
+    usage.start()
+    powercap(tmp_path, zone0=3_000_000, zone0_1=900_000, zone1=500_000)  # the second after 9,999,999
+    assert usage.read(CPU)["system/joules"] == pytest.approx(2.0 + 1.5)
+    powercap(tmp_path, zone0=3_250_000)
+    assert usage.read(CPU)["system/joules"] == pytest.approx(0.25)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
+    monkeypatch.setattr(torch.cuda, "utilization", lambda device: 50)
+    monkeypatch.setattr(torch.cuda, "power_draw", lambda device: 200_000)  # milliwatts
+    begin = time.monotonic()
+    usage.start()
+    time.sleep(0.05)
+    joules = usage.read(torch.device("cuda", 0))["system/joules"]
+    assert 200 * 0.05 <= joules <= 200 * (time.monotonic() - begin)
+
+
+def test_a_machine_that_tells_no_energy_has_no_entry_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "POWERCAP", tmp_path / "nothing")
+    assert "system/joules" not in SystemUsage().read(CPU)
+    monkeypatch.setattr(record, "POWERCAP", tmp_path)
+    (tmp_path / "intel-rapl:0").mkdir()  # without a counter that this user may read
+    assert "system/joules" not in SystemUsage().read(CPU)
+
+
+@pytest.mark.long
+def test_the_joules_of_a_run_are_those_of_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = iter(range(0, 10**9, 500_000))
+
+    def content(path: Path) -> bytes:
+        return str(next(counted) if path.name == "energy_uj" else 10**12).encode()
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "power" / "intel-rapl:0").mkdir(parents=True)
+    monkeypatch.setattr(record, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(record, "POWERCAP", tmp_path / "power")
+    monkeypatch.setattr(record, "_content", content)
+    monkeypatch.setattr(SystemUsage, "_processes", lambda self: [])
+    train(
+        *("task=tag", "model=gru", "model.dim=8", "data=person_or_place", "data.size=100", "trainer.max_steps=4"),
+        *("trainer.log_every=1", "logger=none", "callbacks=none", "trainer.accelerator=cpu", "run_dir=run"),
+    )
+    run = Run(tmp_path / "run")
+    found = [each["system/joules"] for each in run.metrics() if "system/joules" in each]
+    assert len(found) == 4
+    assert run.summary.joules == pytest.approx(sum(found)) == 2.0

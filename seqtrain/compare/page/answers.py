@@ -62,6 +62,8 @@ def cost_words(entries: Sequence[Entry]) -> str:
     seconds, speed = mean_cost(entries, "seconds"), mean_cost(entries, "tokens_per_second")
     if seconds is not None:
         words.append(f"{duration(seconds)} of training")
+    if (joules := mean_cost(entries, "joules")) is not None:
+        words.append(f"{quantity(joules)} joules")
     if speed is not None:
         words.append(f"{quantity(speed)} tokens/s")
     return ", ".join(words)

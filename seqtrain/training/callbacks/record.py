@@ -216,6 +216,7 @@ class Deadline(Callback):
 PREFIX = "system/"  # of the names in metrics.jsonl
 MIN_SECONDS = 1.0  # between two readings: their cost is then negligible, also for short steps
 PROC = Path("/proc")
+POWERCAP = Path("/sys/class/powercap")
 PROCESSOR, RESIDENT = slice(11, 15), 1  # fields of /proc/PID/stat behind the name, and of /proc/PID/statm
 
 
@@ -231,12 +232,14 @@ class SystemUsage:
     _since: float = field(default_factory=time.monotonic)
     _seconds_before: float = field(default_factory=lambda: _processor_seconds(os.getpid()))  # at the last reading
     _has_gpu_clock: bool = True  # until a reading fails
+    _energy: dict[Path, int] = field(default_factory=dict)  # of each counter at the last reading, in microjoules
 
     def start(self) -> None:
         """Start counting. Every process calls it, so that the first one knows the others."""
         here = (socket.gethostname(), os.getpid())
         self.pids = tuple(pid for host, pid in all_gather(here) if host == here[0])
         self._read_at, self._since = None, time.monotonic()
+        self._joules()
         self._seconds_before = sum(map(_processor_seconds, self._processes()))
 
     def read(self, device: torch.device) -> dict[str, float]:
@@ -247,9 +250,10 @@ class SystemUsage:
 
         Returns:
             `system/cpu_percent` since the last reading (100: one core is busy), `system/memory_mb` resident (10^6
-            bytes; memory that workers share with their process counts in each of them); on a GPU also
-            `system/gpu_percent` (if torch can read it, by nvidia-ml-py) and `system/gpu_memory_mb` (reserved by
-            torch). Values that this machine does not provide are left out.
+            bytes; memory that workers share with their process counts in each of them), `system/joules` since the
+            last reading, of all processors of this machine (Linux' RAPL) and of this GPU; on a GPU also
+            `system/gpu_percent` and `system/gpu_watts` (if torch can read them, by nvidia-ml-py) and
+            `system/gpu_memory_mb` (reserved by torch). Values that this machine does not provide are left out.
         """
         now = time.monotonic()
         if self._read_at is not None and now - self._read_at < MIN_SECONDS:
@@ -259,14 +263,26 @@ class SystemUsage:
         seconds = sum(map(_processor_seconds, processes))
         # A worker that ends between two readings still counts among the children of its process.
         busy = (seconds - self._seconds_before) / max(now - self._since, 1e-9)
-        self._since, self._seconds_before = now, seconds
         found = {f"{PREFIX}cpu_percent": round(100 * max(busy, 0.0), 1)}
         resident = sum(map(_resident_bytes, processes))
         if resident:
             found[f"{PREFIX}memory_mb"] = round(resident / 1e6, 1)
         if device.type == "cuda":
             found |= self._gpu(device)
+        joules = self._joules() + found.get(f"{PREFIX}gpu_watts", 0.0) * (now - self._since)
+        if joules:
+            found[f"{PREFIX}joules"] = round(joules, 3)
+        self._since, self._seconds_before = now, seconds
         return found
+
+    def _joules(self) -> float:
+        """Return what the processors of the machine have used since the last reading; 0 if they do not tell."""
+        joules = 0.0
+        for zone in POWERCAP.glob("intel-rapl:[0-9]"):  # below one, as intel-rapl:0:1, is a part of it
+            largest, now = (int(_content(zone / name) or 0) for name in ("max_energy_range_uj", "energy_uj"))
+            joules += (now - self._energy.get(zone, now)) % (largest + 1) / 1e6  # a counter begins again at 0
+            self._energy[zone] = now
+        return joules
 
     def _processes(self) -> list[int]:
         """Return the processes that train, and their workers."""
@@ -281,6 +297,7 @@ class SystemUsage:
         if self._has_gpu_clock:
             try:
                 found[f"{PREFIX}gpu_percent"] = float(torch.cuda.utilization(device))
+                found[f"{PREFIX}gpu_watts"] = torch.cuda.power_draw(device) / 1000
             except Exception:  # no nvidia-ml-py, or a driver without this value: not worth a line
                 self._has_gpu_clock = False
         return found
