@@ -128,7 +128,26 @@ def test_runs_that_are_not_alike_are_kept_apart_in_every_table_and_in_words(fold
     assert "group 1 of 2" in figure["layout"]["title"]["text"]
     assert "unlike" not in json.dumps(figure["data"])
     other = json.loads(found.plot(group=2).to_json() or "")
-    assert other["data"][0]["y"] == [0.1, None]
+    assert other["data"][0]["y"] == [0.1]
+
+
+def test_the_figure_has_every_point_and_the_mean_of_seeds_as_far_as_all_of_them_come(tmp_path: Path) -> None:
+    lengths = {1: 900, 2: 600, 3: 900}
+    for seed, records in lengths.items():
+        pages.run(tmp_path / str(seed), seed=seed, records=records, status="failed" if seed == 3 else "finished")
+    found = seqtrain.compare(tmp_path)
+    history = found.history("train/loss")
+    for x, column in (("steps", "step"), ("tokens", "tokens")):
+        *runs, low, high, mean = found.plot("train/loss", x=x).data
+        for trace, (_, own) in zip(runs, history.groupby("run"), strict=True):
+            assert (list(trace.x), list(trace.y)) == (own[column].tolist(), own["value"].tolist())
+        both = (
+            history[history["run"].str.contains("[12]$")].groupby(column)["value"].agg(["min", "max", "mean", "count"])
+        )
+        both = both[both["count"] == 2]
+        assert list(mean.x) == both.index.tolist()
+        for trace, name in ((low, "min"), (high, "max"), (mean, "mean")):
+            assert list(trace.y) == pytest.approx(both[name].tolist(), rel=1e-12)
 
 
 def test_the_history_has_every_recorded_point(tmp_path: Path) -> None:
