@@ -144,7 +144,7 @@ def test_the_preflight_names_the_fault_in_one_line(tmp_path, case):
     [
         ("body", ["x"], r"data\.column=text: .* has columns id, body"),
         ("text", ["x", None], r"a\.parquet: row 2: text is null"),
-        ("text", [1, 2], r"column text holds int64, not text"),
+        ("text", [1, 2], r"row 1: text holds int, not text"),
         ("text", pyarrow.array([], pyarrow.string()), r"holds no rows"),
     ],
 )

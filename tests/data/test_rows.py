@@ -111,12 +111,6 @@ def test_what_is_wrong_with_labels_is_told_in_one_line(tmp_path, case):
     assert len(caught.value.lines) == 1
 
 
-def test_labels_of_a_parquet_file_are_no_floats(tmp_path):
-    parquet.write_table(pyarrow.table({"text": ["x"], "label": [0.5]}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match="column label holds double, not labels"):
-        rows_of(tmp_path / "a.parquet")
-
-
 def test_all_missing_columns_are_named_at_once(tmp_path):
     with pytest.raises(UserError) as caught:
         rows_of(put(tmp_path / "a.csv", "a,b\nx,1\n"))

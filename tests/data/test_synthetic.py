@@ -7,12 +7,8 @@ from typing import Any
 
 import pytest
 
+from seqtrain.data.sources.algorithmic import CopySymbols, GroupWords, Induction, Parity, Recall, _table
 from seqtrain.data.sources.base import SPLITS
-from seqtrain.data.sources.copy_symbols import CopySymbols
-from seqtrain.data.sources.group_words import GroupWords, _table
-from seqtrain.data.sources.induction import Induction
-from seqtrain.data.sources.parity import Parity
-from seqtrain.data.sources.recall import Recall
 from seqtrain.data.sources.synthetic import NOT_ASKED, Synthetic
 from seqtrain.errors import UserError
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 from seqtrain.data.sources.base import Row, Split, SplitBy
 from seqtrain.data.sources.columns import Column, row_of
-from seqtrain.data.sources.files import TextFile, check_delimiter, check_is_text, find, first_row
+from seqtrain.data.sources.files import TextFile, check_is_text, find, first_row
 from seqtrain.data.sources.guess import (
     FASTTEXT,
     Asked,
@@ -246,13 +246,11 @@ class LabelledSource(FileSource):
         known = self._labels_of_train if split != "train" else ()
         if kind != "csv" and kind != "tsv":  # a folder's files have been taken before
             return loose_reading(path, packed, self._asked, known, sure=kind == "lines")
-        # One field alone: another delimiter, or lines under the name of a table.
         first = first_row(path, kind, packed)
         if len(first) == 1 and not self._asked.by_name:
-            names = Column("", "text", "text"), Column("", "label", "label")
-            check_delimiter(TextFile(path, kind, names), first)
-            if kind == "tsv":
-                return loose_reading(path, packed, self._asked, known, sure=False)
+            if kind == "csv":
+                raise UserError(f"{path}: has one column, {first[0][:40]!r}; write commas between text and label")
+            return loose_reading(path, packed, self._asked, known, sure=False)  # lines under the name of a table
         return table_reading(path, kind, packed, self._asked, known)
 
     @cached_property

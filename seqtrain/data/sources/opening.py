@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import gzip
 import io
+import lzma
 import os
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Literal, NamedTuple, cast, get_args
 
@@ -34,17 +36,7 @@ ENDINGS: dict[str, Packing] = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz"}
 PACKED: dict[bytes, Packing] = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz"}
 
 
-def _damaged() -> tuple[type[Exception], ...]:
-    """Return the exceptions, beside OSError, that readers of compressed files raise."""
-    found: list[type[Exception]] = [EOFError, zlib.error]
-    with suppress(ImportError):  # not every Python was built with it
-        import lzma
-
-        found.append(lzma.LZMAError)
-    return tuple(found)
-
-
-DAMAGED = _damaged()
+DAMAGED = (EOFError, zlib.error, lzma.LZMAError)  # beside OSError, of readers of compressed files
 
 
 class Packed(NamedTuple):
@@ -55,18 +47,8 @@ class Packed(NamedTuple):
 
     def open_bytes(self, path: Path) -> IO[bytes]:
         """Open the file's bytes, uncompressed as they are read."""
-        # Imported where they are needed: a Python that was built without one of them reads all other files.
-        if self.packing == "gzip":
-            return cast(IO[bytes], gzip.open(path, "rb"))
-        if self.packing == "bzip2":
-            import bz2
-
-            return cast(IO[bytes], bz2.open(path, "rb"))
-        if self.packing == "xz":
-            import lzma
-
-            return cast(IO[bytes], lzma.open(path, "rb"))
-        return open(path, "rb")
+        openers = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open, "none": open}
+        return cast(IO[bytes], openers[self.packing](path, "rb"))
 
     def open_text(self, path: Path, newline: str | None = None) -> IO[str]:
         """Open the file's text; a byte order mark is dropped. `newline` is that of `open`."""
@@ -168,7 +150,5 @@ def readable(path: Path, packed: Packed | None = None) -> Iterator[None]:
         raise UserError(f"{path}: not {encoding} (byte 0x{byte}: {error.reason}); {remedy}") from None
     except DAMAGED as error:
         raise UserError(f"{path}: damaged or cut off ({error}): it cannot be unpacked; get it again") from None
-    except ImportError as error:
-        raise Unavailable(f"{path}: this Python cannot unpack it ({error}); unpack it first") from None
     except OSError as error:
         raise Unavailable(f"{path}: {error.strerror or error}; give a file that can be read") from None
