@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Literal, NamedTuple, cast, get_args
+from typing import IO, Literal, NamedTuple, cast
 
 from seqtrain.errors import Unavailable, UserError, did_you_mean
 
@@ -30,8 +30,6 @@ Encoding = Literal[
     "euc-kr",
     "utf-16",
 ]
-PACKINGS: tuple[Packing, ...] = get_args(Packing)
-ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
 ENDINGS: dict[str, Packing] = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz"}
 PACKED: dict[bytes, Packing] = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz"}
 
