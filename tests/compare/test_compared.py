@@ -161,16 +161,8 @@ def test_the_history_has_every_recorded_point(tmp_path: Path) -> None:
 
 FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "nothing named": (lambda at: seqtrain.compare(), "compare: name a run"),
-    "no such folder": (lambda at: seqtrain.compare(at / "swep"), "swep: no such run, sweep or folder of runs; did you"),
-    "no such metric": (lambda at: seqtrain.compare(at, metric="los"), "los: no run has it; did you mean loss?"),
     "no such axis": (lambda at: seqtrain.compare(at, x="epochs"), "x='epochs': expected steps or tokens or"),
     "no such checkpoint": (lambda at: seqtrain.compare(at, checkpoint="last"), "checkpoint='last': expected final or"),
-    "no such condition": (
-        lambda at: seqtrain.compare(at, across=["text"]),
-        "--across text: no such condition; known: task, direction",
-    ),
-    "no such key": (lambda at: seqtrain.compare(at, by=["modle"]), "--by modle: no run has modle; did you mean model?"),
-    "no such run": (lambda at: seqtrain.compare(at, where=["model=rnn"]), "--where model=rnn: none of "),
     "a word for a list": (lambda at: seqtrain.compare(at, across="train"), "across='train': expected a list; write"),
     "no such curve": (lambda at: seqtrain.compare(at).history("loss"), "loss: no run recorded it; known: validation/"),
     "nothing to draw": (
