@@ -75,20 +75,13 @@ class Objective:
         return self.name.partition("/")[2]
 
     def value(self, summary: Summary) -> float:
-        """Return the value of a finished run; raise KeyError if its summary does not have it."""
+        """Return the value of a finished run; raise KeyError or TypeError if its summary does not have it."""
         if self.name == "parameters":
-            return float(_known(summary.parameters, self.name)["total"])
+            return float(summary.parameters["total"])
         if self.metric is None:
-            return float(_known(getattr(summary, self.name), self.name))
-        entry = "best" if self.name.startswith("best/") else "metrics"
-        return float(_known(getattr(summary, entry), entry)["validation"][self.metric])
-
-
-def _known(value: Any, name: str) -> Any:
-    """Return the value of an entry of a summary; raise KeyError if the summary does not have it."""
-    if value in (None, {}):
-        raise KeyError(name)
-    return value
+            return float(getattr(summary, self.name))
+        validated = (summary.best if self.name.startswith("best/") else summary.metrics)["validation"]
+        return float(validated[self.metric])
 
 
 def import_optuna() -> Any:

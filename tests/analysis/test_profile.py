@@ -12,9 +12,12 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from seqtrain.analysis import timing
+from seqtrain.analysis import profile as timing
 from seqtrain.analysis.formula import ATTENTION, LINEAR, RECURRENCE, fit_power_law, formula_of
 from seqtrain.analysis.profile import (
+    ALONE,
+    REST,
+    TRAINING,
     Fitted,
     Grid,
     Profile,
@@ -25,7 +28,6 @@ from seqtrain.analysis.profile import (
     longest_path,
     source_path,
 )
-from seqtrain.analysis.timing import ALONE, REST, TRAINING
 from seqtrain.cli import main
 from seqtrain.config import preflight
 from seqtrain.models.base import Capability, SequenceModel

@@ -138,13 +138,12 @@ def test_the_figure_has_every_point_and_the_mean_of_seeds_as_far_as_all_of_them_
     found = seqtrain.compare(tmp_path)
     history = found.history("train/loss")
     for x, column in (("steps", "step"), ("tokens", "tokens")):
-        *runs, low, high, mean = found.plot("train/loss", x=x).data
+        drawn: Any = found.plot("train/loss", x=x)
+        *runs, low, high, mean = drawn.data
         for trace, (_, own) in zip(runs, history.groupby("run"), strict=True):
             assert (list(trace.x), list(trace.y)) == (own[column].tolist(), own["value"].tolist())
-        both = (
-            history[history["run"].str.contains("[12]$")].groupby(column)["value"].agg(["min", "max", "mean", "count"])
-        )
-        both = both[both["count"] == 2]
+        finished: Any = history[history["run"].str.contains("[12]$")].groupby(column)["value"]
+        both = finished.agg(["min", "max", "mean", "count"]).query("count == 2")
         assert list(mean.x) == both.index.tolist()
         for trace, name in ((low, "min"), (high, "max"), (mean, "mean")):
             assert list(trace.y) == pytest.approx(both[name].tolist(), rel=1e-12)

@@ -90,11 +90,6 @@ def test_files_of_a_folder_are_read_in_natural_order(tmp_path: Path) -> None:
     assert [file.path for file in find("data.path", str(tmp_path), "auto", [])] == [tmp_path / name for name in names]
 
 
-def test_of_what_stands_at_the_root_of_the_system_nothing_is_meant() -> None:
-    for near in Path("/").iterdir():
-        assert absent(Path(f"/{near.name}x"), "file or folder") == "no such file or folder"
-
-
 def test_a_folder_is_not_meant_where_a_file_is_wanted(tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     assert absent(tmp_path / "texts", "file") == "no such file"

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from seqtrain.analysis.formula import formula_of
-from seqtrain.analysis.timing import read
+from seqtrain.analysis.profile import read
 from seqtrain.data.batching.sentence_pairs import TranslationExamples
 from seqtrain.data.preprocess import Preprocessor, prepare_series
 from seqtrain.data.sources.vectors import MOVES, OBJECTS, Frames, Vectors

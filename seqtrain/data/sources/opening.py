@@ -94,9 +94,7 @@ def absent(path: Path, kind: str) -> str:
         return "is a broken link, a pipe or a device; give a regular file, which can be read more than once"
     if not path.parent.is_dir():
         return f"no such {kind} (there is no folder {path.parent})"
-    # Names at the root of a system, such as /opt, are not suggested.
-    at_root = path.absolute().parent == Path(path.absolute().anchor)
-    beside = [] if at_root else [near.name for near in path.parent.iterdir() if near.is_file() or "folder" in kind]
+    beside = [near.name for near in path.parent.iterdir() if near.is_file() or "folder" in kind]
     return f"no such {kind}{did_you_mean(path.name, beside)}"
 
 
