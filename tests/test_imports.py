@@ -141,8 +141,6 @@ LATE = {
     ("seqtrain.training.callbacks.samples", "seqtrain.inference.forecast_plot"),
     ("seqtrain.distributed.strategies", "torch.distributed.fsdp"),
     ("seqtrain.distributed.strategies", "torch.distributed.checkpoint"),
-    ("seqtrain.data.sources.opening", "bz2"),  # not every Python was built with these two
-    ("seqtrain.data.sources.opening", "lzma"),
 }
 """Imports inside functions that bring no other package and yet cost start-up time, or may not be there."""
 

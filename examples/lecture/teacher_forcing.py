@@ -49,7 +49,7 @@ def run(bench: Bench) -> Result:
 
 def read(run: Trained) -> Any:
     """Return a run's validation data, read as in its training."""
-    return make_data(run.opened.config, (SPLIT,), tell, run.opened.preprocessor, run.opened.run.summary.data)
+    return make_data(run.opened.config, (SPLIT,), tell, run.opened.preprocessor)
 
 
 def series_curves(recursive: Trained, direct: Trained) -> Curves:

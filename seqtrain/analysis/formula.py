@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -148,6 +148,37 @@ def _bare(core: list[nn.Module]) -> list[tuple[nn.Module, Tensor]]:
         if _kind_of(module) is None and not isinstance(module, nn.Embedding):
             weights += [(module, weight) for weight in module.parameters(recurse=False)]
     return weights
+
+
+@runtime_checkable
+class HasPath(Protocol):
+    """A model that knows the length of the path between its inputs."""
+
+    def longest_path(self, length: int) -> int | None:
+        """Return the fewest steps between the first and the last of `length` tokens.
+
+        None if the number is unknown, or if the last hidden state does not depend on the first token.
+        """
+        ...
+
+
+@runtime_checkable
+class HasSourcePath(Protocol):
+    """A model with a source that knows how far away it is."""
+
+    def source_path(self, length: int) -> int | None:
+        """Return the fewest steps from the farthest of `length` source tokens to the last of `length` target tokens."""
+        ...
+
+
+def longest_path(model: SequenceModel, length: int) -> int | None:
+    """Return the fewest steps between the first and the last of `length` tokens; None if the model does not say."""
+    return model.longest_path(length) if isinstance(model, HasPath) else None
+
+
+def source_path(model: SequenceModel, length: int) -> int | None:
+    """Return the fewest steps from the farthest source token to the last target token; None without a source."""
+    return model.source_path(length) if isinstance(model, HasSourcePath) else None
 
 
 # -- growth that was measured ---------------------------------------------------------------------------------------

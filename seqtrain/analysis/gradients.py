@@ -156,7 +156,7 @@ def open_subject(path: Path | str, checkpoint: str, say: Say) -> tuple[DictConfi
     Run.open(path)  # an export does not know its data
     opened = open_run(path, checkpoint)
     refuse_unplaced(opened.task)
-    data = make_data(opened.config, ("validation",), say, opened.preprocessor, opened.run.summary.data)
+    data = make_data(opened.config, ("validation",), say, opened.preprocessor)
     known = opened.run.summary.hashes.get("validation")
     if known is not None and known != data.rows["validation"].hash:
         raise UserError(f"{path}: the text of validation has changed since the run was trained; put it back")

@@ -18,9 +18,8 @@ from torch.nn import functional
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode  # no public mode sees the operations of autograd
 
-from seqtrain.analysis import timing
 from seqtrain.analysis.formula import FILTERS, PowerLaw, core_of, fit_power_law, formula_of
-from seqtrain.analysis.profile import Fitted, Grid, Make, Size
+from seqtrain.analysis.profile import Fitted, Grid, Make, Size, heads_of, read
 from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
 from seqtrain.models.layers.recorder import recording
@@ -144,7 +143,7 @@ def measure_memory(
     for size in grid.sizes():
         # In training, since dropout keeps a mask, and may keep attention from its fused kernel.
         model = make(size.dim, size.length)
-        num_heads, head_width = timing.heads_of(model.eval())
+        num_heads, head_width = heads_of(model.eval())
         formula = formula_of(model, size.length)
         filters = filters or FILTERS in formula.parameters
         core_parameters[size.dim] = sum(formula.parameters.values())
@@ -246,7 +245,7 @@ def training_memory(
     with Allocations((*model.parameters(), *model.buffers())) as seen:
         on_card = _start_on_card(device)
         with kept_storages(model) as storages:
-            loss = timing.read(model, batch, length).sum()
+            loss = read(model, batch, length).sum()
         kept = bytes_of(storages)
         # Storages held here would not be freed in the backward pass.
         storages.clear()
@@ -269,7 +268,7 @@ def training_memory(
     model.zero_grad(set_to_none=True)
     # The recorder hears of every attention, the kernels tell how many of them made no products.
     with torch.no_grad(), recording() as maps:
-        timing.read(model, 1, min(length, 2))
+        read(model, 1, min(length, 2))
     return TrainingMemory(weights, gradients, states, kept, peak, materialised=seen.fused < len(maps))
 
 

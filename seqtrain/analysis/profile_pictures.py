@@ -9,9 +9,8 @@ from typing import Any
 
 from seqtrain.analysis.formula import RECURRENCE
 from seqtrain.analysis.measured import COLORS, new_figure, save
-from seqtrain.analysis.profile import Fitted, Grid, Profile, Size, crossovers, pairs
+from seqtrain.analysis.profile import ALONE, TRAINING, Fitted, Grid, Profile, Size, crossovers, pairs
 from seqtrain.analysis.profile_memory import KINDS, OPTIMIZER, WEIGHTS, MemoryProfile
-from seqtrain.analysis.timing import ALONE, TRAINING
 
 TIMES, CROSSOVER, MEMORY = "times.png", "crossover.png", "memory.png"
 CONSTANT_IN_T = (WEIGHTS, OPTIMIZER)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 FLOPS_PER_WEIGHT_AND_TOKEN = 6  # two forward, four backward
 NEAREST = 0.1  # of what a budget buys: widths are whole numbers, so a small model's size cannot be met exactly
 MIN_RATIO = 1.1  # of a rung to the one below: nearer ones would be one rung to the law
-MAX_DOUBLINGS = 20  # of a ladder that is too small, until one is found that works
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,6 @@ class Planned:
         from seqtrain.training.budget import TOLERANCE
 
         return abs(self.parameters / self.asked_parameters - 1) <= TOLERANCE
-
-
-class _TooSmall(UserError):
-    """A rung too small for any run; a larger ladder may work."""
 
 
 class _Reader(NamedTuple):
@@ -67,7 +62,7 @@ def plan(
         The rungs of each model, in the order of the budgets.
 
     Raises:
-        UserError: For all that a training would be refused for. If a rung is too small, it names budgets that work.
+        UserError: For all that a training would be refused for, and if a rung is too small.
     """
     from seqtrain.training.data import make_data
 
@@ -75,13 +70,7 @@ def plan(
     readers = []
     for model, config in configs.items():
         readers.append(_Reader(model, config, make_data(config, ("train", "validation"), _silent)))
-    try:
-        return _solve_all(readers, budgets, tokens_per_parameter)
-    except _TooSmall as error:
-        works = _larger(readers, budgets, tokens_per_parameter)
-        if works is None:
-            raise
-        raise UserError(f"{error}; {works}") from None
+    return _solve_all(readers, budgets, tokens_per_parameter)
 
 
 def _silent(line: str) -> None:
@@ -96,27 +85,14 @@ def _checked(model: str, others: Sequence[str]) -> DictConfig:
     # The budget is a stand-in, which has the config prepared to be solved.
     words = [f"model={model}", "budget=[params:1e6,flops:1e12]", *others]
     composed = check.compose(words, ())
-    try:
-        prepare(composed.config, Request(words))
-    except UserError as error:
-        raise _with_remedy(error, model, composed.choices["task"]) from None
+    prepare(composed.config, Request(words))
     return composed.config
-
-
-def _with_remedy(error: UserError, model: str, task: str) -> UserError:
-    """Return the error, with the tasks that the model does if it cannot do the requested one."""
-    from seqtrain.training.compatibility import tasks_of
-
-    able = tasks_of(model)
-    if task in able:  # then something else is wrong
-        return error
-    return UserError(f"model={model}: {'; '.join(error.lines)}; tasks that it does: {', '.join(able)}")
 
 
 def _solve_all(
     readers: Sequence[_Reader], budgets: Sequence[float], tokens_per_parameter: float
 ) -> dict[str, list[Planned]]:
-    """Return the rungs of every model; raise _TooSmall if one is too small."""
+    """Return the rungs of every model; raise UserError if one is too small."""
     found = {}
     for reader in readers:
         rungs = [_solve(reader, flops, tokens_per_parameter) for flops in budgets]
@@ -139,7 +115,7 @@ def _solve(reader: _Reader, flops: float, tokens_per_parameter: float) -> Planne
         tokens_per_parameter: Training tokens for each parameter.
 
     Raises:
-        _TooSmall: If no width comes near.
+        UserError: If no width comes near.
     """
     from seqtrain.training import budget
 
@@ -159,7 +135,9 @@ def _solve(reader: _Reader, flops: float, tokens_per_parameter: float) -> Planne
         config.budget = words
         reached = budget.solve(config, reader.data, _silent)  # just as the training will
     except budget.TooCoarse as error:
-        raise _TooSmall(f"--flops {flops:g} is too small for model={reader.model}: {error.reason}") from None
+        raise UserError(
+            f"--flops {flops:g} is too small for model={reader.model}: {error.reason}; give larger budgets"
+        ) from None
     return Planned(
         asked_flops=flops,
         asked_parameters=parameters,
@@ -168,21 +146,6 @@ def _solve(reader: _Reader, flops: float, tokens_per_parameter: float) -> Planne
         dim=config.model.dim,
         budget=f"budget=[{','.join(words)}]",
     )
-
-
-def _larger(readers: Sequence[_Reader], budgets: Sequence[float], tokens_per_parameter: float) -> str | None:
-    """Return the options for the same ladder, doubled until it works, or None if no doubling does."""
-    for doublings in range(1, MAX_DOUBLINGS + 1):
-        larger = [float(f"{flops * 2**doublings:g}") for flops in budgets]  # as they would be typed
-        try:
-            _solve_all(readers, larger, tokens_per_parameter)
-        except _TooSmall:
-            continue
-        except UserError:  # too large for this machine, or for a run
-            return None
-        *ladder, held_back = larger
-        return f"--flops {','.join(f'{flops:g}' for flops in ladder)} --hold-back {held_back:g} works"
-    return None
 
 
 def size_words(model: str, rungs: Sequence[Planned]) -> str | None:

@@ -252,15 +252,15 @@ def trainer(folder: Path) -> Train:
         path = folder / name
         words = [*overrides, f"run_dir={path}", "logger=none"]
         # Kept beside the run: its summary knows the newest command alone, which of a killed one is a resume.
-        asked = folder / f"{name}.overrides.json"
+        asked, text = folder / f"{name}.overrides.json", json.dumps(overrides) + "\n"
         # A call that was killed at once leaves an empty folder, which `train` takes; what else there is, it refuses.
         if not (path / CONFIG).exists():
             folder.mkdir(parents=True, exist_ok=True)
-            write_text(asked, json.dumps(overrides) + "\n")
+            write_text(asked, text)
             say(f"trains: {pasted('seqtrain', 'train', *words)}")
             _start(words)
             return path
-        if _read(asked) != list(overrides):
+        if not asked.exists() or asked.read_text("utf-8") != text:
             raise UserError(f"{path}: other options made this run; remove it, or give another --out")
         if Run.open(path).summary.status != "finished":
             _resume(path)
@@ -282,11 +282,3 @@ def _resume(path: Path) -> None:
 
     say(f"resumes: {path}")
     resume(str(path), [], ("seqtrain", "resume", str(path)))
-
-
-def _read(file: Path) -> object:
-    """Return the content of a JSON file, or None if it is missing or not JSON."""
-    try:
-        return json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from seqtrain.cli.arguments import Parser, bounded
 from seqtrain.cli.evaluate import evaluate
 from seqtrain.compare import paper_table, records, table, test_figures
-from seqtrain.compare.entries import AXES, read
+from seqtrain.compare.entries import AXES, few, read
 from seqtrain.compare.filters import chosen, hidden_by
 from seqtrain.compare.groups import groups
 from seqtrain.compare.pareto import COSTS
@@ -213,7 +213,7 @@ def _compare(
                 [
                     table.text(results, missing=absent, sort=options.sort, x=options.x, costs=options.pareto),
                     *left_out,
-                    *test_figures.few(untested),
+                    *few(untested),
                 ]
             )
         )

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from seqtrain.cli.arguments import Parser, bounded
 from seqtrain.compare.entries import read
-from seqtrain.compare.page import index, report
+from seqtrain.compare.page import report
 from seqtrain.compare.page.content import safe_json
 from seqtrain.compare.table import not_run
 from seqtrain.compare.verdict import conclusions
@@ -153,20 +153,20 @@ class Site:
     folder: Path
     rest: float = 10.0
     _reports: dict[Path, Report] = field(default_factory=dict)
-    _index: index.Index = field(default_factory=index.Index)
+    _index: report.Index = field(default_factory=report.Index)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, path: str) -> Answer | None:
         """Return the answer of a report or the index at this path. The address of each report ends in a slash."""
-        sweeps = index.sweeps_of(self.folder)
+        sweeps = report.sweeps_of(self.folder)
         if len(sweeps) < 2:
             return self._report(self.folder).answer(path)
         home, _, word = path.rpartition("/")
         if home == "":
             return self._list(sweeps, path)
-        folders = {f"/{index.ALL}": self.folder}
+        folders = {f"/{report.ALL}": self.folder}
         for sweep in sweeps:
-            folders[f"/{index.SWEEP}/{quote(str(sweep.relative_to(self.folder)))}"] = sweep
+            folders[f"/{report.SWEEP}/{quote(str(sweep.relative_to(self.folder)))}"] = sweep
         # A dictionary of what there is: no part of the address becomes a path.
         folder = folders.get(home)
         return None if folder is None else self._report(folder).answer(f"/{word}")
@@ -181,7 +181,7 @@ class Site:
         mark = f'"{hashlib.blake2b(safe_json(rows).encode(), digest_size=12).hexdigest()}"'
         if path == DATA:
             return Answer(safe_json({"mark": mark, "rows": rows}).encode(), JSON, mark)
-        return Answer(index.page(str(self.folder), rows, mark).encode(), HTML, mark) if path == PAGE else None
+        return Answer(report.index_page(str(self.folder), rows, mark).encode(), HTML, mark) if path == PAGE else None
 
 
 class Server(socketserver.ThreadingTCPServer):

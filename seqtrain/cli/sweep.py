@@ -20,7 +20,7 @@ from seqtrain.runs.directory import CONFIG, Run
 from seqtrain.runs.evaluations import kept
 from seqtrain.sweeps import attempts
 from seqtrain.sweeps.attempts import counted
-from seqtrain.sweeps.folder import ENDED, REPEATS, Sweep, Trial
+from seqtrain.sweeps.folder import ENDED, Sweep, Trial
 from seqtrain.terminal import pasted
 
 if TYPE_CHECKING:
@@ -110,9 +110,7 @@ def _finish(sweep: Sweep, as_json: bool) -> int:
             f"the best of {tried} trials was picked by its own number, which is partly luck: repeat its settings with "
             "seeds that no trial has had, as in `seqtrain train -m ... seed=101,102,103`"
         )
-    # A search that proposes settings which another trial has had is no fault, though that trial is refused.
-    judged = [trial.status for trial in trials if not trial.reason.startswith(REPEATS)]
-    return max((CODES.get(status, 1) for status in judged), default=0)
+    return max((CODES.get(status, 1) for status in statuses), default=0)
 
 
 def _measure_folds(sweep: Sweep) -> list[Path]:

@@ -94,11 +94,10 @@ class Compared:
         return [*lines, *self.missing, *self.left_out]
 
     def plot(self, metric: str | None = None, x: Axis | None = None, *, group: int | None = None) -> Figure:
-        """Draw the learning curves with which the page of `seqtrain compare --html` opens.
+        """Draw learning curves.
 
         A variant of several seeds that finished or still run is the line of their mean, in a band from the lowest to
-        the highest, as far as all of them come; thin lines are runs. Curves are thinned to 200 points that keep the
-        first, the last, the lowest and the highest: `history` has every point.
+        the highest, as far as all of them come; pale lines are runs.
 
         Args:
             metric: as the record names it, such as "validation/loss"; None: what the runs are compared in.

@@ -39,6 +39,9 @@ MAX_NUMBER = 1e305  # larger than any perplexity: beyond it lie infinities and w
 RECORDED = {"steps": "step", "flops": "tokens"}  # keys of a record where they differ from the axis; FLOPs from tokens
 
 
+MOST_LINES = 12  # of one kind, of one group, in the terminal
+
+
 @dataclass(frozen=True, eq=False)
 class Entry:
     """One run of a comparison, finished or not; read once, from its directory alone."""
@@ -82,6 +85,11 @@ class Entry:
     def reason(self) -> str:
         """Reason why the run failed, was pruned or was refused, on one line; empty if none was recorded."""
         return printable(self.summary.reason or "")
+
+    @property
+    def trust_words(self) -> list[str]:
+        """Command-line words that trust the run's own code: it opens only with them."""
+        return [word for package in self.summary.trust for word in ("--trust", str(package))]
 
     @property
     def seed(self) -> Any:
@@ -276,6 +284,13 @@ def count_statuses(entries: Iterable[Entry]) -> str:
     counts = collections.Counter(entry.status for entry in entries)
     statuses = sorted(counts, key=lambda status: (status != "finished", status))
     return ", ".join(f"{counts[status]} {status}" for status in statuses)
+
+
+def few(lines: Sequence[str], width: int | None = None, rest: str = "") -> list[str]:
+    """Return the first lines, cut to the width if there is one, and the number of further ones, which are `rest`."""
+    shown = [line if width is None or len(line) <= width else f"{line[: width - 2]}.." for line in lines]
+    more = len(lines) - MOST_LINES
+    return [*shown[:MOST_LINES], f"and {more} more{rest}: --json has all"] if more > 0 else shown
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:

@@ -8,7 +8,18 @@ from pathlib import Path
 
 from seqtrain.compare import importance, pareto, test_figures
 from seqtrain.compare.comparisons import repeated
-from seqtrain.compare.entries import Axis, Entry, count_runs, count_statuses, differing, quantity, read, short_names
+from seqtrain.compare.entries import (
+    MOST_LINES,
+    Axis,
+    Entry,
+    count_runs,
+    count_statuses,
+    differing,
+    few,
+    quantity,
+    read,
+    short_names,
+)
 from seqtrain.compare.filters import value, written
 from seqtrain.compare.folds import are_folds
 from seqtrain.compare.groups import Group
@@ -25,7 +36,6 @@ LEFT_ALIGNED = ("run", "variant", "status")  # also where every cell looks like 
 EXPENDABLE = ("tokens_per_second", "flops", "state", "parameters", "best", "tokens", "seconds", "status")
 
 DEFAULT_WIDTH = 120  # characters, where there is no terminal to ask
-MOST_SENTENCES = 12  # of one kind, of one group, in the terminal
 MAX_CELL = 28  # characters of a value in the terminal
 GAP = "  "  # between two columns
 
@@ -112,14 +122,7 @@ def _title(group: Group) -> str:
 def _verdict(sentences: list[str]) -> list[str]:
     """Return the sentences on the variants that come nearest to the best, and the number of further ones."""
     # No sentence is cut to the width: the interval, which says how sure it is, stands near its end.
-    return few(sentences, rest=f", {sum(' beats ' in each for each in sentences[MOST_SENTENCES:])} of them significant")
-
-
-def few(lines: Sequence[str], width: int | None = None, rest: str = "") -> list[str]:
-    """Return the first lines, cut to the width if there is one, and the number of further ones, which are `rest`."""
-    shown = [line if width is None or len(line) <= width else f"{line[: width - 2]}.." for line in lines]
-    more = len(lines) - MOST_SENTENCES
-    return [*shown[:MOST_SENTENCES], f"and {more} more{rest}: --json has all"] if more > 0 else shown
+    return few(sentences, rest=f", {sum(' beats ' in each for each in sentences[MOST_LINES:])} of them significant")
 
 
 def _run_table(entries: list[Entry], metric: str, width: int, folder: str) -> list[str]:

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from seqtrain.compare.entries import Entry, number
+from seqtrain.compare.entries import Entry, few, number
 from seqtrain.compare.groups import Group
 from seqtrain.errors import UserError
 from seqtrain.runs.evaluations import Evaluation, WeightsOf
 from seqtrain.terminal import pasted, printable
 
 TEST = "test"
-MOST_LEFT_OUT = 12  # runs with a line of their own
 
 
 def tested(
@@ -94,9 +93,7 @@ def test_mean(entries: Sequence[Entry], metric: str) -> float | None:
 
 def _reason(entry: Entry, evaluation: Evaluation | None, checkpoint: WeightsOf) -> str:
     """Return why a run has no comparable test figures, with the command that makes them; empty if it has them."""
-    # A run of code that is not ours opens only with the same trust.
-    trusted = [word for package in entry.summary.trust for word in ("--trust", package)]
-    words = ["seqtrain", "evaluate", entry.path, *trusted, "--split", TEST]
+    words = ["seqtrain", "evaluate", entry.path, *entry.trust_words, "--split", TEST]
     if checkpoint != "best":
         words += ["--checkpoint", checkpoint]
     remedy = f"`{pasted(*words)}` makes them"
@@ -111,11 +108,3 @@ def _reason(entry: Entry, evaluation: Evaluation | None, checkpoint: WeightsOf) 
             f"now; {remedy} anew"
         )
     return ""
-
-
-def few(lines: Sequence[str]) -> list[str]:
-    """Return the first lines, and the number of further ones."""
-    if len(lines) <= MOST_LEFT_OUT:
-        return list(lines)
-    rest = len(lines) - MOST_LEFT_OUT
-    return [*lines[:MOST_LEFT_OUT], f"and {rest} more runs without test figures: --json names them"]

@@ -16,8 +16,7 @@ import numpy as np
 from seqtrain.data.cache import Store
 from seqtrain.data.corpus import Corpus, text_hash, tokenised, trained
 from seqtrain.data.sources.base import LabelKind, Source, Split
-from seqtrain.data.sources.labelled_series import HoldsLabels, rows_of
-from seqtrain.data.sources.series import SeriesSource
+from seqtrain.data.sources.series import HoldsLabels, SeriesSource, rows_of
 from seqtrain.data.sources.tokens import TokenSource
 from seqtrain.data.tokenizers.encoding import NO_TOKENS
 from seqtrain.data.tokenizers.recipes import Recipe, Tokenizer

@@ -50,7 +50,7 @@ def read_run_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Pa
         )
     missing = Preprocessor.missing(run.path, recorded)
     known = None if missing else Preprocessor.load(run.path, recorded)  # all or none: they are made together
-    data = ranks.run_on_all(lambda: make_data(config, ("train", "validation"), say, known, summary.data))
+    data = ranks.run_on_all(lambda: make_data(config, ("train", "validation"), say, known))
     hashes = {split: rows.hash for split, rows in data.rows.items()} | data.preprocessor.hashes
     _check_same_on_all(config, hashes)
     # Weights would be continued on another text or vocabulary, with another meaning, and without a sign of it.
@@ -123,16 +123,14 @@ def open_with_data(
     if test_set is not None:
         # The code below knows only one test split.
         config.data.test_path, config.data.test_paths = config.data.test_paths[test_set], None
-    recorded = opened.run.summary.data
-    # Read as it was for training, even where a newer version would guess another column.
-    source = make_source(config, recorded)
+    source = make_source(config)
     if not source.has(split):
         raise UserError(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
     source.check()
     splits = [split]
     if with_train and split != "train":
         splits.append("train")
-    data = make_data(config, splits, note, opened.preprocessor, recorded)
+    data = make_data(config, splits, note, opened.preprocessor)
     # A test split has no hash yet: training never reads it.
     known = opened.run.summary.hashes.get(split)
     if known is not None and known != data.rows[split].hash:

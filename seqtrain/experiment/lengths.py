@@ -128,7 +128,7 @@ def _drawn(opened: Opened, data: Data, split: Split, length: int, batch_size: in
     options |= data.source.at_length(split, length, max(1, DRAWN // length))
     config.data.update(options)
     try:
-        drawn = make_data(config, [split], lambda line: None, opened.preprocessor, opened.run.summary.data)
+        drawn = make_data(config, [split], lambda line: None, opened.preprocessor)
     except UserError as fault:
         raise UserError(f"--lengths {length}: {fault}") from None
     if isinstance(drawn, ExampleData):

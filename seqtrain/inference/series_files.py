@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seqtrain.data.sources.labelled_series import HoldsLabels
+from seqtrain.data.sources.series import HoldsLabels
 from seqtrain.data.values.reading import Reading
 from seqtrain.errors import UserError, first_few
 from seqtrain.tasks.predictors import NamedSeries

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import functools
 import os
-import re
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,12 +21,8 @@ from seqtrain.terminal import pasted
 from seqtrain.training.callbacks.signals import Interrupted
 
 if TYPE_CHECKING:
-    from seqtrain.config.conf_files import ConfFiles
     from seqtrain.sweeps.settings import Settings
 
-# Faults of a key or a word that do not depend on other values.
-UNKNOWN = re.compile(r": (no such |\S+ has no option |not of the form )")
-MOST_COMPOSED = 100  # trials of a grid that are composed beforehand, a tenth of a second each
 FOLDS, FOLD = "data.folds", "data.fold"
 
 
@@ -62,8 +57,6 @@ def start(overrides: Sequence[str], config_dirs: Sequence[Path]) -> Sweep:
     )
     sweeper = _sweeper(settings)
     runner = _runner(settings, has_search)
-    if not has_search:
-        _refuse_unknown(words.trial, settings.files, config_dirs)
     sweep = Sweep.create(settings.directory, asked)
     say(f"sweep {sweep.path}")
     try:
@@ -78,32 +71,11 @@ def start(overrides: Sequence[str], config_dirs: Sequence[Path]) -> Sweep:
     return sweep
 
 
-def _refuse_unknown(words: Sequence[str], files: ConfFiles, config_dirs: Sequence[Path]) -> None:
-    """Raise UserError, before a folder is made, for keys that are unknown in every trial of a grid."""
-    from seqtrain.config import check
-    from seqtrain.sweeps.grid import combinations
-
-    trials = combinations(words, files)
-    if len(trials) > MOST_COMPOSED:  # the key may exist in one that was not looked at
-        return
-    common: dict[str, str] | None = None
-    for overrides, _ in trials:
-        try:
-            check.compose(list(overrides), config_dirs)
-        except UserError as fault:
-            found = {re.split("[=:]", line)[0]: line for line in fault.lines if UNKNOWN.search(line)}
-            common = found if common is None else {key: line for key, line in common.items() if key in found}
-        else:
-            return
-    if common:
-        raise UserError(*common.values())
-
-
 def _refuse_if_none_began(sweep: Sweep) -> None:
     """Raise UserError if no trial could begin: then the command was wrong, and the sweep is of no use."""
     trials = sweep.trials()
     if trials and all(trial.status == "refused" or trial.unavailable for trial in trials) and not _has_runs(sweep):
-        raise UserError(*dict.fromkeys(trial.reason for trial in trials))
+        raise UserError(trials[0].reason)  # the log has every trial's
 
 
 def searches(settings: Settings) -> bool:

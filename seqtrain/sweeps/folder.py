@@ -28,9 +28,6 @@ Status = Literal["planned", "running", "finished", "failed", "refused", "pruned"
 # What a resumed sweep leaves alone.
 ENDED: tuple[Status, ...] = ("finished", "failed", "refused", "pruned")
 
-# How the reason begins for which a search refuses to train what it has trained.
-REPEATS = "the same as trial "
-
 
 def status_after(fault: UserError) -> Status:
     """Return the status of a trial that a fault ended: refused, or failed if something was only unavailable."""

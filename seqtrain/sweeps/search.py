@@ -15,7 +15,7 @@ from seqtrain.config.schema import first_lines, show
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps import study as studies
-from seqtrain.sweeps.folder import ENDED, REPEATS, Trial
+from seqtrain.sweeps.folder import ENDED, Trial
 from seqtrain.sweeps.study import Objective
 from seqtrain.sweeps.sweeper import Sweeper
 from seqtrain.terminal import pasted
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
-SAME = "same_as"  # of a trial in the study: the number of the one whose values it was told
 EXAMPLE = "optimizer.lr='tag(log,interval(1e-4,1e-1))'"
 
 
@@ -34,8 +33,7 @@ class Search(Sweeper):
     """The sweeper of a search: gets trials from the sweep's study up to `n_trials`, and tells it how each one ended.
 
     A trial has the same number in the study and in its directory. Its proposal is a function of `seed`, this number and
-    the results the study has at that moment, so a search that was killed continues as if it had not been. A repeated
-    proposal is not trained again: it is refused, and the study gets the known result.
+    the results the study has at that moment, so a search that was killed continues as if it had not been.
     """
 
     def __init__(
@@ -130,10 +128,6 @@ class Search(Sweeper):
         self._unlucky |= trial.unavailable
         if status not in ENDED or trial.unavailable:
             return
-        same = self._asked(trial.number).user_attrs.get(SAME)
-        if same is not None:
-            self._copy(same, trial.number)
-            return
         try:
             values = self._values(trial) if status == "finished" else None
         except (KeyError, TypeError, ValueError) as error:
@@ -144,7 +138,7 @@ class Search(Sweeper):
         elif status == "pruned":
             self.study.tell(trial.number, state=TrialState.PRUNED)
         else:
-            self._note(trial.number, status, trial.reason)
+            self.study._storage.set_trial_user_attr(self._asked(trial.number)._trial_id, status, trial.reason)
             self.study.tell(trial.number, state=TrialState.FAIL)
 
     def sweep(self, arguments: Sequence[str]) -> list[Trial]:
@@ -163,8 +157,7 @@ class Search(Sweeper):
         several = len(self.objectives) > 1
         kind = "Pareto front" if several else "best"
         front = self.study.best_trials if several else [self.study.best_trial]
-        for number in sorted({found.user_attrs.get(SAME, found.number) for found in front}):
-            found = self._asked(number)
+        for found in front:
             pairs = zip(self.objectives, found.values, strict=True)
             values = ", ".join(f"{objective.name} {value:.6g}" for objective, value in pairs)
             words = pasted(*self.folder.trial(found.number).overrides)
@@ -247,34 +240,6 @@ class Search(Sweeper):
     def _values(self, trial: Trial) -> list[float]:
         summary = Run(trial.path).summary
         return [objective.value(summary) for objective in self.objectives]
-
-    def _note(self, number: int, key: str, value: str | int) -> None:
-        """Record in the study why a trial was not trained to its end."""
-        self.study._storage.set_trial_user_attr(self._asked(number)._trial_id, key, value)
-
-    def _check(self, trial: Trial) -> None:
-        """Check a trial as `Sweeper` does; raise UserError also for a new trial that would repeat a finished one."""
-        same = None if trial.path.exists() else self._same(trial.number)
-        if same is not None:
-            self._note(trial.number, SAME, same)
-            raise UserError(f"{REPEATS}{same:03d}, whose numbers the study is told once more")
-        super()._check(trial)
-
-    def _same(self, number: int) -> int | None:
-        """Return the first earlier trial with the same parameters whose values the study knows."""
-        from optuna.trial import TrialState
-
-        found = self.study.get_trials(deepcopy=False)
-        params = found[number].params
-        told = (one for one in found[:number] if one.state == TrialState.COMPLETE)
-        return next((one.number for one in told if one.params == params), None)
-
-    def _copy(self, number: int, to: int) -> None:
-        """Tell the study the result of trial `number` as the result of trial `to`, which has the same parameters."""
-        known, trial = self._asked(number), self._asked(to)
-        for step, value in known.intermediate_values.items():
-            self.study._storage.set_trial_intermediate_value(trial._trial_id, step, value)
-        self.study.tell(to, known.values)
 
 
 # -- the space, from the words of a command line and the files of conf/sweep -------------------------------------------

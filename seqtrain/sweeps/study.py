@@ -6,7 +6,6 @@ import contextlib
 import copy
 import inspect
 import os
-import sqlite3
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from seqtrain.errors import Unavailable, UserError, did_you_mean
-from seqtrain.files.checked import open_checked
 from seqtrain.runs.summary import Summary
 
 if TYPE_CHECKING:
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
 STUDY = "study.db"
 ELSEWHERE = "SEQTRAIN_STUDY"  # environment variable: the URL of a storage outside the sweep, which may hold a password
 PATIENCE = 60  # seconds that sqlite waits for another process to write
-
-MAX_BYTES = 1 << 28  # of the file of a study, some 2,000 a trial
 
 # Who may propose trials: none that unpickles what stands in the storage, as optuna's CmaEsSampler does.
 SAMPLERS = tuple(f"optuna.samplers.{name}Sampler" for name in ("TPE", "Random", "GP", "NSGAII"))
@@ -79,20 +75,13 @@ class Objective:
         return self.name.partition("/")[2]
 
     def value(self, summary: Summary) -> float:
-        """Return the value of a finished run; raise KeyError if its summary does not have it."""
+        """Return the value of a finished run; raise KeyError or TypeError if its summary does not have it."""
         if self.name == "parameters":
-            return float(_known(summary.parameters, self.name)["total"])
+            return float(summary.parameters["total"])
         if self.metric is None:
-            return float(_known(getattr(summary, self.name), self.name))
-        entry = "best" if self.name.startswith("best/") else "metrics"
-        return float(_known(getattr(summary, entry), entry)["validation"][self.metric])
-
-
-def _known(value: Any, name: str) -> Any:
-    """Return the value of an entry of a summary; raise KeyError if the summary does not have it."""
-    if value in (None, {}):
-        raise KeyError(name)
-    return value
+            return float(getattr(summary, self.name))
+        validated = (summary.best if self.name.startswith("best/") else summary.metrics)["validation"]
+        return float(validated[self.metric])
 
 
 def import_optuna() -> Any:
@@ -160,7 +149,6 @@ def begin(sweep: Path, objectives: Sequence[Objective], pruner: Mapping[str, Any
             study.set_metric_names(names)
             study.set_user_attr("objectives", names)
         study.set_user_attr("pruner", dict(pruner))  # for the processes of trials, which ask it
-        _check_sound(study)
     if study.user_attrs["objectives"] != names:
         begun = ",".join(study.user_attrs["objectives"])
         raise UserError(
@@ -221,10 +209,8 @@ def _storage(sweep: Path, *, exists: bool = False) -> optuna.storages.BaseStorag
             raise UserError(
                 f"hydra.sweep.dir={sweep}: sqlite takes no path that holds one of {NO_PATH}; give another one"
             )
-        if file.is_symlink() or (exists and not file.is_file()):
-            raise UserError(f"{file}: no file of this sweep's own; put the study there, or begin a new sweep")
-        if file.exists():
-            _check_tables(file)
+        if exists and not file.is_file():  # sqlite would make an empty one
+            raise Unavailable(f"{file}: no such file; put the study back, or begin a new sweep")
         url = f"sqlite:///{file}"
     options = {}
     if url.startswith("sqlite"):  # other databases wait by themselves, and do not know the option
@@ -243,34 +229,6 @@ def _name(sweep: Path, storage: optuna.storages.BaseStorage) -> str | None:
     if sweep.name in names:  # of many sweeps that share the storage
         return sweep.name
     return None
-
-
-def _check_tables(file: Path) -> None:
-    """Raise UserError for a database that holds more than tables.
-
-    Views and triggers of an untrusted file could run forever.
-    """
-    open_checked(file, MAX_BYTES).close()
-    with contextlib.closing(sqlite3.connect(f"file:{file}?mode=rw", timeout=PATIENCE, uri=True)) as database:
-        try:
-            rows = database.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
-        except sqlite3.Error as error:
-            raise Unavailable(f"{file}: the study cannot be opened: {error}") from None
-    for kind, name, sql in rows:
-        if kind not in ("table", "index") or str(sql).upper().startswith("CREATE VIRTUAL"):
-            raise UserError(f"{file}: holds {name}, which no search puts there; begin a new sweep")
-
-
-def _check_sound(study: optuna.Study) -> None:
-    """Raise ValueError if the study is not one that a search makes: trials are found by index, values are added."""
-    names = study.user_attrs["objectives"]
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"its objectives are {names}")
-    for place, trial in enumerate(study.get_trials(deepcopy=False)):
-        values = [*(trial.values or ()), *trial.intermediate_values.values()]
-        are_numbers = all(isinstance(value, float | int) for value in values)
-        if trial.number != place or not are_numbers or type(trial.user_attrs.get("same_as", 0)) is not int:
-            raise ValueError(f"trial {place} is not what a search leaves")
 
 
 @contextlib.contextmanager

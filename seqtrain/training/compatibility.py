@@ -388,16 +388,6 @@ def check_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
         raise UserError(*lines)
 
 
-def tasks_of(model: str) -> list[str]:
-    """Return the shipped tasks that a shipped model can do, with the truncation of time in their files."""
-    names = []
-    for task in shipped_tasks():
-        config = check.compose([f"task={task}"]).config
-        if _reason(with_model(config, model)) is None:
-            names.append(task)
-    return names
-
-
 def cells() -> Iterator[Cell]:
     """Yield every shipped model with every shipped task and truncation, as in their files or with an option changed."""
     configs = {}  # composed once each, not anew for every model

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, get_args, runtime_checkable
+from collections.abc import Sequence
+from typing import Protocol, get_args, runtime_checkable
 
 from omegaconf import DictConfig
 
@@ -32,15 +32,6 @@ class Arranges(Protocol):
 
 
 @runtime_checkable
-class Recalls(Protocol):
-    """A source that detects something in its files."""
-
-    def recall(self, described: Mapping[str, Any]) -> None:
-        """Restore from a run's record (see `describe`) what was detected when the run began."""
-        ...
-
-
-@runtime_checkable
 class HasNotes(Protocol):
     """A source that has something to say about what it has read."""
 
@@ -54,7 +45,6 @@ def make_data(
     splits: Sequence[Split],
     say: Say,
     preprocessor: Preprocessor | None = None,
-    described: Mapping[str, Any] | None = None,
 ) -> Data:
     """Read the splits, tokenise them or take them from the cache, and lay them out.
 
@@ -63,12 +53,11 @@ def make_data(
         splits: Splits to read.
         say: Called with a line for what was cut, and for what an earlier run provides.
         preprocessor: Preprocessor of the run if it has one; else it is made from train.
-        described: The run's record of its source. None for a new run.
 
     Returns:
         The data, with the run's only `tbptt`: plans, evaluation and cost all take it from there.
     """
-    source, task_type = make_source(config, described or {}), task_class(config)
+    source, task_type = make_source(config), task_class(config)
     for line in from_data.resolve_tokenizer(config, source):
         say(line)
     if preprocessor is None:  # not again where a run is opened
@@ -118,13 +107,8 @@ def make_data(
     return layout(source, preprocessor, rows, make_batching(config), make(config.tbptt), config.seed, task, say)
 
 
-def make_source(config: DictConfig, described: Mapping[str, Any] | None = None) -> Source:
-    """Return the source of `config.data`, without its options for lanes.
-
-    Args:
-        config: Config that names source and task.
-        described: The run's record of its source, which it recalls.
-    """
+def make_source(config: DictConfig) -> Source:
+    """Return the source of `config.data`, without its options for lanes; the config may name a task."""
     source: Source = source_of(config.data)
     if "task" in config:
         task_type = task_class(config)
@@ -134,8 +118,6 @@ def make_source(config: DictConfig, described: Mapping[str, Any] | None = None) 
             raise UserError(f"task={task_type.name()}: label_kind={task_type.label_kind!r}: expected one of {kinds}")
         if task_type.label_kind == "number" and isinstance(source, ExpectsNumbers):
             source.expect_numbers()
-    if described is not None and isinstance(source, Recalls):
-        source.recall(described)
     return source
 
 

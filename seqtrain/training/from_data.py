@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
-from seqtrain.data.sources.labelled_series import rows_of
+from seqtrain.data.sources.series import rows_of
 from seqtrain.data.tokenizers.encoding import words
 from seqtrain.data.tokenizers.recipes import least_count
 from seqtrain.training.model_and_task import fields_of, task_class

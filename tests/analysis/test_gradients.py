@@ -444,22 +444,6 @@ def test_layers_behind_a_norm_are_taken_for_what_they_are() -> None:
     assert "gates 2" in found.layers
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (("gradients", "model=rnn,lstm"), "model=rnn,lstm: one model is measured at a time"),
-        (("gradients", "model=rnn", "--checkpoint", "best"), "--checkpoint best: is of a run"),
-    ],
-    ids=["several", "checkpoint"],
-)
-def test_what_would_have_no_effect_is_refused_in_one_line(
-    words: tuple[str, ...], reason: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_command(list(words)) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert reason in line
-
-
 @pytest.mark.long
 def test_a_table_beside_a_cut_says_how_many_pairs_have_a_path(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -12,9 +12,12 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from seqtrain.analysis import timing
+from seqtrain.analysis import profile as timing
 from seqtrain.analysis.formula import ATTENTION, LINEAR, RECURRENCE, fit_power_law, formula_of
 from seqtrain.analysis.profile import (
+    ALONE,
+    REST,
+    TRAINING,
     Fitted,
     Grid,
     Profile,
@@ -25,7 +28,6 @@ from seqtrain.analysis.profile import (
     longest_path,
     source_path,
 )
-from seqtrain.analysis.timing import ALONE, REST, TRAINING
 from seqtrain.cli import main
 from seqtrain.config import preflight
 from seqtrain.models.base import Capability, SequenceModel
@@ -342,29 +344,6 @@ def test_a_width_that_is_typed_is_that_of_all_lengths_and_one_model_has_no_pictu
         assert ("+- " not in line) or ("^" in line), line
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (("model.dim=64", "--at-dim", "8"), "--at-dim 8: model.dim=64 says it too"),
-        (("-m", "model.dim=64,32"), "model.dim=64,32: all lengths are read with one width"),
-        (("run_dir=x",), "run_dir=x: changes nothing here"),
-        (("dry_run=true",), "dry_run=true: changes nothing here"),
-        (("model=gpt", "model.num_heads=3"), "must be a multiple of num_heads=3"),
-        (("task=next_token", "model=bert"), "which model=bert does not promise"),
-        (("model=gpt", "model.positions=learned", "model.max_length=64"), "learned"),
-    ],
-)
-def test_what_is_refused_is_said_alone_with_no_note_before_it(
-    words: tuple[str, ...], reason: str, call: Any, tmp_path: Path
-) -> None:
-    rc, out, errors = call(*words, *text_words(tmp_path), "--out", tmp_path / "out")
-    assert (rc, out) == (2, "")
-    (line,) = errors.splitlines()
-    assert line.startswith("error: ")
-    assert reason in line
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.skipif(preflight.has_gpu(), reason="there is a GPU")
 @pytest.mark.parametrize("command", ["profile", "gradients"])
 def test_a_trainer_for_a_gpu_is_refused_without_one_in_one_line(
@@ -373,23 +352,6 @@ def test_a_trainer_for_a_gpu_is_refused_without_one_in_one_line(
     assert main.main([command, "model=rnn", "trainer=gpu"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "trainer" in line
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (("--dims", "8,16"), "give at least 3 sizes"),
-        (("--lengths", "8,16,x"), "'x' is not"),
-        (("model=no_such",), "no_such"),
-        (("-m", "sweep=lstm"), "sweep=lstm: nothing is searched for here"),
-        (("model=rnn", "--dims", "131072,131071,131070", "data=induction", "tokenizer=byte"), "and this machine has"),
-    ],
-)
-def test_nonsense_is_refused_in_one_line(words: tuple[str, ...], reason: str, call: Any, tmp_path: Path) -> None:
-    rc, out, errors = call(*words, "--out", tmp_path / "out")
-    assert (rc, out) == (2, "")
-    assert errors.splitlines()[-1].startswith("error: ")
-    assert reason in errors.splitlines()[-1]
 
 
 def test_every_shipped_model_says_its_steps() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from seqtrain.analysis.diagram import diagram
 from seqtrain.analysis.profile_report import VOCAB_SIZE
+from seqtrain.cli.show import diagram
 from seqtrain.config import check
 from seqtrain.models.base import Capability
 from seqtrain.training.model_and_task import make_model

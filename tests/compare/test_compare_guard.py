@@ -12,7 +12,6 @@ from seqtrain.compare.entries import read
 from seqtrain.compare.groups import groups
 from seqtrain.compare.variants import variants
 from seqtrain.compare.verdict import conclusions, sentences
-from seqtrain.errors import UserError
 from seqtrain.tasks.next_token import NextToken
 from tests.support import fake_runs
 
@@ -157,9 +156,3 @@ def test_what_a_run_has_not_said_of_itself_is_no_reason(tmp_path: Path) -> None:
     (begun / "summary.json").write_text(json.dumps({"hashes": fake_runs.HASHES | {"validation": OTHER}}))
     _, apart = groups(read([tmp_path]))
     assert apart.reason == ["other validation text: the files themselves have changed"]
-
-
-def test_a_metric_that_no_run_has_is_refused(tmp_path: Path) -> None:
-    fake_runs.run(tmp_path / "1")
-    with pytest.raises(UserError, match="--metric los: no run has it; did you mean loss"):
-        groups(read([tmp_path]), metric="los")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from seqtrain.compare import records, table
+from seqtrain.compare import entries, records, table
 from seqtrain.compare.entries import differing, read
 from seqtrain.compare.verdict import conclusions
 from tests.support import fake_runs
@@ -153,7 +153,8 @@ def test_a_table_that_just_fits_leaves_nothing_out(tmp_path: Path) -> None:
 def test_of_many_sentences_the_first_are_told_and_the_rest_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table, "MOST_SENTENCES", 2)
+    for module in (entries, table):
+        monkeypatch.setattr(module, "MOST_LINES", 2)
     for number, value in enumerate((1.0, 2.0, 3.0, 4.0, 4.5)):
         for seed in (1, 2):
             fake_runs.run(
@@ -189,8 +190,8 @@ def test_of_many_trials_without_a_run_the_first_are_told_and_the_rest_counted(tm
     for number in range(6, 26):
         fake_runs.trial(tmp_path / "sweep", number, f"model=rnn seed={number}", status="planned")
     lines = table.report([tmp_path / "sweep"]).splitlines()
-    assert sum(line.startswith("no run: ") for line in lines) == table.MOST_SENTENCES
-    assert lines[-1] == f"and {20 - table.MOST_SENTENCES} more: --json has all"
+    assert sum(line.startswith("no run: ") for line in lines) == entries.MOST_LINES
+    assert lines[-1] == f"and {20 - entries.MOST_LINES} more: --json has all"
 
 
 def test_a_title_says_how_the_runs_stand_once_one_has_not_finished(tmp_path: Path) -> None:

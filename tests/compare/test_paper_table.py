@@ -180,19 +180,3 @@ def test_a_test_column_leaves_out_figures_of_a_run_that_went_on(
     fake_runs.evaluated(fake_runs.run(tmp_path / "a"), 2.0, step=25)
     assert main(["compare", str(tmp_path), "--markdown", "--columns", "test"]) == 0
     assert "| - | 1 |" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--latex", "--columns", "params,flop"), "'flop' is no column; did you mean flops?"),
-        (("--latex", "--columns", "test,"), "'' is no column; known: flops, params, seconds, state, test"),
-        (("--columns", "params"), "--columns: stand in the tables of --latex"),
-    ],
-)
-def test_columns_that_nothing_can_show_are_refused_in_one_line(
-    tmp_path: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["compare", str(fake_runs.run(tmp_path / "a")), *words]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert said in line

@@ -15,7 +15,6 @@ from seqtrain.compare.comparisons import compared
 from seqtrain.compare.entries import read
 from seqtrain.compare.page import report
 from seqtrain.compare.verdict import Conclusion, conclusions
-from seqtrain.errors import UserError
 from tests.support import fake_runs
 from tests.support.pages import content
 
@@ -152,9 +151,3 @@ def test_the_text_has_the_fronts_that_are_asked_for_and_json_csv_and_page_say_th
     page = content(report.page([found], title="t"))
     for each in page["groups"][0]["variants"]:
         assert each["pareto"]["parameters"] == told[each["name"].removeprefix("lstm ")]
-
-
-def test_where_the_front_would_go_nowhere_it_is_refused(tmp_path: Path) -> None:
-    for words, reason in {"--latex": "no table of --latex", "--paired": "which --pareto does not change"}.items():
-        with pytest.raises(UserError, match=reason):
-            compare.main([str(tmp_path), "--pareto", "tokens", words])

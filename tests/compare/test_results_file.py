@@ -53,21 +53,6 @@ FAULTS: dict[str, tuple[str, str]] = {
     "an open quote": ('variant,seed,accuracy\ngru,"1,1\n', "r.csv: no CSV file in UTF-8 (unexpected end of data)"),
 }
 
-WORDS: dict[str, tuple[tuple[str, ...], str]] = {
-    "no direction": (("--from", "r.csv", "--metric", "accuracy"), "--from r.csv: is less or more of accuracy better?"),
-    "no file": (("--from", "no.csv", *OPTIONS), "--from no.csv: no such file"),
-    "a folder": (("--from", ".", *OPTIONS), ".: a folder where a file belongs"),
-    "runs, too": (("outputs", "--from", "r.csv", *OPTIONS), "--from r.csv: stands instead of runs; leave one out"),
-    "nothing at all": ((), "seqtrain compare: name runs, sweeps or folders of them, or a file by --from"),
-    "a direction of runs": (("outputs", "--better", "max"), "--better: says how the numbers of --from are read"),
-    "an axis": (("--from", "r.csv", *OPTIONS, "--x", "tokens"), "--x: needs runs, and --from r.csv has only numbers"),
-    "a page": (("--from", "r.csv", *OPTIONS, "--html", "p.html"), "--html: needs runs, and --from r.csv has only"),
-    "a test": (("--from", "r.csv", *OPTIONS, "--split", "test"), "--split test: needs runs"),
-    "no such column": (("--from", "r.csv", *OPTIONS, "--where", "data=a"), "--where data=a: no such column in r.csv"),
-    "no such value": (("--from", "r.csv", *OPTIONS, "--where", "variant=rnn"), "--where variant=rnn: none of 6 runs"),
-    "no such key": (("--from", "r.csv", *OPTIONS, "--by", "data"), "--by data: no run has data"),
-}
-
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -126,16 +111,6 @@ def test_a_bad_file_is_refused_in_one_line(folder: Path, name: str, capsys: pyte
     content, says = FAULTS[name]
     (folder / "r.csv").write_text(content)
     assert main(["compare", "--from", "r.csv", *OPTIONS]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {says}")
-
-
-@pytest.mark.parametrize("name", WORDS)
-def test_words_that_do_not_fit_a_file_are_refused_in_one_line(
-    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words, says = WORDS[name]
-    assert main(["compare", *words]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: {says}")
 

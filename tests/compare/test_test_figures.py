@@ -168,30 +168,6 @@ def test_where_no_run_has_test_figures_the_command_is_refused(runs: Path, capsys
     assert "no test figures of its last checkpoint are kept; `seqtrain evaluate" in second
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--split", "test", "--x", "tokens"),
-        ("--split", "test", "--best"),
-        ("--split", "test", "--paired"),
-        ("--split", "test", "--html", "page.html"),
-        ("--checkpoint", "last"),
-        ("--latex", "--markdown"),
-        ("--latex", "--json"),
-        ("--markdown", "--csv", "-"),
-        ("--latex", "--paired"),
-        ("--output", "table.tex"),
-    ],
-    ids=" ".join,
-)
-def test_options_that_contradict_each_other_are_refused_in_one_line(
-    runs: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert compare(runs, *words) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: --")
-
-
 def test_what_a_run_keeps_is_no_place_for_a_table(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = runs / "gpt1" / "evaluations.jsonl"
     before = kept.read_text()

@@ -9,7 +9,6 @@ import pytest
 
 from seqtrain.data.sources.agreement import ASKED, NOUNS, OTHER, PREPOSITIONS, PRONOUNS, RIGHT, Agreement
 from seqtrain.data.sources.base import SPLITS
-from seqtrain.errors import UserError
 
 KIND = {noun: pronoun for pronoun, nouns in NOUNS.items() for noun in nouns}
 
@@ -93,15 +92,3 @@ def test_the_pronoun_stands_many_words_behind_its_noun():
     distances = [label.index(ASKED) - label.index(RIGHT) for _, label in full("train")]
     assert min(distances) >= 3
     assert sum(distances) / len(distances) > 8
-
-
-def test_sentences_depend_on_the_seed_only():
-    assert rows("test") == [(row["text"].split(), row["label"].split()) for row in Agreement().rows("test")]
-    assert rows("test") != rows("test", seed=1)
-    assert list(Agreement().documents("test")) == [" ".join(words) for words, _ in rows("test")]
-
-
-@pytest.mark.parametrize("size", [0, 6, -4, 200_000])
-def test_a_size_that_cannot_be_made_is_refused(size):
-    with pytest.raises(UserError, match=rf"data\.size={size}: must be a multiple of 4 from 4"):
-        Agreement(size=size)

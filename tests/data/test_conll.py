@@ -70,8 +70,7 @@ def test_a_conllu_file_by_its_name_has_comments_with_tabs_and_any_number_of_colu
 def test_jsonl_of_lists_is_read(tmp_path: Path) -> None:
     text = '{"tokens": ["EU", "a"], "labels": ["X", 3]}\n\n{"tokens": [], "labels": []}\n'
     assert rows(tmp_path, text, "a.jsonl") == [{"text": "EU a", "label": "X 3"}]
-    text = '{"words": ["EU"], "tags": ["X"]}\n'
-    assert rows(tmp_path, text, "a.json", format="jsonl", tokens_key="words", labels_key="tags")[0]["label"] == "X"
+    assert rows(tmp_path, text, "a.json", format="jsonl")[0]["label"] == "X 3"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,12 @@ def test_jsonl_of_lists_is_read(tmp_path: Path) -> None:
         ("a.conll", "\n\n", {}, "{path}: holds no sentences"),
         ("a.jsonl", '{"tokens": ["a"], "labels": []}\n', {}, "{path}:1: 0 labels for 1 tokens"),
         ("a.jsonl", '{"tokens": "a", "labels": ["X"]}\n', {}, "{path}:1: tokens is no list of texts"),
-        ("a.jsonl", '{"token": ["a"], "labels": ["X"]}\n', {}, "data.tokens_key=tokens: {path}:1 has keys token,"),
+        (
+            "a.jsonl",
+            '{"token": ["a"], "labels": ["X"]}\n',
+            {},
+            "{path}:1: tokens is no list of texts; it has keys token",
+        ),
         ("a.jsonl", '{"tokens": [null], "labels": ["X"]}\n', {}, "{path}:1: tokens is no list of texts"),
         ("a.jsonl", "[]\n", {}, "{path}:1: not a JSON object"),
         ("a.jsonl", "a X\n", {}, "{path}:1: not JSON"),
@@ -131,6 +135,6 @@ def test_a_file_of_two_splits_and_options_that_do_nothing_are_told(tmp_path: Pat
     path = str(tmp_path / "a.conll")
     with pytest.raises(UserError, match=r"a\.conll is in data\.path too; name it once"):
         Conll(path=path, validation_path=path).check()
-    assert set(Conll(path=path).idle()) == {"tokens_key", "labels_key"}
+    assert Conll(path=path).idle() == {}
     (tmp_path / "README.md").write_text("no tokens here")
     assert len(list(Conll(path=str(tmp_path), validation_fraction=0.0).rows("train"))) == 4

@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 
 from seqtrain.data.sources import foreign_tokens
-from seqtrain.data.sources.datatrove import Datatrove
-from seqtrain.data.sources.foreign_tokens import ForeignTokens
-from seqtrain.data.sources.nanogpt import NanoGPT
+from seqtrain.data.sources.foreign_tokens import Datatrove, ForeignTokens, NanoGPT
 from seqtrain.data.tokenizers.encoding import IdTokenizer
 from seqtrain.data.tokenizers.recipes import BPE
 from seqtrain.data.tokenizers.saved import load_tokenizer

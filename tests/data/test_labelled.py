@@ -145,16 +145,6 @@ def test_a_folder_for_each_label_gives_its_texts_and_what_is_left_out_is_said(tm
     assert "2 in neg, 1 in pos; left out: 1 unlabelled texts in unsup, 1 file beside the folders" in said
 
 
-def test_a_reading_on_record_is_used_again(tmp_path: Path) -> None:
-    path = put(tmp_path / "a.tsv", table("what is it", "ugly"))
-    first = Labelled(path=str(path), header=False, validation_fraction=0.0)
-    described = first.describe()
-    again = Labelled(path=str(path), validation_fraction=0.0)  # alone it could not tell
-    again.recall(described)
-    assert list(again.rows("train")) == list(first.rows("train"))
-    assert again.describe()["readings"] == described["readings"]
-
-
 def test_several_test_sets_are_one_split_and_none_is_train_too(tmp_path: Path) -> None:
     paths = {name: str(put(tmp_path / f"{name}.tsv", table())) for name in ("train", "news", "films")}
     source = Labelled(path=paths.pop("train"), test_paths=paths)

@@ -93,11 +93,6 @@ def test_what_is_no_finite_number_is_one_line(source: Any, value: Any, tmp_path:
     assert "finite number" in line or "not numbers; set data.label_column to a column of numbers" in line
 
 
-def test_a_parquet_column_of_booleans_holds_no_numbers(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="column label holds bool, not numbers; set "):
-        numbers(local(put(tmp_path, "parquet", [True, False])), tmp_path)
-
-
 def test_a_name_is_still_no_float(tmp_path: Path) -> None:
     for source in (local(put(tmp_path / "a", "jsonl", VALUES)), of_hub(tmp_path / "a")):
         with pytest.raises(UserError, match="label"):

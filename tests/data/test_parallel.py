@@ -109,9 +109,6 @@ def test_sides_of_different_length_are_refused_with_the_line_that_has_no_fellow(
 
 
 WAYS = {
-    "neither": ({}, r"data\.path: missing; give rows .* or data\.source_path and data\.target_path"),
-    "both": ({"path": "a", "source_path": "b", "target_path": "c"}, r"data\.path and data\.source_path: .* not both"),
-    "one side": ({"source_path": "b"}, r"data\.source_path and data\.target_path: give both, or none"),
     "one side of test": (
         {"source_path": "b", "target_path": "c", "test_target_path": "d"},
         r"data\.test_source_path and data\.test_target_path: give both",

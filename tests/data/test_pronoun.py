@@ -49,8 +49,6 @@ def test_the_word_decides_together_with_the_verb() -> None:
         assert not {*scene.of_first} & {*scene.of_second}
 
 
-def test_no_sentence_is_in_two_splits_or_twice_in_one_and_a_seed_gives_the_same_ones() -> None:
+def test_no_sentence_is_in_two_splits_or_twice_in_one() -> None:
     texts = [" ".join(words) for split in SPLITS for words, _ in rows(split)]
     assert len(set(texts)) == len(texts) == 4000
-    assert [[*Pronoun(seed=1).rows(split)] for split in SPLITS] == [[*Pronoun(seed=1).rows(split)] for split in SPLITS]
-    assert [*Pronoun(seed=1).rows("test")] != [*Pronoun(seed=0).rows("test")]

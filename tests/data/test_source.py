@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +53,6 @@ class Outspoken(Source):
     def describe(self) -> dict[str, Any]:
         return {"source": "outspoken"}
 
-    def recall(self, described: Mapping[str, Any]) -> None:
-        self.size = described["size"]
-
     def notes(self) -> list[str]:
         return [f"{self.size} rows"]
 
@@ -85,10 +82,10 @@ def test_what_few_sources_have_is_asked_for_by_its_name(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"data\.size: the record says it; leave it out"):
             effects.check(config, ["data.size=9"])
         lines: list[str] = []
-        data = make_data(config, ("train",), lines.append, described={"size": 3})
+        data = make_data(config, ("train",), lines.append)
         source = make_source(config)
-    assert "3 rows" in lines
-    assert len(list(data.source.rows("train"))) == 3
+    assert "9 rows" in lines
+    assert len(list(data.source.rows("train"))) == 9
     assert data.rows["train"].chance == 0.25
     assert not may_leak(source)
     order = Order(source, Byte(), None, {}, processes=1, shard_tokens=100, sample=100)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from seqtrain.data.sources.agreement import Agreement
+from seqtrain.data.sources.algorithmic import CopySymbols, GroupWords, Induction, Parity, Recall, SpelledSums, _table
 from seqtrain.data.sources.base import SPLITS
-from seqtrain.data.sources.copy_symbols import CopySymbols
-from seqtrain.data.sources.group_words import GroupWords, _table
-from seqtrain.data.sources.induction import Induction
-from seqtrain.data.sources.parity import Parity
-from seqtrain.data.sources.recall import Recall
+from seqtrain.data.sources.person_or_place import PersonOrPlace
+from seqtrain.data.sources.pronoun import Pronoun
 from seqtrain.data.sources.synthetic import NOT_ASKED, Synthetic
+from seqtrain.data.sources.word_order import WordOrder
 from seqtrain.errors import UserError
 
 KINDS: list[type[Any]] = [CopySymbols, GroupWords, Induction, Parity, Recall]
@@ -197,3 +197,29 @@ def test_chance_is_what_a_guess_among_the_possible_answers_comes_to(source: Synt
 def test_what_cannot_be_drawn_is_refused_with_the_option(make: Any, words: str) -> None:
     with pytest.raises(UserError, match=words):
         make()
+
+
+GRAMMARS = {
+    Agreement: "a multiple of 4 from 4",
+    PersonOrPlace: "an even number from 2",
+    Pronoun: "an even number from 2",
+}
+GRAMMARS |= {SpelledSums: "from 2", WordOrder: "an even number from 2"}
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS)
+def test_sentences_depend_on_the_seed_only_and_documents_are_their_texts(grammar: Any) -> None:
+    found = list(grammar(size=400, seed=1).rows("test"))
+    assert found == list(grammar(size=400, seed=1).rows("test"))
+    assert found != list(grammar(size=400, seed=0).rows("test"))
+    assert list(grammar(size=400, seed=1).documents("test")) == [row["text"] for row in found]
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS)
+def test_a_size_that_cannot_be_made_or_split_is_refused(grammar: Any) -> None:
+    sizes = (0, -4, 200_000) if grammar is SpelledSums else (0, -4, 7, 200_000)
+    for size in sizes:
+        with pytest.raises(UserError, match=rf"data\.size={size}: must be {GRAMMARS[grammar]}"):
+            grammar(size=size)
+    with pytest.raises(UserError, match="2 rows cannot be split"):
+        grammar(size=2 * grammar.in_set).check()

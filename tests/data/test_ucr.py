@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from seqtrain.data.preprocess import prepare_series
-from seqtrain.data.sources.labelled_series import split_of_series
+from seqtrain.data.sources.series import split_of_series
 from seqtrain.data.sources.ucr import UCR, read_table
 from seqtrain.errors import UserError
 from seqtrain.tasks.sentiment import LabelledExamples

@@ -13,11 +13,10 @@ import pytest
 import torch
 
 from seqtrain.analysis.formula import formula_of
-from seqtrain.analysis.timing import read
+from seqtrain.analysis.profile import read
 from seqtrain.data.batching.sentence_pairs import TranslationExamples
 from seqtrain.data.preprocess import Preprocessor, prepare_series
-from seqtrain.data.sources.frames import MOVES, OBJECTS, Frames
-from seqtrain.data.sources.vectors import Vectors
+from seqtrain.data.sources.vectors import MOVES, OBJECTS, Frames, Vectors
 from seqtrain.data.tokenizers.recipes import Word
 from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel

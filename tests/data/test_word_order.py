@@ -9,7 +9,6 @@ import pytest
 
 from seqtrain.data.sources.base import SPLITS
 from seqtrain.data.sources.word_order import FORMS, PAIRS, WORDS, WordOrder
-from seqtrain.errors import UserError
 
 FIRST = "the hotel looked confusing , never truly coherent , for a child"
 
@@ -76,19 +75,5 @@ def test_no_position_tells_the_label(position):
     assert right / len(rows("test")) < 0.56
 
 
-def test_sentences_depend_on_the_seed_only():
-    assert rows("train") == [(row["text"].split(" "), row["label"]) for row in WordOrder().rows("train")]
-    assert rows("train") != rows("train", seed=1)
+def test_the_first_sentence_is_as_it_was():
     assert " ".join(rows("train")[0][0]) == FIRST
-    assert list(WordOrder().documents("test")) == [" ".join(words) for words, _ in rows("test")]
-
-
-@pytest.mark.parametrize("size", [0, 7, -2, 200_000])
-def test_a_size_that_cannot_be_made_is_refused(size):
-    with pytest.raises(UserError, match=rf"data\.size={size}: must be an even number from 2"):
-        WordOrder(size=size)
-
-
-def test_too_few_to_split_are_refused():
-    with pytest.raises(UserError, match="2 rows cannot be split"):
-        WordOrder(size=4).check()

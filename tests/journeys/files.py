@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from seqtrain.data.sources.frames import Frames
+from seqtrain.data.sources.vectors import Frames
 
 ROWS = 120
 WORDS = ("ship", "hill", "lamp", "river", "stone", "cloud")

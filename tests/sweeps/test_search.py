@@ -6,8 +6,6 @@ import contextlib
 import errno
 import functools
 import itertools
-import shutil
-import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -261,15 +259,6 @@ def test_without_optuna_one_line_says_what_to_install(monkeypatch: pytest.Monkey
         Search(**defaults())
 
 
-def test_a_study_is_read_only_where_its_sweep_is(tmp_path: Path) -> None:
-    run(tmp_path / "other", n_trials=1)
-    run(tmp_path / "s", n_trials=1)
-    (tmp_path / "s" / "study.db").unlink()
-    (tmp_path / "s" / "study.db").symlink_to(tmp_path / "other" / "study.db")
-    with pytest.raises(UserError, match="no file of this sweep's own"):
-        run(tmp_path / "s", n_trials=2)
-
-
 def test_a_disk_that_is_full_when_a_trial_is_planned_is_no_fault_of_the_study(tmp_path: Path) -> None:
     full = mock.patch.object(Sweep, "plan", side_effect=OSError(errno.ENOSPC, "no space"))
     with full, pytest.raises(OSError, match="no space"):
@@ -286,40 +275,31 @@ def test_a_study_that_is_removed_while_its_search_runs_is_one_line(tmp_path: Pat
     assert len(caught.value.lines) == 1
 
 
-ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT"
-FORGED = {
-    "objectives that are a number": "UPDATE study_user_attributes SET value_json = '5' WHERE key = 'objectives'",
-    "objectives that are no words": "UPDATE study_user_attributes SET value_json = '[5]' WHERE key = 'objectives'",
-    "notes that are no JSON": "UPDATE study_user_attributes SET value_json = '{'",
-    "a state that there is not": "UPDATE trials SET state = 'DONE'",
-    "numbers with a gap": "UPDATE trials SET number = 7",
-    "values that are words": "UPDATE trial_values SET value = 'many'",
-    "parameters of no distribution": "UPDATE trial_params SET distribution_json = '[]'",
-    "a view without end": f"ALTER TABLE trials RENAME TO t; CREATE VIEW trials AS {ENDLESS} t.* FROM t, r",
-    "a trigger without end": f"CREATE TRIGGER t AFTER INSERT ON trials BEGIN "
-    f"INSERT INTO studies(study_name) {ENDLESS} n FROM r; END",
-    "a table that is none": "CREATE VIRTUAL TABLE t USING fts5(x)",
-}
-
-
-@pytest.fixture(scope="module")
-def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A search of one trial, at its end."""
-    path = tmp_path_factory.mktemp("searched") / "s"
-    run(path, n_trials=1)
-    return path
-
-
-@pytest.mark.parametrize("name", FORGED)
-def test_a_study_that_no_search_left_is_one_line(name: str, searched: Path, tmp_path: Path) -> None:
-    shutil.copytree(searched, tmp_path / "s")
-    with contextlib.closing(sqlite3.connect(tmp_path / "s" / "study.db")) as database:
-        database.executescript(FORGED[name])
-    with pytest.raises(UserError) as caught:
+def test_a_study_that_is_damaged_is_one_line(tmp_path: Path) -> None:
+    run(tmp_path / "s", n_trials=1)
+    (tmp_path / "s" / "study.db").write_bytes(b"no database" * 100)
+    with pytest.raises(UserError, match=f"^sweep {tmp_path}/s: its study cannot be opened: ") as caught:
         run(tmp_path / "s", n_trials=2)
-    (line,) = caught.value.lines
-    assert str(tmp_path / "s") in line
-    assert "\n" not in line
+    assert len(caught.value.lines) == 1
+
+
+@pytest.mark.long
+def test_a_search_repeats_a_proposal_and_names_the_first_of_equal_trials_as_best(tmp_path: Path) -> None:
+    made = run(tmp_path / "s", "model.dim=16", "optimizer.lr=choice(0.1,0.2)", n_trials=6)
+    assert all(trial.path.exists() for trial in made.folder.trials())
+    assert len({str(params) for params in asked(made)}) < 6
+    assert [line[:15] for line in made.best()] == ["best: trial 000"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("together", "lines"), [(2, 0), (3, 1)])
+def test_a_search_that_runs_all_trials_at_a_time_is_told_that_it_learns_nothing(
+    together: int, lines: int, tmp_path: Path
+) -> None:
+    runner = Runner(at_once=together)
+    run(tmp_path / "s", runner=runner, n_trials=3)
+    run(tmp_path / "s", runner=Runner(at_once=6, said=runner.said), n_trials=6)  # these know of the first three
+    assert len([line for line in runner.said if "trials run at a time" in line]) == lines
 
 
 @pytest.mark.long

@@ -18,7 +18,6 @@ from seqtrain.config.conf_files import ConfFiles
 from seqtrain.distributed.fork_server import Child
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
-from seqtrain.sweeps.attempts import _refuse_unknown
 from seqtrain.sweeps.folder import Sweep
 from seqtrain.sweeps.grid import combinations
 from tests.conftest import Seqtrain
@@ -118,18 +117,6 @@ def test_of_a_sweep_of_which_no_trial_can_run_nothing_is_left(seqtrain: Seqtrain
     errors = [line for line in answer.err.splitlines() if line.startswith("error: ")]
     assert errors == ["error: model.dmi=3: model=gru has no option dmi; did you mean dim?"]
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["model=lstm,gpt", "model.num_heads=2"],
-        ["model=lstm,gpt", f"seed={','.join(map(str, range(101)))}", "model.num_heads=2"],
-    ],
-    ids=["few", "more than are composed"],
-)
-def test_an_option_that_a_later_trial_has_is_left_to_the_trials(words: list[str]) -> None:
-    _refuse_unknown(words, ConfFiles(), [])
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from seqtrain.data.preprocess import Preprocessor, prepare_rows
-from seqtrain.data.sources.sums import NUMBERS, SpelledSums
+from seqtrain.data.sources.algorithmic import NUMBERS, SpelledSums
 from seqtrain.data.sources.text import Text
 from seqtrain.data.tokenizers.recipes import Word
 from seqtrain.errors import UserError

@@ -14,7 +14,7 @@ import torch
 
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import prepare_rows
-from seqtrain.data.sources.recall import Recall
+from seqtrain.data.sources.algorithmic import Recall
 from seqtrain.data.sources.text import Text
 from seqtrain.data.tokenizers.recipes import BPE, Byte, Char, Recipe, Word
 from seqtrain.errors import UserError

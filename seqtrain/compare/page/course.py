@@ -211,15 +211,7 @@ def resume_command(entry: Entry) -> str | None:
     # A resume repeats a run to the bit, and so its loss, too: only a new run with other settings helps.
     if entry.status == "failed" and entry.reason.startswith(DIVERGED):
         return None
-    return pasted("seqtrain", "resume", entry.path, *trusted(entry))
-
-
-def trusted(entry: Entry) -> list[str]:
-    """Return the command-line words that trust a run's own code."""
-    words = []
-    for package in entry.summary.trust:
-        words += ["--trust", str(package)]
-    return words
+    return pasted("seqtrain", "resume", entry.path, *entry.trust_words)
 
 
 def _trainer(entry: Entry) -> Mapping[str, Any]:

@@ -1,24 +1,30 @@
-"""The report of a comparison: one HTML file that opens from disk, fetches nothing, and trusts no text of a run."""
+"""The report of a comparison: one HTML file that opens from disk, fetches nothing, and trusts no text of a run.
+
+A folder of sweeps has an index: what each sweep was, how it stands, and the best variant's value.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from html import escape
 from importlib import metadata, resources
 from pathlib import Path
 from string import Template
 from typing import Any
+from urllib.parse import quote
 
-from seqtrain.compare.entries import Axis, Checkpoint, count_runs, count_statuses
+from seqtrain.compare.entries import Axis, Checkpoint, count_runs, count_statuses, read
 from seqtrain.compare.page import content, curves, samples
 from seqtrain.compare.variants import COSTS
-from seqtrain.compare.verdict import Conclusion, all_entries
+from seqtrain.compare.verdict import Conclusion, all_entries, conclusions
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
+from seqtrain.runs.listing import list_runs
+from seqtrain.sweeps.folder import is_sweep
 from seqtrain.terminal import printable
 
 # In the order in which they are read; the last one starts.
@@ -169,3 +175,70 @@ def asset(name: str) -> str:
 def sha256(text: str) -> str:
     """Return the hash of a script as a content security policy names it."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+# -- the index of a folder of sweeps -----------------------------------------------------------------------------------
+
+SWEEP, ALL = "sweep", "all"  # how the addresses of reports begin: /sweep/NAME/ and /all/
+
+
+def sweeps_of(folder: Path) -> list[Path]:
+    """Return the sweeps below a folder that hold runs."""
+    return sorted({run.path.parent for run in list_runs(folder, []) if is_sweep(run.path.parent)})
+
+
+@dataclass
+class Index:
+    """The rows of an index; a sweep is read again only when it has changed."""
+
+    _known: dict[Path, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+
+    def rows(self, folder: Path, sweeps: Sequence[Path], state_of: Callable[[Path], str]) -> list[dict[str, Any]]:
+        """Return a row for each sweep, newest first. `state_of` returns a mark that changes with a folder."""
+        rows = []
+        for sweep in sweeps:
+            state, name = state_of(sweep), str(sweep.relative_to(folder))
+            if self._known.get(sweep, ("",))[0] != state:
+                self._known[sweep] = (state, _row(sweep, name))
+            rows.append(self._known[sweep][1])
+        return sorted(rows, key=lambda row: row["when"], reverse=True)
+
+
+def index_page(title: str, rows: Sequence[dict[str, Any]], mark: str) -> str:
+    """Return the index as an HTML page. `mark` is its ETag."""
+    script = "".join(map(asset, ("dom.js", "index.js")))
+    policy = f"{POLICY}; script-src 'sha256-{sha256(script)}'; connect-src 'self'"
+    return Template(asset("index.html")).substitute(
+        title=escape(printable(title)),
+        policy=policy,
+        style=asset("page.css"),
+        data=content.safe_json({"mark": mark, "rows": list(rows), "all": f"{ALL}/"}),
+        script=script,
+    )
+
+
+def _row(sweep: Path, name: str) -> dict[str, Any]:
+    row = {"name": printable(name), "address": f"{SWEEP}/{quote(name)}/", "when": "", "fault": ""}
+    try:
+        entries = read([sweep], [])
+        found = conclusions(entries)
+    except (UserError, OSError) as fault:  # half written, or being removed
+        return row | {"runs": 0, "status": "", "task": "", "best": "", "value": None, "fault": str(fault)}
+    row["when"] = max(map(content.last_record, entries))
+    tasks = sorted({entry.task for entry in entries})
+    row |= {"runs": len(entries), "status": count_statuses(entries), "task": ", ".join(tasks)}
+    return row | _best(found)
+
+
+def _best(found: Sequence[Conclusion]) -> dict[str, Any]:
+    """Return the best mean of the largest group, and its number of seeds."""
+    largest = max(found, key=lambda each: len(each.group.entries))
+    known = [variant for variant in largest.variants if variant.mean is not None]
+    apart = f" (the largest of {len(found)} groups)" if len(found) > 1 else ""
+    if not known:
+        return {"best": "", "value": None, "metric": largest.group.metric + apart, "seeds": 0}
+    best = known[0]
+    return {
+        **{"best": best.name, "value": best.mean, "seeds": len(best.values)},
+        "metric": largest.group.metric + apart,
+    }

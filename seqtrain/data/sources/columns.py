@@ -124,23 +124,6 @@ def row_of(place: str, columns: Iterable[Column], values: Iterable[Any]) -> Row:
     return {column.field: value_of(place, column, value) for column, value in zip(columns, values, strict=True)}
 
 
-def check_kind(place: str, column: Column, kind: Any) -> None:
-    """Raise UserError unless a parquet column of this pyarrow type can be read."""
-    from pyarrow import types  # here: most data is no parquet, and it takes long to import
-
-    if types.is_string(kind) or types.is_large_string(kind):
-        return
-    if not column.is_label:
-        raise UserError(f"{place}: column {column.name} holds {kind}, not text; set {column.option} to one of text")
-    other = types.is_floating if column.is_number else types.is_boolean
-    # A dictionary is how parquet stores a few values that come again and again, whatever they are.
-    if not (types.is_integer(kind) or types.is_dictionary(kind) or other(kind)):
-        wanted = "numbers" if column.is_number else "labels"
-        raise UserError(
-            f"{place}: column {column.name} holds {kind}, not {wanted}; set {column.option} to one of {column.storage}"
-        )
-
-
 def require(place: str, columns: Sequence[Column], known: Sequence[str]) -> None:
     """Raise UserError, with all faults at once, for columns that a table lacks or has more than once."""
     faults = [missing(place, column, known) for column in columns if column.name not in known]

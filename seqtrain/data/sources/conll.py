@@ -13,7 +13,7 @@ from seqtrain.data.sources.base import Row, Split
 from seqtrain.data.sources.files import find, json_rows, lines
 from seqtrain.data.sources.opening import PLAIN
 from seqtrain.data.sources.split_files import FileSource, key_of
-from seqtrain.errors import UserError, did_you_mean, first_few
+from seqtrain.errors import UserError, first_few
 
 DOCUMENT_START = "-DOCSTART-"  # CoNLL 2003: a line that begins a document, and is no token
 CONLLU, CONLLU_WIDTH = ".conllu", 10
@@ -49,23 +49,19 @@ class TokenFile(NamedTuple):
 class Conll(FileSource):
     """Sentences of local files; a split without a file of its own is cut off from train's, by sentence.
 
-    Columns are numbered from 0, or below 0 from the last one; keys are for jsonl.
+    Columns are numbered from 0, or below 0 from the last one; jsonl has the keys `tokens` and `labels`.
 
     Attributes:
         format: Format of the files; auto = by their extension.
         token_column: Column of tokens; auto = the first one, in CoNLL-U FORM.
         label_column: Column of labels; auto = the last one, in CoNLL-U UPOS.
         comments: auto = lines that begin with `#` before the first token of a sentence; all = every such line.
-        tokens_key: Key of the list of tokens in jsonl.
-        labels_key: Key of the list of labels in jsonl.
     """
 
     format: Literal["auto", "conll", "jsonl"] = "auto"
     token_column: ColumnNumber = "auto"
     label_column: ColumnNumber = "auto"
     comments: Comments = "auto"
-    tokens_key: str = "tokens"
-    labels_key: str = "labels"
 
     called = "conll"
     document = "a sentence"
@@ -74,8 +70,6 @@ class Conll(FileSource):
 
     def __post_init__(self) -> None:
         """Check the options; raise UserError where tokens and labels would be the same."""
-        if self.tokens_key == self.labels_key:
-            raise UserError(f"data.labels_key={self.labels_key}: is data.tokens_key too; name two keys")
         if self.token_column == self.label_column != "auto":
             raise UserError(f"data.label_column={self.label_column}: is data.token_column too; name two columns")
         super().__post_init__()
@@ -98,11 +92,8 @@ class Conll(FileSource):
 
     def idle(self) -> dict[str, str]:
         idle = super().idle()
-        kinds = self.formats
-        if "conll" not in kinds:
+        if "conll" not in self.formats:
             idle |= dict.fromkeys(("token_column", "label_column", "comments"), "jsonl has keys, not columns")
-        if "jsonl" not in kinds:
-            idle |= dict.fromkeys(("tokens_key", "labels_key"), "CoNLL files have columns, not keys")
         return idle
 
 
@@ -231,8 +222,7 @@ def _checked(place: str, what: str, value: str) -> str:
 def _read_jsonl(path: Path, options: Conll) -> Iterator[tuple[list[str], list[str]]]:
     """Yield the sentences of a jsonl file: each line has a list of tokens and a list of as many labels."""
     for place, row in json_rows(path, PLAIN, '"tokens": [...], "labels": [...]'):
-        tokens = _list_of(place, row, "tokens_key", options.tokens_key)
-        labels = _list_of(place, row, "labels_key", options.labels_key)
+        tokens, labels = _list_of(place, row, "tokens"), _list_of(place, row, "labels")
         # Padded or cut lists would shift every label behind the gap.
         if len(tokens) != len(labels):
             raise UserError(f"{place}: {len(labels)} labels for {len(tokens)} tokens; give each token one")
@@ -240,11 +230,9 @@ def _read_jsonl(path: Path, options: Conll) -> Iterator[tuple[list[str], list[st
             yield tokens, labels
 
 
-def _list_of(place: str, row: dict[str, Any], option: str, key: str) -> list[str]:
+def _list_of(place: str, row: dict[str, Any], key: str) -> list[str]:
     """Return the list of strings of a key; labels may be integers."""
-    if key not in row:
-        raise UserError(f"data.{option}={key}: {place} has keys {first_few(row)}{did_you_mean(key, row)}")
-    values = row[key]
+    values = row.get(key)
     if not isinstance(values, list) or any(type(value) not in (str, int) for value in values):
-        raise UserError(f"{place}: {key} is no list of texts")
-    return [_checked(place, option.removesuffix("s_key"), str(value)) for value in values]
+        raise UserError(f"{place}: {key} is no list of texts; it has keys {first_few(row)}")
+    return [_checked(place, key.removesuffix("s"), str(value)) for value in values]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from seqtrain.data.sources.base import Row, Segment
-from seqtrain.data.sources.columns import Column, check_kind, require, row_of
+from seqtrain.data.sources.columns import Column, require, row_of
 from seqtrain.data.sources.opening import PLAIN, Packed, absent, readable, sniff, unpacked_name
 from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import expanded
@@ -258,7 +258,6 @@ def _rows(file: TextFile, rows: Any) -> Iterator[Row]:
         raise UserError(f"{file.path}: is empty; give a file with a header and rows, or leave it out")
     if not file.header:
         rows_left, header = itertools.chain([header], rows_left), list(map(str, range(1, len(header) + 1)))
-    check_delimiter(file, header)
     require(str(file.path), file.columns, header)
     indices = [header.index(column.name) for column in file.columns]
     empty = True
@@ -297,20 +296,6 @@ def first_row(path: Path, kind: str, packed: Packed) -> list[str]:
             raise UserError(f"{path}: not {kind} ({error})") from None
 
 
-def check_delimiter(file: TextFile, header: list[str]) -> None:
-    """Raise UserError if the header is one field that holds all wanted names between other delimiters."""
-    if len(header) != 1:
-        return
-    wanted = {column.name for column in file.columns}
-    for delimiter, name in ((",", "a comma"), (";", "a semicolon"), ("\t", "a tab"), ("|", "a vertical bar")):
-        names = list(map(str.strip, header[0].split(delimiter)))
-        if len(names) > 1 and wanted.intersection(names):
-            raise UserError(
-                f"{file.path}: the header is one field of {file.format}, {header[0]!r}, with {name} between its names; "
-                "set data.format to csv (commas) or tsv (tabs), or write the file again"
-            )
-
-
 def _read_parquet(file: TextFile, limit: int | None) -> Iterator[Row]:
     import pyarrow
     from pyarrow import parquet
@@ -318,10 +303,7 @@ def _read_parquet(file: TextFile, limit: int | None) -> Iterator[Row]:
     number = 0
     try:
         with parquet.ParquetFile(file.path) as table:
-            schema = table.schema_arrow  # read first: all that is wrong with the columns is said before any row
-            require(str(file.path), file.columns, schema.names)
-            for column in file.columns:
-                check_kind(str(file.path), column, schema.field(column.name).type)
+            require(str(file.path), file.columns, table.schema_arrow.names)
             names = [column.name for column in file.columns]
             for batch in table.iter_batches(batch_size=1024, columns=names):
                 for values in zip(*map(batch.column, names), strict=True):

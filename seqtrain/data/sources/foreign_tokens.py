@@ -7,6 +7,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from seqtrain.data.token_store.tokens import MappedTokens, Part, Stretch, TokenA
 from seqtrain.data.tokenizers.encoding import IdTokenizer, Tokenizer
 from seqtrain.data.tokenizers.saved import load_tokenizer
 from seqtrain.errors import UserError
-from seqtrain.files.atomic import expanded
+from seqtrain.files.atomic import expanded, listed
 
 BLOCK_TOKENS = 1 << 22  # read at a time
 MAX_VOCABULARY = 1 << 24
@@ -267,3 +268,113 @@ def _corpus(tokens: TokenArray, about: dict[str, Any], folder: Path) -> Corpus:
         raise ValueError("damaged")
     mine = tokens if end - begin == len(tokens) else Stretch(tokens, begin, end)
     return Corpus(mine, documents, about["bytes"], len(mine), about["unknown"], about["hash"])
+
+
+# -- nanoGPT and its descendants ---------------------------------------------------------------------------------------
+
+HEADER_BYTES = 1024  # 256 numbers of four bytes, of llm.c and modded-nanogpt: the mark, the version, the tokens
+MARK, VERSION = 20240520, 1
+
+
+@dataclass(kw_only=True, eq=False)
+class NanoGPT(ForeignTokens):
+    """`train.bin` and `val.bin` of a folder, or files that are named one by one.
+
+    nanoGPT's `meta.pkl` is not read: opening a pickle runs the code in it.
+
+    Attributes:
+        end_of_text: The id that ends a document; None: a file is one document.
+    """
+
+    end_of_text: int | None = None
+
+    document = "what ends with data.end_of_text, or a file"
+    called = "nanogpt"
+
+    def __post_init__(self) -> None:
+        """Check the options; `path` may be the folder with train.bin and val.bin."""
+        folder = Path(self.path)
+        if self.path and folder.is_dir():
+            self.path = str(folder / "train.bin")
+            if self.validation_path is None and (folder / "val.bin").is_file():
+                self.validation_path = str(folder / "val.bin")
+        super().__post_init__()
+
+    def layout(self, path: Path) -> Layout:
+        plain_file(path, "ids of two bytes each, as nanoGPT's train.bin")
+        with open(path, "rb") as file:
+            head = file.read(HEADER_BYTES)
+        offset, count = 0, None
+        # A text of these two ids first would be taken for a header, were the length not right as well.
+        if len(head) >= 12 and int(np.frombuffer(head, dtype="<i4", count=1)[0]) == MARK:
+            _, version, count = np.frombuffer(head, dtype="<i4", count=3).tolist()
+            if version != VERSION:
+                raise UserError(f"{path}: has a header of version {version}, and version {VERSION} is known")
+            offset = HEADER_BYTES
+        return Layout([whole_tokens(path, "<u2", offset=offset, count=count)], None, [path])
+
+
+# -- datatrove ---------------------------------------------------------------------------------------------------------
+
+TYPES = {2: "<u2", 4: "<u4"}  # ids by their bytes
+
+
+@dataclass(kw_only=True, eq=False)
+class Datatrove(ForeignTokens):
+    """Every .ds file of a folder, in the order of their names, or a single one.
+
+    The token that ends a document is a token of that document.
+    """
+
+    document = "a document of datatrove"
+    called = "datatrove"
+
+    def layout(self, path: Path) -> Layout:
+        files = [path]
+        if path.is_dir():
+            files = listed(path, "*.ds")
+            if not files:
+                raise UserError(f"{path}: no file of this folder ends in .ds; give the folder that datatrove wrote")
+        parts = []
+        indices = [
+            plain_file(Path(f"{file}.index"), "where the documents of datatrove's .ds file end") for file in files
+        ]
+        for file, index in zip(files, indices, strict=True):
+            ends = _index(index)
+            part = _sized(plain_file(file, "ids, as datatrove writes them"), int(ends[-1]) if len(ends) else 0)
+            parts.append(part)
+        return Layout(parts, partial(_starts, parts, indices), [*files, *indices])
+
+
+def _starts(parts: Sequence[Part], indices: Sequence[Path]) -> Int[np.ndarray, " offsets"]:
+    """Return the beginning (offsets,) of each document of all files, and the end of the last one."""
+    found = [np.zeros(1, dtype=np.int64)]
+    before = 0
+    for part, index in zip(parts, indices, strict=True):
+        ends = _index(index).astype(np.int64)
+        if (np.diff(ends, prepend=0) < 0).any():
+            raise UserError(f"{index}: the ends of its documents do not rise; it is damaged")
+        found.append(before + ends)
+        before += part.count
+    return np.unique(np.concatenate(found))
+
+
+def _index(path: Path) -> np.ndarray:
+    """Return the number of tokens (n,) up to the end of each document, mapped into memory."""
+    size = path.stat().st_size
+    if size % 8:
+        raise UserError(f"{path}: ends within a number of eight bytes; it is cut off")
+    if not size:  # nothing cannot be mapped
+        return np.zeros(0, dtype="<u8")
+    return np.memmap(path, dtype="<u8", mode="r")
+
+
+def _sized(path: Path, count: int) -> Part:
+    """Return the part of a file that has `count` tokens; the bytes of a token follow from the file's size."""
+    for width, dtype in TYPES.items():
+        if path.stat().st_size == count * width:
+            return whole_tokens(path, dtype, count=count)
+    raise UserError(
+        f"{path}: has {path.stat().st_size:,} bytes, and not {count:,} tokens of two or of four bytes, as its index "
+        "says; it is cut off, or the index is of another file"
+    )

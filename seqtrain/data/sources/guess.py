@@ -7,17 +7,16 @@ import io
 import json
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal
 
 from seqtrain.data.sources.files import check_is_text, split_table
-from seqtrain.data.sources.opening import ENCODINGS, PACKINGS, PLAIN, Packed, readable
+from seqtrain.data.sources.opening import PLAIN, Packed, readable
 from seqtrain.data.sources.profile import Profile, is_number, label_places, profiles, text_places
 from seqtrain.errors import UserError, did_you_mean, first_few
 
 Kind = Literal["jsonl", "csv", "tsv", "parquet", "lines", "folders"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 Place = str | int
 """A column: its name, or, in a file without names, its number from 1."""
 
@@ -56,20 +55,6 @@ class Reading:
         if self.packed.encoding != "utf-8":
             notes.append(f"as {self.packed.encoding}")
         return ", ".join([words, *notes])
-
-    def plain(self) -> dict[str, Any]:
-        """Return the layout as plain JSON, for the record of a run."""
-        return asdict(self) | {"packed": list(self.packed)}
-
-    @classmethod
-    def from_plain(cls, value: Any) -> Reading | None:
-        """Return the layout in the record of a run, which may be untrusted; None if it is not valid."""
-        try:
-            found = cls(**{**value, "packed": Packed(*value["packed"])})
-        except (TypeError, KeyError):
-            return None
-        is_sound = found.kind in KINDS and found.packed.packing in PACKINGS and found.packed.encoding in ENCODINGS
-        return found if is_sound else None
 
 
 MAX_SAMPLE = 1 << 26  # characters that are looked at; of a longer file, those at its beginning

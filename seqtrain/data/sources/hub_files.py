@@ -53,21 +53,21 @@ def check_metadata(path: str, folder: Path) -> None:
         raise UserError(f"data.path={path}: {within.name}: a name with :: would be read as an address; rename it")
     for name in ("README.md", ".huggingface.yaml"):
         with _reading(path, folder / name) as file:
-            _check_card(path, folder, _card(file))
+            for config in _card(file).get("configs") or []:
+                _check_names(path, folder, folder, _texts([config.get("data_files"), config.get("data_dir")]))
     with _reading(path, folder / "dataset_infos.json") as file:
-        for info in _mapping(load_json(file, MAX_ABOUT_BYTES)).values():
-            _mapping(info)
+        read_checked(file, MAX_ABOUT_BYTES)
     homes = [folder]  # a copy of several splits is a folder of copies
     with _reading(path, folder / "dataset_dict.json") as file:
-        splits = _list(_mapping(load_json(file, MAX_ABOUT_BYTES)).get("splits"), str)
+        splits = load_json(file, MAX_ABOUT_BYTES)["splits"]
         _check_names(path, folder, folder, splits)
         homes += [folder / split for split in splits]
     for home in homes:
-        # Only its form is checked here: `datasets` would end in a traceback if it were not a mapping.
         with _reading(path, home / "dataset_info.json") as file:
-            _mapping(load_json(file, MAX_ABOUT_BYTES))
+            read_checked(file, MAX_ABOUT_BYTES)
         with _reading(path, home / "state.json") as file:
-            _check_names(path, folder, home, _stored(_mapping(load_json(file, MAX_STATE_BYTES))))
+            stored = load_json(file, MAX_STATE_BYTES)["_data_files"]
+            _check_names(path, folder, home, [each["filename"] for each in stored])
 
 
 @contextmanager
@@ -102,7 +102,8 @@ def _reading(path: str, file: Path) -> Iterator[Path]:
     except FileNotFoundError:
         if os.path.lexists(file):
             raise UserError(f"data.path={path}: {file.name} is a link to nothing; remove it") from None
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+    # What is of another shape than `datasets` writes is no mapping, or no list.
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:
         raise kind_of(error)(f"data.path={path}: {file.name} cannot be read: {error}") from None
 
 
@@ -117,15 +118,7 @@ def _card(file: Path) -> dict[str, Any]:
             return {}
         text = block[2]
     check_plain(text, written_by="person")
-    return _mapping(yaml.load(text, LOADER) or {})
-
-
-def _check_card(path: str, folder: Path, card: dict[str, Any]) -> None:
-    infos = card.get("dataset_info") or {}
-    _list(infos if isinstance(infos, list) else [infos], dict)  # one configuration needs no list
-    for config in _list(card.get("configs") or [], dict):
-        for option in ("data_files", "data_dir"):
-            _check_names(path, folder, folder, _texts(config.get(option)))
+    return yaml.load(text, LOADER) or {}
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -137,16 +130,6 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for each in value:
             yield from _texts(each)
-
-
-def _stored(state: dict[str, Any]) -> list[str]:
-    """Return the files that state.json of a save_to_disk copy names."""
-    if not isinstance(state.get("_split"), str | None):
-        raise ValueError("_split is no text")
-    files = _list(state.get("_data_files"), dict)
-    if not files:
-        raise ValueError("_data_files names no file")
-    return _list([file.get("filename") for file in files], str)
 
 
 def _check_names(path: str, folder: Path, home: Path, names: Iterable[str]) -> None:
@@ -164,18 +147,6 @@ def _check_names(path: str, folder: Path, home: Path, names: Iterable[str]) -> N
 
 def _not_below(path: str, name: str) -> UserError:
     return UserError(f"data.path={path}: names {name}, which is not below it; keep its files together")
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"a {type(value).__name__} where a mapping belongs")
-    return value
-
-
-def _list(value: Any, kind: type) -> list[Any]:
-    if not isinstance(value, list) or not all(isinstance(each, kind) for each in value):
-        raise ValueError(f"no list of {kind.__name__} where one belongs")
-    return value
 
 
 PATIENCE = 4.0  # seconds until the hub counts as out of reach

@@ -1,17 +1,17 @@
-"""Files of labelled text in common layouts: each is read as asked for, as recorded by a run, or as detected."""
+"""Files of labelled text in common layouts: each is read as asked for, or as detected."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 from seqtrain.data.sources.base import Row, Split, SplitBy
 from seqtrain.data.sources.columns import Column, row_of
-from seqtrain.data.sources.files import TextFile, check_delimiter, check_is_text, find, first_row
+from seqtrain.data.sources.files import TextFile, check_is_text, find, first_row
 from seqtrain.data.sources.guess import (
     FASTTEXT,
     Asked,
@@ -153,7 +153,6 @@ class LabelledSource(FileSource):
             raise UserError("data.header=false: then columns have no names; give their numbers, counted from 1")
         super().__post_init__()
         self._found: dict[Split, list[LabelledFile]] = {}
-        self._recorded: dict[str, Reading] = {}
         self._read_as: dict[str, Reading] = {}  # by path, what was settled so far
         self._left_out: dict[str, str] = {}  # by path of a folder, in words
 
@@ -173,19 +172,6 @@ class LabelledSource(FileSource):
 
     def expect_numbers(self) -> None:
         self._asked = replace(self._asked, is_number=True)
-
-    def recall(self, described: Mapping[str, Any]) -> None:
-        """Use the layouts that a run has recorded, because another version may detect others."""
-        recorded = described.get("readings")
-        # A malformed record is ignored: the layout of its file is then detected.
-        for path, value in recorded.items() if isinstance(recorded, Mapping) else ():
-            reading = Reading.from_plain(value)
-            if reading is not None:
-                self._recorded[path] = reading
-
-    def describe(self) -> dict[str, Any]:
-        described = super().describe()  # first: it settles how each file is read
-        return described | {"readings": {path: reading.plain() for path, reading in self._read_as.items()}}
 
     def files(self, split: Split) -> list[LabelledFile]:
         if split not in self._found:
@@ -208,7 +194,7 @@ class LabelledSource(FileSource):
             raise UserError(f"data.format=folders: {key}={path} is no folder")
         found = []
         for file in files:
-            reading = self._recorded.get(str(file)) or self._reading(split, file)
+            reading = self._reading(split, file)
             self._read_as[str(file)] = reading
             found.append(LabelledFile(file, reading, self._asked.is_number))
         return found
@@ -233,7 +219,7 @@ class LabelledSource(FileSource):
         return found
 
     def _reading(self, split: Split, path: Path) -> Reading:
-        """Return the layout of a file that no run has recorded."""
+        """Return the layout of a file."""
         packed = packed_as(path, self.encoding)
         kind: Kind | None = cast("Kind | None", None if self.format == "auto" else self.format)
         if kind is None and unpacked_name(path).suffix.lower() in EXTENSIONS:
@@ -246,13 +232,11 @@ class LabelledSource(FileSource):
         known = self._labels_of_train if split != "train" else ()
         if kind != "csv" and kind != "tsv":  # a folder's files have been taken before
             return loose_reading(path, packed, self._asked, known, sure=kind == "lines")
-        # One field alone: another delimiter, or lines under the name of a table.
         first = first_row(path, kind, packed)
         if len(first) == 1 and not self._asked.by_name:
-            names = Column("", "text", "text"), Column("", "label", "label")
-            check_delimiter(TextFile(path, kind, names), first)
-            if kind == "tsv":
-                return loose_reading(path, packed, self._asked, known, sure=False)
+            if kind == "csv":
+                raise UserError(f"{path}: has one column, {first[0][:40]!r}; write commas between text and label")
+            return loose_reading(path, packed, self._asked, known, sure=False)  # lines under the name of a table
         return table_reading(path, kind, packed, self._asked, known)
 
     @cached_property

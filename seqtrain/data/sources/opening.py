@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import gzip
 import io
+import lzma
 import os
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Literal, NamedTuple, cast, get_args
+from typing import IO, Literal, NamedTuple, cast
 
 from seqtrain.errors import Unavailable, UserError, did_you_mean
 
@@ -28,23 +30,11 @@ Encoding = Literal[
     "euc-kr",
     "utf-16",
 ]
-PACKINGS: tuple[Packing, ...] = get_args(Packing)
-ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
 ENDINGS: dict[str, Packing] = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz"}
 PACKED: dict[bytes, Packing] = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz"}
 
 
-def _damaged() -> tuple[type[Exception], ...]:
-    """Return the exceptions, beside OSError, that readers of compressed files raise."""
-    found: list[type[Exception]] = [EOFError, zlib.error]
-    with suppress(ImportError):  # not every Python was built with it
-        import lzma
-
-        found.append(lzma.LZMAError)
-    return tuple(found)
-
-
-DAMAGED = _damaged()
+DAMAGED = (EOFError, zlib.error, lzma.LZMAError)  # beside OSError, of readers of compressed files
 
 
 class Packed(NamedTuple):
@@ -55,18 +45,8 @@ class Packed(NamedTuple):
 
     def open_bytes(self, path: Path) -> IO[bytes]:
         """Open the file's bytes, uncompressed as they are read."""
-        # Imported where they are needed: a Python that was built without one of them reads all other files.
-        if self.packing == "gzip":
-            return cast(IO[bytes], gzip.open(path, "rb"))
-        if self.packing == "bzip2":
-            import bz2
-
-            return cast(IO[bytes], bz2.open(path, "rb"))
-        if self.packing == "xz":
-            import lzma
-
-            return cast(IO[bytes], lzma.open(path, "rb"))
-        return open(path, "rb")
+        openers = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open, "none": open}
+        return cast(IO[bytes], openers[self.packing](path, "rb"))
 
     def open_text(self, path: Path, newline: str | None = None) -> IO[str]:
         """Open the file's text; a byte order mark is dropped. `newline` is that of `open`."""
@@ -114,9 +94,7 @@ def absent(path: Path, kind: str) -> str:
         return "is a broken link, a pipe or a device; give a regular file, which can be read more than once"
     if not path.parent.is_dir():
         return f"no such {kind} (there is no folder {path.parent})"
-    # Names at the root of a system, such as /opt, are not suggested.
-    at_root = path.absolute().parent == Path(path.absolute().anchor)
-    beside = [] if at_root else [near.name for near in path.parent.iterdir() if near.is_file() or "folder" in kind]
+    beside = [near.name for near in path.parent.iterdir() if near.is_file() or "folder" in kind]
     return f"no such {kind}{did_you_mean(path.name, beside)}"
 
 
@@ -168,7 +146,5 @@ def readable(path: Path, packed: Packed | None = None) -> Iterator[None]:
         raise UserError(f"{path}: not {encoding} (byte 0x{byte}: {error.reason}); {remedy}") from None
     except DAMAGED as error:
         raise UserError(f"{path}: damaged or cut off ({error}): it cannot be unpacked; get it again") from None
-    except ImportError as error:
-        raise Unavailable(f"{path}: this Python cannot unpack it ({error}); unpack it first") from None
     except OSError as error:
         raise Unavailable(f"{path}: {error.strerror or error}; give a file that can be read") from None

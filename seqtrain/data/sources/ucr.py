@@ -11,9 +11,8 @@ import numpy as np
 from jaxtyping import Float
 
 from seqtrain.data.sources.base import SPLITS, LabelKind, Split
-from seqtrain.data.sources.labelled_series import numbered_series, series_in, split_of_series
 from seqtrain.data.sources.opening import absent, readable, sniff
-from seqtrain.data.sources.series import SeriesSource
+from seqtrain.data.sources.series import SeriesSource, numbered_series, series_in, split_of_series
 from seqtrain.data.values.scaling import Missing
 from seqtrain.data.values.series import Series, SeriesSplit
 from seqtrain.errors import UserError, first_few
