@@ -70,6 +70,7 @@ EDITS: dict[str, Any] = {
     "trainer__precision": "bf16-mixed",
     "trainer__deterministic": True,
     "trainer__compile": "blocks",
+    "trainer__eval_precision": "training",
     "trainer__accumulate": 1,
     "trainer__grad_clip": 0.5,
     "trainer__validate_every": 2,
