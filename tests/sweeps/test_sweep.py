@@ -222,10 +222,7 @@ def test_a_swept_logger_is_refused_since_it_cannot_change_a_run(seqtrain: Seqtra
     answer = seqtrain(*TRAIN, "-m", "logger=none,tensorboard", cwd=corpus(tmp_path))
     assert answer.rc == 2
     errors = [line for line in answer.err.splitlines() if line.startswith("error:")]
-    assert errors == [
-        f"error: logger={name}: swept, but it cannot change a run: give it one value"
-        for name in ("none", "tensorboard")
-    ]
+    assert errors == ["error: logger=none: swept, but it cannot change a run: give it one value"]
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +26,14 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 7 rows, so that the last is shorter."""
     monkeypatch.setattr(module, "BLOCK", 7 * OUTPUTS)
     monkeypatch.setattr(module, "FEWEST_ROWS", 1)
+
+
+@pytest.fixture
+def depth() -> Iterator[None]:
+    """Python's limit of depth, which torch's compiler raises, as it was before: other tests rest on it."""
+    before = sys.getrecursionlimit()
+    yield
+    sys.setrecursionlimit(before)
 
 
 def setting(dtype: torch.dtype = torch.float64, *, bias: bool = True, spare: int = 0) -> tuple[Output, Tensor]:
@@ -68,7 +77,7 @@ def test_loss_and_gradients_are_those_of_all_rows_at_once(
 @pytest.mark.long
 @pytest.mark.parametrize("precision", [None, torch.bfloat16])
 @pytest.mark.parametrize(("bias", "label_smoothing"), [(True, 0.0), (False, 0.1)])
-@pytest.mark.usefixtures("blocks")
+@pytest.mark.usefixtures("blocks", "depth")
 def test_a_compiled_loss_has_the_numbers_of_the_loss_as_written(
     precision: torch.dtype | None, bias: bool, label_smoothing: float
 ) -> None:
@@ -84,6 +93,7 @@ def test_a_compiled_loss_has_the_numbers_of_the_loss_as_written(
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("depth")
 def test_a_compiled_loss_goes_over_the_logits_in_one_kernel() -> None:
     from torch._inductor.utils import run_and_get_code  # takes a second to import
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 def convolve(
     x: Float[Tensor, "B C N"],
-    weight: Float[Tensor, "D C/G K"],
+    weight: Float[Tensor, "D _ K"],
     bias: Float[Tensor, " D"] | None = None,
     *,
     dilation: int = 1,
@@ -19,7 +19,7 @@ def convolve(
 
     Args:
         x: The channels of each lane.
-        weight: K taps for each pair of an output and an input of its group.
+        weight: K taps for each output and each of the C / G channels of its group.
         bias: Added to each output.
         dilation: Positions from tap to tap.
         groups: G, groups of channels that do not meet.
