@@ -67,7 +67,7 @@ def test_a_page_takes_in_what_a_run_records_without_being_loaded_again_and_keeps
         assert reader.page.evaluate("Math.abs(scrollY - 700)") < 50
         assert reader.page.evaluate("document.activeElement.getAttribute('aria-label')").endswith("/two")
         assert box.is_checked()
-        assert "live, as of" in reader.page.inner_text("#about")
+        reader.settled("document.querySelector('#about').innerText.includes('live, as of')", True)
         loads = [url for url in reader.asked if url == server.address]
         assert len(loads) == 1
         assert all(url.startswith((server.address, "data:", "blob:")) for url in reader.asked)
