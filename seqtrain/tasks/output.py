@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple
 
@@ -30,24 +30,23 @@ COMPILED = ContextVar("compiled", default=False)
 FEWEST_ROWS = 128  # of a block: each adds to the gradient of all weights, which takes as long as a few rows do
 
 
-@contextmanager
-def without_gradients() -> Iterator[None]:
+def without_gradients() -> AbstractContextManager[None]:
     """Leave out the gradients of summed losses: a first reading of what is read again has no use for them."""
-    token = WITHOUT_GRADIENTS.set(True)
-    try:
-        yield
-    finally:
-        WITHOUT_GRADIENTS.reset(token)
+    return _switched_on(WITHOUT_GRADIENTS)
+
+
+def compiled_loss() -> AbstractContextManager[None]:
+    """Let torch compile what turns logits into gradients: one kernel, in place of a pass for each operation."""
+    return _switched_on(COMPILED)
 
 
 @contextmanager
-def compiled_loss() -> Iterator[None]:
-    """Let torch compile what turns logits into gradients: two passes over them on a GPU, and not nine."""
-    token = COMPILED.set(True)
+def _switched_on(switch: ContextVar[bool]) -> Iterator[None]:
+    token = switch.set(True)
     try:
         yield
     finally:
-        COMPILED.reset(token)
+        switch.reset(token)
 
 
 class Output(NamedTuple):
