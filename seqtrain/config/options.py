@@ -85,7 +85,7 @@ class TrainerOptions:
     accumulate: int  # micro-batches a step: slices of the lanes
     grad_clip: float | None  # largest norm of the gradient
     validate_every: int | Literal["auto"]  # steps; auto: ten times in a training
-    checkpoint_every: int  # steps
+    checkpoint_every: int | Literal["auto"]  # steps; auto: 200, or more where saving takes long
     keep_last: int  # newest checkpoints that stay
     keep_best: int  # checkpoints that stay because they are the best by the task's own measure
     on_nonfinite: Literal["stop", "skip"]  # a loss or gradient that is no number

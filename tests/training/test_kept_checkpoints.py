@@ -15,6 +15,7 @@ from seqtrain.runs.checkpoint import newest_valid, save, step_name
 from seqtrain.runs.checkpoint_file import CUT, FOREIGN
 from seqtrain.runs.directory import Run
 from seqtrain.training.callbacks.checkpoints import Checkpoints
+from seqtrain.training.callbacks.signals import Signals
 
 
 def test_a_resumed_run_keeps_no_more_checkpoints_than_it_would_have(tmp_path: Path) -> None:
@@ -48,3 +49,32 @@ def test_a_checkpoint_that_is_passed_over_is_told_with_its_own_reason(
     said: list[str] = []
     assert newest_valid(tmp_path, said.append) == sound
     assert said == [f"skipped {refused}: {reason}"]
+
+
+def test_by_default_saving_takes_at_most_a_fiftieth_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(seconds=0.0, saving=0.0)
+    monkeypatch.setattr("time.monotonic", lambda: clock.seconds)
+    saved: list[int] = []
+
+    def save_for_two_seconds(path: Path) -> None:
+        saved.append(int(path.stem.removeprefix("step-")))
+        clock.seconds += 2
+        clock.saving += 2
+
+    run = Run.create(tmp_path / "run")
+    callback = Checkpoints(run=run, every="auto", keep_last=2, keep_best=1, signals=Signals())
+    trainer: Any = SimpleNamespace(
+        is_global_zero=True,
+        lightning_module=torch.nn.Linear(1, 1),
+        strategy=SimpleNamespace(reduce_boolean_decision=lambda decision: decision),
+        save_checkpoint=save_for_two_seconds,
+    )
+    for step in range(1, 4001):
+        trainer.global_step = step
+        clock.seconds += 0.11
+        if callback._due(trainer):
+            callback._save(trainer)
+    assert saved == [200, 1200, 2200, 3200], "every 200 steps of .11 s, if 100 s have passed since a save of 2 s"
+    assert clock.saving / clock.seconds <= 1 / 50

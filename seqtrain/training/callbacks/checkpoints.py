@@ -6,8 +6,9 @@ import contextlib
 import math
 import os
 import shutil
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from pytorch_lightning import Callback, Trainer
@@ -26,15 +27,29 @@ if TYPE_CHECKING:
     from seqtrain.training.callbacks.pruning import Pruning
 
 
+AUTO_STEPS = 200
+REST = 50  # times the seconds of a save, before `auto` saves again
+
+
 class Checkpoints(Callback):
     """Save every `every` steps, after each validation and before leaving on a signal; keep the last and the best.
+
+    With `every="auto"` that is every 200 steps, unless the last save is so recent that saving would take more than a
+    fiftieth of the time.
 
     Lightning resumes exactly only after an optimiser step with no validation pending, or after a validation. Every
     process saves, because each holds a part of the state. The first process alone names the files.
     """
 
     def __init__(
-        self, *, run: Run, every: int, keep_last: int, keep_best: int, signals: Signals, pruning: Pruning | None = None
+        self,
+        *,
+        run: Run,
+        every: int | Literal["auto"],
+        keep_last: int,
+        keep_best: int,
+        signals: Signals,
+        pruning: Pruning | None = None,
     ) -> None:
         """Store the options. `pruning`: may end the training early; it precedes this callback in the trainer."""
         self.run = run
@@ -45,6 +60,7 @@ class Checkpoints(Callback):
         self.pruning = pruning
         self.ranked: list[dict[str, Any]] = []  # step and metrics of the best validations, the best first
         self.stopped = False  # by early stopping, which Lightning would forget
+        self.rest_until = 0.0  # seconds of this process's clock
 
     @property
     def best(self) -> dict[str, Any]:
@@ -80,8 +96,7 @@ class Checkpoints(Callback):
         step = trainer.global_step
         loop = trainer.fit_loop.epoch_loop
         validation_pending = loop._should_check_val_fx(trainer.fit_loop._data_fetcher)  # type: ignore[arg-type]
-        due = step % self.every == 0 or step == trainer.max_steps or self.signals.agreed
-        if due and not validation_pending:
+        if not validation_pending and (step == trainer.max_steps or self.signals.agreed or self._due(trainer)):
             self._save(trainer)
         self.signals.leave_together()
 
@@ -99,6 +114,13 @@ class Checkpoints(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         self.signals.at_once()
 
+    def _due(self, trainer: Trainer) -> bool:
+        if self.every != "auto":
+            return trainer.global_step % self.every == 0
+        resting = time.monotonic() < self.rest_until
+        # Clocks differ: all processes save, or none.
+        return trainer.global_step % AUTO_STEPS == 0 and not trainer.strategy.reduce_boolean_decision(resting)
+
     def _rank(self, validation: dict[str, Any], name: str, mode: str) -> None:
         """Insert a validation into the ranking: the earlier of equals is better; a step measured twice is kept once.
 
@@ -114,7 +136,7 @@ class Checkpoints(Callback):
             self.ranked = sorted([*self.ranked, validation], key=badness)[: self.keep_best]
 
     def _save(self, trainer: Trainer) -> None:
-        step = trainer.global_step
+        step, begin = trainer.global_step, time.monotonic()
         # An overflow shows in the loss one step later: a checkpoint before that would count as the last good one.
         finite = all(bool(torch.isfinite(weight).all()) for weight in trainer.lightning_module.parameters())
         if not trainer.strategy.reduce_boolean_decision(finite):
@@ -123,6 +145,8 @@ class Checkpoints(Callback):
         trainer.save_checkpoint(self.run.checkpoints / step_name(step))
         if trainer.is_global_zero:
             keep_newest(self.run.checkpoints, self.keep_last, step=step)
+        end = time.monotonic()
+        self.rest_until = end + REST * (end - begin)
 
     def _name_best(self, trainer: Trainer) -> None:
         """Give the best checkpoints their second names without writing them again; the old names stay until then.
