@@ -17,48 +17,30 @@ def ranked(left: np.ndarray, right: np.ndarray, *keys: list[int]) -> Ranks:
     return rank(cosines(left, right), equal(*(keys or [list(range(len(left)))])), **size)
 
 
-@pytest.mark.parametrize("noise", [0.0, 1e-8])
-def test_a_vector_that_says_nothing_scores_what_chance_scores(noise: float) -> None:
-    draw = np.random.default_rng(1)
-    count = 40
-    constant = np.ones((count, 8)) + noise * draw.standard_normal((count, 8))
-    found = ranked(constant, constant[::-1]).plain()
+def test_a_vector_that_says_nothing_scores_what_chance_scores() -> None:
+    noise, count = np.random.default_rng(1).standard_normal((40, 8)), 40
     by_chance = chance(equal(list(range(count))), count=count, candidates=count).plain()
-    assert found == pytest.approx(by_chance)
-    assert found["recall@1"] == pytest.approx(1 / count)
-    assert found["recall@10"] == pytest.approx(10 / count)
-    assert found["mrr"] == pytest.approx(sum(1 / place for place in range(1, count + 1)) / count)
+    assert by_chance["recall@1"] == pytest.approx(1 / count)
+    assert by_chance["recall@10"] == pytest.approx(10 / count)
+    assert by_chance["mrr"] == pytest.approx(sum(1 / place for place in range(1, count + 1)) / count)
+    for constant in (np.zeros((count, 8)), np.ones((count, 8)), 1 + 1e-8 * noise):
+        assert ranked(constant, constant[::-1]).plain() == pytest.approx(by_chance)
 
 
-def test_vectors_of_zeros_score_what_chance_scores() -> None:
-    zeros = np.zeros((20, 4))
-    assert ranked(zeros, zeros).recall(1) == pytest.approx(1 / 20)
-
-
-def test_a_vector_that_is_its_fellows_alone_is_found_first() -> None:
-    vectors = np.random.default_rng(1).standard_normal((30, 6))
-    assert set(ranked(vectors, 3 * vectors).plain().values()) == {1.0}
-
-
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_figures_are_the_mean_over_every_order_of_the_ties(seed: int) -> None:
     draw = np.random.default_rng(seed)
     scores = draw.integers(0, 3, (4, 6)).astype(float)
     right = draw.integers(0, 2, (4, 6)).astype(bool)
     right[:, 0] = True
     found = rank(lambda block: scores[block], lambda block: right[block].copy(), count=4, candidates=6)
-    recall = dict.fromkeys(DEPTHS, 0.0)
-    mrr = 0.0
-    orders = list(itertools.permutations(range(6)))
-    for query, order in itertools.product(range(4), orders):
+    places = []
+    for query, order in itertools.product(range(4), itertools.permutations(range(6))):
         ordered = sorted(order, key=lambda candidate: -scores[query, candidate])
-        first = next(place for place, candidate in enumerate(ordered, 1) if right[query, candidate])
-        mrr += 1 / first
-        for depth in DEPTHS:
-            recall[depth] += first <= depth
-    asked = 4 * len(orders)
-    assert found.mrr() == pytest.approx(mrr / asked)
-    assert [found.recall(depth) for depth in DEPTHS] == pytest.approx([recall[depth] / asked for depth in DEPTHS])
+        places.append(next(place for place, candidate in enumerate(ordered, 1) if right[query, candidate]))
+    assert found.mrr() == pytest.approx(np.mean([1 / place for place in places]))
+    for depth in DEPTHS:
+        assert found.recall(depth) == pytest.approx(np.mean([place <= depth for place in places])), depth
 
 
 def test_blocks_change_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -39,19 +40,19 @@ def least_squares(rows: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]
     return found[:-1], found[-1] - 1000.0 * found[:-1].sum(0)
 
 
-@pytest.mark.parametrize("rows", [1, 7, 1000])
-@pytest.mark.parametrize("shared", [True, False])
-def test_normal_equations_of_blocks_give_least_squares_of_the_whole(rows: int, shared: bool) -> None:
+def test_normal_equations_of_blocks_give_least_squares_of_the_whole() -> None:
     values = noise(300)
-    model = Autoregression.fit(blocks_of(values, rows=rows), 5, 3, shared=shared)
-    groups = [values] if shared else [values[:, :1], values[:, 1:]]
-    for group, own in enumerate(groups):
-        weights, bias = least_squares(stacked(own, 8), 5)
-        np.testing.assert_allclose(model.weights[group], weights, rtol=0, atol=1e-9)
-        np.testing.assert_allclose(model.bias[group], bias, rtol=0, atol=1e-6)  # 1,000 times an error of weights
-        left = stacked(own, 8)[:, 5:] - model.predict(stacked(own, 8)[:, :5, None].repeat(len(groups), 2))[..., group]
-        freedom = len(left) - 6
-        np.testing.assert_allclose(model.residual_std[group], np.sqrt((left**2).sum(0) / freedom), rtol=1e-7)
+    for rows, shared in product((1, 7, 1000), (True, False)):
+        model = Autoregression.fit(blocks_of(values, rows=rows), 5, 3, shared=shared)
+        groups = [values] if shared else [values[:, :1], values[:, 1:]]
+        for group, own in enumerate(groups):
+            whole = stacked(own, 8)
+            weights, bias = least_squares(whole, 5)
+            np.testing.assert_allclose(model.weights[group], weights, rtol=0, atol=1e-9)
+            np.testing.assert_allclose(model.bias[group], bias, rtol=0, atol=1e-6)  # 1,000 times an error of weights
+            left = whole[:, 5:] - model.predict(whole[:, :5, None].repeat(len(groups), 2))[..., group]
+            expected = np.sqrt((left**2).sum(0) / (len(left) - 6))
+            np.testing.assert_allclose(model.residual_std[group], expected, rtol=1e-7)
 
 
 def test_no_window_goes_from_one_series_to_another() -> None:
@@ -116,13 +117,12 @@ def test_exactly_dependent_inputs_have_weights_that_forecast_exactly() -> None:
     assert np.abs(model.weights).max() < 1.0
 
 
-@pytest.mark.parametrize("value", [0.0, 0.1, 1e9 / 3])
-def test_a_constant_channel_is_forecast_as_itself(value: float) -> None:
-    constant = np.full((300, 1), value)
-    model = Autoregression.fit(blocks_of(constant, rows=17), 6, 3)
-    np.testing.assert_allclose(model.predict(np.full((1, 6), value)), value, rtol=1e-12)
-    # Nothing is known of how it moves, so nothing is made of a move.
-    assert np.array_equal(model.weights, np.zeros((1, 6, 3)))
+def test_a_constant_channel_is_forecast_as_itself() -> None:
+    for value in (0.0, 0.1, 1e9 / 3):
+        model = Autoregression.fit(blocks_of(np.full((300, 1), value), rows=17), 6, 3)
+        np.testing.assert_allclose(model.predict(np.full((1, 6), value)), value, rtol=1e-12)
+        # Nothing is known of how it moves, so nothing is made of a move.
+        assert np.array_equal(model.weights, np.zeros((1, 6, 3))), value
 
 
 @pytest.mark.long

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 import sys
 from itertools import pairwise
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from seqtrain.data.preprocess import Rows, prepare_rows
-from seqtrain.data.sources.text import Text
-from seqtrain.data.tokenizers.recipes import Word
+from seqtrain.data.preprocess import Rows
 from seqtrain.tasks.baselines import texts as module
 from seqtrain.tasks.baselines.texts import NEEDED, left_out, naive_bayes, tfidf_linear
 from seqtrain.tasks.sentiment import Sentiment
@@ -50,56 +47,33 @@ def test_the_likeliest_label_is_the_one_reckoned_by_hand() -> None:
             assert probs[label] == pytest.approx(max(probs), rel=1e-12)
 
 
-def test_a_toy_example() -> None:
-    train = spaced(["ab", "ab", "ba", "c"])
-    labels = np.array([0, 0, 1, 1])
-    # "ab" and "ba" hold the same letters: only the pair of neighbours tells them apart
-    assert naive_bayes(train, labels, spaced(["ab", "ba", "c", ""]), 2).tolist() == [0, 1, 1, 0]
-
-
-@pytest.mark.long
-def test_on_sst_it_is_right_of_82_percent(shared_data: Path, tmp_path: Path) -> None:
-    folder = shared_data / "sst2"
-    paths = {"validation_path": str(folder / "dev.tsv"), "test_path": str(folder / "test.tsv")}
-    source = Text(path=str(folder / "train.tsv"), column="sentence", label_column="label", **paths)
-    source.check()
-    made, rows = prepare_rows(source, Word(), ["train", "test"], source.fields, cache=tmp_path, say=lambda line: None)
-    train, test = rows["train"], rows["test"]
-    assert train.labels is not None
-    assert test.labels is not None
-    found = naive_bayes(train.texts("text"), train.labels, test.texts("text"), len(made.labels))
-    assert (found == test.labels).mean() == pytest.approx(0.82, abs=0.01)
-
-
 LABELS = np.array([0, 0, 1, 1])
 
 
-def answers(train: list[str], labels: np.ndarray, asked: list[str]) -> list[int]:
-    """Return what the baseline answers."""
-    assert left_out(train) is None
-    return tfidf_linear(train, labels, asked).tolist()
-
-
-def test_pairs_of_neighbours_tell_apart_what_the_same_words_do_not() -> None:
-    train = ["not good but bad", "bad not good", "not bad but good", "good not bad"] * 5
-    assert answers(train, np.tile(LABELS, 5), ["so not good and bad", "so not bad and good"]) == [0, 1]
-
-
-def test_punctuation_does_not_hide_a_word() -> None:
-    assert answers(["dull", "dull film", "fine", "fine film"], LABELS, ["dull!", "FINE."]) == [0, 1]
-
-
-def test_three_labels_are_told_apart() -> None:
-    assert answers(["red", "green", "blue"], np.array([0, 1, 2]), ["blue", "red", "green"]) == [2, 0, 1]
-
-
 @pytest.mark.parametrize(
-    ("train", "reason"),
-    [(["  ", "", "\n", " "], "train has no word"), (["a" * 9, "b", "c", "d"], "more than 0 million")],
+    ("train", "labels", "asked", "expected"),
+    [
+        (  # pairs of neighbours tell apart what the same words do not
+            ["not good but bad", "bad not good", "not bad but good", "good not bad"] * 5,
+            [0, 0, 1, 1] * 5,
+            ["so not good and bad", "so not bad and good"],
+            [0, 1],
+        ),
+        (["dull", "dull film", "fine", "fine film"], [0, 0, 1, 1], ["dull!", "FINE."], [0, 1]),
+        (["red", "green", "blue"], [0, 1, 2], ["blue", "red", "green"], [2, 0, 1]),
+    ],
 )
-def test_where_it_cannot_be_fitted_it_says_so(train: list[str], reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_linear_baseline_tells_words_and_their_pairs_apart(
+    train: list[str], labels: list[int], asked: list[str], expected: list[int]
+) -> None:
+    assert left_out(train) is None
+    assert tfidf_linear(train, np.array(labels), asked).tolist() == expected
+
+
+def test_where_the_linear_baseline_cannot_be_fitted_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "train has no word" in str(left_out(["  ", "", "\n", " "]))
     monkeypatch.setattr(module, "MAX_CHARACTERS", 10)
-    assert reason in str(left_out(train))
+    assert "more than 0 million" in str(left_out(["a" * 9, "b", "c", "d"]))
 
 
 def test_without_scikit_learn_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
