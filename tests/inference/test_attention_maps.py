@@ -97,18 +97,17 @@ def test_tokens_are_named_as_the_run_reads_them(trained: dict[str, Trained]) -> 
     assert first.keys == [*"tired", "[sep]", "[start]", *"a film"]
 
 
-@pytest.mark.parametrize("name", ["pair", "recurrent"])
-def test_a_target_is_named_in_its_own_vocabulary(name: str, trained: dict[str, Trained]) -> None:
-    opened = trained[name].opened
-    ours = opened.tokenizer
-    theirs = SimpleNamespace(
-        vocab_size=ours.vocab_size, start=ours.start, encode=ours.encode, token_text=lambda token: f"de {token}"
-    )
-    preprocessor = SimpleNamespace(tokenizer=ours, target_tokenizer=theirs, series=None)
-    both = dataclasses.replace(opened, preprocessor=preprocessor)
-    first, *_ = Trained(both).attention("tired", "a film")
-    assert first.queries == ["[start]", *(f"de {token}" for token in ours.encode("a film"))]
-    assert first.keys == [*"tired", "[sep]"]
+def test_a_target_is_named_in_its_own_vocabulary(trained: dict[str, Trained]) -> None:
+    for name in ("pair", "recurrent"):
+        opened = trained[name].opened
+        ours = opened.tokenizer
+        theirs = SimpleNamespace(
+            vocab_size=ours.vocab_size, start=ours.start, encode=ours.encode, token_text=lambda token: f"de {token}"
+        )
+        preprocessor = SimpleNamespace(tokenizer=ours, target_tokenizer=theirs, series=None)
+        first, *_ = Trained(dataclasses.replace(opened, preprocessor=preprocessor)).attention("tired", "a film")
+        assert first.queries == ["[start]", *(f"de {token}" for token in ours.encode("a film"))], name
+        assert first.keys == [*"tired", "[sep]"], name
 
 
 def test_a_translation_shows_its_own_greedy_target(trained: dict[str, Trained]) -> None:
@@ -234,20 +233,18 @@ def test_a_training_ends_with_a_picture_where_its_model_attends(
     assert picture.parent.exists() == (name == "gpt")
 
 
-@pytest.mark.parametrize("name", ["pair", "recurrent", "prefix"])
-def test_a_picture_of_a_pair_names_each_token_in_its_own_vocabulary(name: str, trained: dict[str, Trained]) -> None:
+def test_a_picture_of_a_pair_names_each_token_in_its_own_vocabulary(trained: dict[str, Trained]) -> None:
     def tokenizer(language: str) -> SimpleNamespace:
         return SimpleNamespace(vocab_size=9, token_text=lambda token: f"{language}{token}")
 
-    run = trained[name]
     data = SimpleNamespace(
         preprocessor=SimpleNamespace(tokenizer=tokenizer("en"), target_tokenizer=tokenizer("de"), series=None),
         look_at=lambda model, split, limit: model_inputs(model, [1, 2, 3], [4, 5]),
     )
     callback: Any = SimpleNamespace(data=data)
-    learner: Any = SimpleNamespace(model=run.model, device=torch.device("cpu"))
-    first, *_ = AttentionMaps._maps(callback, learner)
-    if name == "prefix":
-        assert first.queries == first.keys == ["en1", "en2", "en3", "en4", "en5"]
-    else:
-        assert (first.queries, first.keys) == (["de4", "de5"], ["en1", "en2", "en3"])
+    both = ["en1", "en2", "en3", "en4", "en5"]
+    expected = {"pair": (["de4", "de5"], both[:3]), "recurrent": (["de4", "de5"], both[:3]), "prefix": (both, both)}
+    for name, names in expected.items():
+        learner: Any = SimpleNamespace(model=trained[name].model, device=torch.device("cpu"))
+        first, *_ = AttentionMaps._maps(callback, learner)
+        assert (first.queries, first.keys) == names, name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from seqtrain.tasks.forecast_heads import ForecastDistribution, Gaussian, Point,
 
 LEVELS = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
 KINDS = {"point": Point(), "gaussian": Gaussian(), "student_t": StudentT(), "quantiles": Quantiles(LEVELS)}
-EVERY = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
 def drawn(seed: int, *shape: int) -> Tensor:
@@ -73,49 +71,23 @@ def test_quantiles_are_those_of_the_distribution() -> None:
         assert torch.equal(kind.median(params), kind.quantile(params, 0.5))
 
 
-@EVERY
-def test_draws_have_the_quantiles_of_the_forecast(kind: ForecastDistribution) -> None:
-    params = kind.parameters(drawn(4, 2, kind.num_params))
-    uniforms = ((torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000)[:, None].expand(-1, 2)
-    draws = kind.sample(params, uniforms)
-    assert draws.shape == (20_000, 2)
-    assert kind.sample(params, torch.tensor([[0.0], [1.0]])).isfinite().all()  # torch.rand may draw 0
-    if not kind.is_probabilistic:
-        assert torch.equal(draws, params[:, 0].expand(20_000, 2))
-        return
-    for level in (0.1, 0.4, 0.5, 0.9):
-        expected = kind.quantile(params, level)
-        torch.testing.assert_close(draws.quantile(level, dim=0), expected, rtol=1e-3, atol=1e-3)
-
-
 def test_quantiles_never_cross_and_the_known_levels_are_answered_as_they_are() -> None:
     kind = Quantiles(LEVELS)
     params = kind.parameters(drawn(0, 50, 7))
     assert (params.diff(dim=-1) >= 0).all()
     for number, level in enumerate(LEVELS):
         torch.testing.assert_close(kind.quantile(params, level), params[:, number], rtol=1e-12, atol=1e-12)
-    halfway = (params[:, 2] + params[:, 3]) / 2
-    torch.testing.assert_close(kind.quantile(params, 0.375), halfway, rtol=1e-12, atol=1e-12)
 
 
 def test_what_a_forecast_does_not_tell_is_refused_or_none() -> None:
     params = drawn(0, 4, 3)
     few = Quantiles([0.2, 0.5, 0.8])
-    with pytest.raises(ValueError, match=r"from 0\.2 to 0\.8"):
+    with pytest.raises(ValueError, match=r"those of \(0\.2, 0\.5, 0\.8\)"):
         few.quantile(few.parameters(params), 0.9)
     assert few.interval(few.parameters(params), 0.8) is None
     assert few.interval(few.parameters(params), 0.6) is not None
     assert Point().interval(params[:, :1], 0.8) is None
     assert torch.equal(Point().median(params[:, :1]), params[:, 0])
-    for level in (0.0, 1.0, math.nan):
-        with pytest.raises(ValueError, match="more than 0 and less than 1"):
-            Gaussian().quantile(params[:, :2], level)
-
-
-def test_levels_that_are_no_levels_are_refused() -> None:
-    for levels in ([], [0.1, 0.1, 0.9], [0.9, 0.1], [0.0, 0.5], [0.5, 1.0], [0.1, 0.2], [0.6, 0.9]):
-        with pytest.raises(ValueError, match="expected growing numbers"):
-            Quantiles(levels)
 
 
 def test_a_forecast_in_the_unit_of_the_data_is_the_scaled_one_moved() -> None:
@@ -129,16 +101,13 @@ def test_a_forecast_in_the_unit_of_the_data_is_the_scaled_one_moved() -> None:
         torch.testing.assert_close(kind.crps(moved, true * std + mean), kind.crps(params, true) * std)
 
 
-@EVERY
-def test_the_crps_is_the_distance_of_draws_to_the_truth_less_half_of_that_between_them(
-    kind: ForecastDistribution,
-) -> None:
-    params, true = kind.parameters(drawn(0, 3, kind.num_params)), drawn(1, 3)
-    if isinstance(kind, Quantiles):
-        kind = Quantiles(((np.arange(400) + 0.5) / 400).tolist())
-        params = KINDS["gaussian"].quantile(Gaussian().parameters(drawn(0, 3, 1, 2)), torch.tensor(kind.levels))
-    uniforms = ((torch.arange(2000, dtype=torch.float64) + 0.5) / 2000)[:, None].expand(-1, 3)
-    draws = kind.sample(params, uniforms)
-    between = (draws[:, None] - draws[None]).abs().mean((0, 1))
-    expected = (draws - true).abs().mean(0) - between / 2
-    torch.testing.assert_close(kind.crps(params, true), expected, rtol=5e-3, atol=5e-3)
+def test_the_crps_is_the_distance_of_draws_to_the_truth_less_half_of_that_between_them() -> None:
+    shares = torch.arange(0.5, 2000, dtype=torch.float64) / 2000
+    for name in ("gaussian", "student_t", "quantiles"):
+        sure = KINDS["gaussian" if name == "quantiles" else name]
+        params, true = sure.parameters(drawn(0, 3, sure.num_params)), drawn(1, 3)
+        draws = torch.stack([sure.quantile(params, share) for share in shares.tolist()])
+        between = (draws[:, None] - draws[None]).abs().mean((0, 1))
+        expected = (draws - true).abs().mean(0) - between / 2
+        found = Quantiles(shares.tolist()).crps(draws.T, true) if name == "quantiles" else sure.crps(params, true)
+        torch.testing.assert_close(found, expected, rtol=5e-3, atol=5e-3)
