@@ -190,5 +190,5 @@ def _compared(answers: np.ndarray, labels: np.ndarray, kind: Kind) -> dict[str, 
     from sklearn.metrics import f1_score
 
     # Over the labels that occur in the fold.
-    macro_f1 = f1_score(labels, answers, labels=np.unique(labels), average="macro", zero_division=0)
+    macro_f1 = f1_score(labels, answers, labels=np.unique(labels), average="macro")
     return {"accuracy": float((answers == labels).mean()), "macro_f1": float(macro_f1)}

@@ -222,7 +222,7 @@ class Forecast(SeriesTask):
         raw = self.logits(model, hidden).unflatten(-1, (self.num_steps, self.num_channels, -1))
         params = self.distribution.parameters(raw)
         if self.relative:
-            params = self.distribution.rescaled(params, newest.unsqueeze(2), 1.0)
+            params = self.distribution.moved(params, newest.unsqueeze(2))
         return params
 
     def teacher_forced(self, model: SequenceModel, batch: WindowBatch) -> Float[Tensor, "B 1 H C P"]:

@@ -60,14 +60,9 @@ class ForecastDistribution(ABC):
     def crps(self, params: Float[Tensor, "*N P"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
         """Return the continuous ranked probability score of each target, in its unit; for points the absolute error."""
 
-    @abstractmethod
-    def rescaled(
-        self,
-        params: Float[Tensor, "*N P"],
-        mean: float | Float[Tensor, "..."],
-        std: float | Float[Tensor, "..."],
-    ) -> Float[Tensor, "*N P"]:
-        """Return the parameters in the data's unit, undoing the scaling by `mean` and `std`."""
+    def moved(self, params: Float[Tensor, "*N P"], by: Float[Tensor, "..."]) -> Float[Tensor, "*N P"]:
+        """Return the parameters of the same forecast, moved by `by`; the first parameter is the location."""
+        return torch.cat([params[..., :1] + by.unsqueeze(-1), params[..., 1:]], -1)
 
     def median(self, params: Float[Tensor, "*N P"]) -> Float[Tensor, "*N"]:
         """Return the forecast itself, which `predict` writes and all errors are of."""
@@ -106,11 +101,6 @@ class Point(ForecastDistribution):
     def crps(self, params: Float[Tensor, "*N 1"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
         return (params[..., 0].double() - true.double()).abs()
 
-    def rescaled(
-        self, params: Float[Tensor, "*N 1"], mean: float | Float[Tensor, "..."], std: float | Float[Tensor, "..."]
-    ) -> Float[Tensor, "*N 1"]:
-        return (params[..., 0] * std + mean).unsqueeze(-1)
-
 
 class Gaussian(ForecastDistribution):
     """A normal distribution: parameters are its mean and its standard deviation, at least MIN_SCALE."""
@@ -131,11 +121,6 @@ class Gaussian(ForecastDistribution):
 
     def crps(self, params: Float[Tensor, "*N 2"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
         return crps_of_gaussian(params[..., 0], params[..., 1], true)
-
-    def rescaled(
-        self, params: Float[Tensor, "*N 2"], mean: float | Float[Tensor, "..."], std: float | Float[Tensor, "..."]
-    ) -> Float[Tensor, "*N 2"]:
-        return torch.stack([params[..., 0] * std + mean, params[..., 1] * std], -1)
 
 
 class StudentT(ForecastDistribution):
@@ -161,11 +146,6 @@ class StudentT(ForecastDistribution):
 
     def crps(self, params: Float[Tensor, "*N 3"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
         return crps_of_student_t(params[..., 2], params[..., 0], params[..., 1], true)
-
-    def rescaled(
-        self, params: Float[Tensor, "*N 3"], mean: float | Float[Tensor, "..."], std: float | Float[Tensor, "..."]
-    ) -> Float[Tensor, "*N 3"]:
-        return torch.stack([params[..., 0] * std + mean, params[..., 1] * std, params[..., 2]], -1)
 
 
 def _gamma_ratio(x: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
@@ -211,11 +191,8 @@ class Quantiles(ForecastDistribution):
         """Return the CRPS approximated at the levels: see `crps_of_quantiles`."""
         return crps_of_quantiles(params, true, self.levels)
 
-    def rescaled(
-        self, params: Float[Tensor, "*N Q"], mean: float | Float[Tensor, "..."], std: float | Float[Tensor, "..."]
-    ) -> Float[Tensor, "*N Q"]:
-        scale, shift = torch.as_tensor(std), torch.as_tensor(mean)
-        return params * scale.unsqueeze(-1).to(params) + shift.unsqueeze(-1).to(params)
+    def moved(self, params: Float[Tensor, "*N Q"], by: Float[Tensor, "..."]) -> Float[Tensor, "*N Q"]:
+        return params + by.unsqueeze(-1).to(params)
 
 
 SHARE = 0.8  # of the values are to lie in the interval that coverage is told of

@@ -90,15 +90,14 @@ def test_what_a_forecast_does_not_tell_is_refused_or_none() -> None:
     assert torch.equal(Point().median(params[:, :1]), params[:, 0])
 
 
-def test_a_forecast_in_the_unit_of_the_data_is_the_scaled_one_moved() -> None:
-    mean, std = torch.tensor([10.0, -3.0]).double(), torch.tensor([4.0, 0.5]).double()  # one for each channel
+def test_a_forecast_that_is_moved_says_the_same_at_another_place() -> None:
+    by = torch.tensor([10.0, -3.0]).double()  # one for each channel
     for kind in KINDS.values():
         params, true = kind.parameters(drawn(0, 6, 2, kind.num_params)), drawn(1, 6, 2)
-        moved = kind.rescaled(params, mean, std)
-        torch.testing.assert_close(kind.median(moved), kind.median(params) * std + mean)
-        for level in (0.1, 0.9) if kind.is_probabilistic else ():
-            torch.testing.assert_close(kind.quantile(moved, level), kind.quantile(params, level) * std + mean)
-        torch.testing.assert_close(kind.crps(moved, true * std + mean), kind.crps(params, true) * std)
+        moved = kind.moved(params, by)
+        for level in (0.1, 0.5, 0.9) if kind.is_probabilistic else (0.5,):
+            torch.testing.assert_close(kind.quantile(moved, level), kind.quantile(params, level) + by)
+        torch.testing.assert_close(kind.crps(moved, true + by), kind.crps(params, true))
 
 
 def test_the_crps_is_the_distance_of_draws_to_the_truth_less_half_of_that_between_them() -> None:

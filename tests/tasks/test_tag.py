@@ -16,6 +16,7 @@ import torch
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import prepare_rows
 from seqtrain.data.sources.algorithmic import Recall
+from seqtrain.data.sources.person_or_place import PersonOrPlace
 from seqtrain.data.sources.text import Text
 from seqtrain.data.tokenizers.recipes import BPE, Byte, Char, Recipe, Word
 from seqtrain.errors import UserError
@@ -121,6 +122,22 @@ def test_bio_that_is_not_well_formed_is_said_and_read(tmp_path: Path) -> None:
 
 
 # -- what only reading both ways can know ------------------------------------------------------------------------
+
+
+def test_sentences_come_in_twos_with_one_beginning_and_other_types() -> None:
+    source = PersonOrPlace(size=400)
+    beginnings = set()
+    for split in ("train", "validation", "test"):
+        rows = list(source.rows(split))
+        for one, other in zip(rows[::2], rows[1::2], strict=True):
+            pairs = list(zip(one["text"].split(), other["text"].split(), strict=False))  # what follows may differ
+            (place,) = [at for at, (word, its) in enumerate(pairs) if word != its]
+            assert place > max(at for at, label in enumerate(one["label"].split()) if label != "O")
+            assert sorted(["PER" in one["label"], "PER" in other["label"]]) == [False, True]
+            assert one["label"].replace("PER", "LOC") == other["label"].replace("PER", "LOC")
+            beginnings.add(" ".join(one["text"].split()[:place]))
+    assert len(beginnings) == 200
+    assert list(PersonOrPlace(size=400).rows("train")) == list(source.rows("train"))
 
 
 SHORT = (
