@@ -24,14 +24,13 @@ LIGHTEST, DARKEST = 0.16, 0.5  # of the forecast's colour in the widest and in t
 FORMATS = {".png": "png", ".svg": "svg"}
 
 
-def draw_fans(fans: Sequence[Fan], path: Path, *, unit: str = "") -> list[str]:
+def draw_fans(fans: Sequence[Fan], path: Path) -> list[str]:
     """Draw fans to a PNG or SVG file, chosen by the file's ending; several become small pictures side by side.
 
     Args:
         fans: The fans to draw, each below its title. Titles are plain text, not mathematics. Only the end of a long
             history is drawn, and only the first MAX_FANS fans.
         path: The file.
-        unit: Unit of the values.
 
     Returns:
         Messages on what was left out.
@@ -53,7 +52,6 @@ def draw_fans(fans: Sequence[Fan], path: Path, *, unit: str = "") -> list[str]:
     for place, fan in enumerate(drawn, 1):
         axes = figure.add_subplot(rows, columns, place)
         _draw(fan, axes)
-        axes.set_ylabel(unit, parse_math=False)
     # One for all, as colours mean the same everywhere.
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, fontsize=7, loc="outside upper left", ncols=len(labels), frameon=False)

@@ -158,7 +158,7 @@ def _continued(
         raise UserError(f"{name} has no value in the rows that the model reads; give some")
     separate = scaling.apart and len(scaling.columns) > 1
     read = one.apart() if separate else one
-    # As in training, or the last digits would differ from those of evaluate.
+    # The precision of training: with another one the last digits would differ from those of evaluate.
     dtype = np.float64 if config.trainer.precision == "64-true" else np.float32
     reading = Reading(read, scaling, dtype)
     k2 = make(config.tbptt).k2
@@ -236,7 +236,7 @@ def _months_ahead(times: Int[np.ndarray, " n"], months: int, horizon: int) -> li
     """Repeat the same day and hour every `months` months; a shorter month has its last day instead."""
     dates = [datetime.fromtimestamp(seconds, UTC) for seconds in times.tolist()]
     last = dates[-1]
-    # Of months' ends the next ones are ends too, whatever day the newest happens to be.
+    # If every row is the last day of a month, so are the rows ahead.
     if all((date + timedelta(days=1)).month != date.month for date in dates):
         day = LONGEST_MONTH
     else:

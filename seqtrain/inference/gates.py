@@ -196,7 +196,7 @@ def _gates_of(runs: Sequence[Run], tokens: list[str], prefix: str) -> list[Gates
         inputs = torch.cat(run.inputs)
         if len(inputs) != len(tokens):
             raise UserError(f"gates: {run.path} of the model reads {len(inputs)} steps of {len(tokens)} tokens")
-        # What a module reads from the end is computed in its own order, and turned round afterwards.
+        # A module that reads from the end is computed in its own order; the result is reversed afterwards.
         shown = tokens[::-1] if run.path in backwards else tokens
         for way, kind, values in _layers(run, inputs):
             number = numbers[part, ways + way] = numbers.get((part, ways + way), 0) + 1

@@ -42,7 +42,7 @@ def read_series(opened: Opened, path: Path, called: str) -> list[NamedSeries]:
             f"{called}: its channels are {first_few(series.columns)}, and the run was trained on "
             f"{first_few(scaling.columns)}"
         )
-    # As in training, or the last digits would differ from those of evaluate.
+    # The precision of training: with another one the last digits would differ from those of evaluate.
     reading = Reading(series, scaling, np.float64 if opened.config.trainer.precision == "64-true" else np.float32)
     found = []
     for name, begin, end in zip(series.names, series.offsets[:-1], series.offsets[1:], strict=True):

@@ -130,7 +130,7 @@ class Trained:
             )
         given = {name: value for name, value in options.items() if value is not None}  # None: the default
         check_answer_options(**{name: value for name, value in given.items() if name in ANSWER_RANGES})
-        # What has no range is the task's own: its default says of which kind it is.
+        # An option without a range belongs to the task: its default gives its type.
         check_own_options(predictor.takes, {name: value for name, value in given.items() if name not in ANSWER_RANGES})
         items: Sequence[Any]
         if self.opened.answers_series and isinstance(texts, str | Path):

@@ -19,7 +19,6 @@ from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.corpus import Corpus, from_the_end
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import Tokenizer
-from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel, State, directions
 from seqtrain.tasks.base import (
     Baseline,
@@ -48,9 +47,6 @@ class StretchExamples(Examples):
     """
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, *, max_length: int) -> None:
-        """Cut the stretches; raise UserError if `max_length` leaves no room for text."""
-        if max_length < 3:
-            raise UserError(f"data.max_length={max_length}: must be at least 3, as the special tokens count")
         self.tokens = corpus.tokens
         self.edges = np.array([tokenizer.start]), np.array([tokenizer.separator])
         self.stretches = Stretches(corpus.documents, max_length - 2)

@@ -139,7 +139,7 @@ def parts_add_up(subject: TaskSubject) -> None:
     for name, (total, count) in whole.items():
         if name not in first or name not in second:
             raise Broken(f"`{name}` is given of all examples together, and not of half of them")
-        # Of a part that is not descended, as a table, the count may mean nothing.
+        # The count of a term that is not differentiated, such as a table, may have no meaning.
         if name in task.differentiated and first[name][1] + second[name][1] != count:
             raise Broken(f"`{name}` has {count} targets, and {first[name][1]} and {second[name][1]} in its halves")
         added = first[name][0] + second[name][0]
@@ -153,7 +153,7 @@ def nothing_without_targets(subject: TaskSubject) -> None:
     if not isinstance(subject.train, ExampleBatch):
         return
     model, task = subject.make()
-    # What a process gets that has no example of a step: it waits for the gradients of the others all the same.
+    # A process without an example of a step gets such a batch: it takes part in the sum of gradients all the same.
     for name, (total, count) in evaluated(model, task.train(), subject.train.without_targets()).items():
         if count or bool((total != 0).any()):
             raise Broken(f"`{name}` is {_shown(total)} over {count} targets, where no example has any")

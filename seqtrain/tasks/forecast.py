@@ -71,7 +71,7 @@ class Forecast(SeriesTask):
         Metric("mase", "min", "MASE", of_answers=True, tokenizer_free=True),
         Metric("crps", "min", "CRPS (scaled)", of_answers=True, tokenizer_free=True),
         Metric("coverage80_gap", "min", "away from a coverage of 80 %", of_answers=True, tokenizer_free=True),
-        # Of the recursive strategy alone, beside its forecast: no verdict is about them.
+        # Measured with the recursive strategy only; no verdict is about them.
         Metric("mse_teacher_forced", "min", "MSE teacher-forced (no forecast)", tokenizer_free=True),
         Metric("teacher_forcing_gap", "min", "MSE above teacher forcing", tokenizer_free=True),
     )
@@ -209,7 +209,7 @@ class Forecast(SeriesTask):
         if self.recursive:
             return self._free_running(model, *_window_and_ahead(batch)), {}
         if isinstance(batch, WindowBatch):
-            # Of a window only the last state has read all of it.
+            # Only the last hidden state has read the whole window.
             return self._params(model, last_hidden(model, batch.tokens), batch.tokens[:, -1:]), {}
         hidden, after = read(model, batch.tokens, state, batch.starts)
         return self._params(model, hidden, batch.tokens), after
@@ -222,7 +222,7 @@ class Forecast(SeriesTask):
         raw = self.logits(model, hidden).unflatten(-1, (self.num_steps, self.num_channels, -1))
         params = self.distribution.parameters(raw)
         if self.relative:
-            params = self.distribution.rescaled(params, newest.unsqueeze(2), 1.0)
+            params = self.distribution.moved(params, newest.unsqueeze(2))
         return params
 
     def teacher_forced(self, model: SequenceModel, batch: WindowBatch) -> Float[Tensor, "B 1 H C P"]:

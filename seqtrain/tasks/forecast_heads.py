@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import ClassVar
 
 import torch
@@ -28,21 +27,17 @@ from seqtrain.tasks.metrics.forecasts import (
     quantile_of_student_t,
 )
 
-# Of the spread of train, since targets are scaled: without it a stretch that repeats itself has a loss without end.
+# Share of the spread of train, since targets are scaled; without it the loss of a constant stretch has no lower bound.
 MIN_SCALE = 1e-3
 MIN_DF = 2.0  # of Student t: above it the variance is finite
 ASYMPTOTIC = 16.0  # from here on a series is more precise than a difference of logarithms of the gamma function
 FAR = 1e4  # deviations; the square of many more is no number in float32
-
-# Uniform numbers lie this far inside 0 and 1, where quantiles are infinite.
-INSIDE = 2.0**-33
 
 
 class ForecastDistribution(ABC):
     """From a head's numbers to a loss, and to what is asked of a forecast."""
 
     num_params: int
-    unit: ClassVar[str]  # of the loss
     is_probabilistic: ClassVar[bool] = True  # whether it says how sure it is
 
     @abstractmethod
@@ -51,11 +46,11 @@ class ForecastDistribution(ABC):
 
     @abstractmethod
     def loss(self, params: Float[Tensor, "*N P"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
-        """Return the loss of each target, in `unit`; `true` has no missing values."""
+        """Return the loss of each target; `true` has no missing values."""
 
     @abstractmethod
-    def quantile(self, params: Float[Tensor, "*N P"], level: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Return the value below which a share `level` is expected; levels are broadcast to the values.
+    def quantile(self, params: Float[Tensor, "*N P"], level: float) -> Float[Tensor, "*N"]:
+        """Return the value below which a share `level` is expected.
 
         Raises:
             ValueError: If the forecast has no quantile at this level.
@@ -65,14 +60,9 @@ class ForecastDistribution(ABC):
     def crps(self, params: Float[Tensor, "*N P"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
         """Return the continuous ranked probability score of each target, in its unit; for points the absolute error."""
 
-    @abstractmethod
-    def rescaled(
-        self,
-        params: Float[Tensor, "*N P"],
-        mean: float | Float[Tensor, "..."],
-        std: float | Float[Tensor, "..."],
-    ) -> Float[Tensor, "*N P"]:
-        """Return the parameters in the data's unit, undoing the scaling by `mean` and `std`."""
+    def moved(self, params: Float[Tensor, "*N P"], by: Float[Tensor, "..."]) -> Float[Tensor, "*N P"]:
+        """Return the parameters of the same forecast, moved by `by`; the first parameter is the location."""
+        return torch.cat([params[..., :1] + by.unsqueeze(-1), params[..., 1:]], -1)
 
     def median(self, params: Float[Tensor, "*N P"]) -> Float[Tensor, "*N"]:
         """Return the forecast itself, which `predict` writes and all errors are of."""
@@ -89,28 +79,11 @@ class ForecastDistribution(ABC):
         except ValueError:
             return None
 
-    def sample(self, params: Float[Tensor, "*N P"], uniforms: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Draw one value for each uniform number from 0 to 1; numbers of shape (S, *N) give S draws of each value."""
-        return self.quantile(params, uniforms.double().clamp(INSIDE, 1 - INSIDE))
-
-
-def _levels(level: float | Float[Tensor, "..."], like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Return levels in float64: in lower precision those near 1 would round to 1.
-
-    Raises:
-        ValueError: If a level is not between 0 and 1.
-    """
-    levels = torch.as_tensor(level, dtype=torch.float64, device=like.device)
-    if not bool(((levels > 0) & (levels < 1)).all()):
-        raise ValueError(f"level={level}: expected more than 0 and less than 1")
-    return levels
-
 
 class Point(ForecastDistribution):
     """One number, trained by squared error: an estimate of the mean, and of nothing else."""
 
     num_params = 1
-    unit = "squared error"
     is_probabilistic = False
 
     def parameters(self, raw: Float[Tensor, "*N 1"]) -> Float[Tensor, "*N 1"]:
@@ -119,29 +92,20 @@ class Point(ForecastDistribution):
     def loss(self, params: Float[Tensor, "*N 1"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
         return (params[..., 0] - true) ** 2
 
-    def quantile(self, params: Float[Tensor, "*N 1"], level: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def quantile(self, params: Float[Tensor, "*N 1"], level: float) -> Float[Tensor, "*N"]:
         # Taken for the median too, where an absolute error is asked for.
-        if isinstance(level, Tensor) or level != 0.5:
+        if level != 0.5:
             raise ValueError("a point forecast tells no quantiles")
         return params[..., 0]
 
-    def sample(self, params: Float[Tensor, "*N 1"], uniforms: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        return params[..., 0].expand(torch.broadcast_shapes(params.shape[:-1], uniforms.shape))
-
     def crps(self, params: Float[Tensor, "*N 1"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
         return (params[..., 0].double() - true.double()).abs()
-
-    def rescaled(
-        self, params: Float[Tensor, "*N 1"], mean: float | Float[Tensor, "..."], std: float | Float[Tensor, "..."]
-    ) -> Float[Tensor, "*N 1"]:
-        return (params[..., 0] * std + mean).unsqueeze(-1)
 
 
 class Gaussian(ForecastDistribution):
     """A normal distribution: parameters are its mean and its standard deviation, at least MIN_SCALE."""
 
     num_params = 2
-    unit = "nats"
 
     def parameters(self, raw: Float[Tensor, "*N 2"]) -> Float[Tensor, "*N 2"]:
         # Softplus and not exp: one large number of an untrained head would overflow.
@@ -151,24 +115,18 @@ class Gaussian(ForecastDistribution):
         loc, scale = params.unbind(-1)
         return 0.5 * ((true - loc) / scale) ** 2 + scale.log() + 0.5 * math.log(2 * math.pi)
 
-    def quantile(self, params: Float[Tensor, "*N 2"], level: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        deviations = torch.special.ndtri(_levels(level, params))
-        return (params[..., 0] + params[..., 1] * deviations).to(params.dtype)
+    def quantile(self, params: Float[Tensor, "*N 2"], level: float) -> Float[Tensor, "*N"]:
+        deviations = torch.special.ndtri(torch.tensor(level, dtype=torch.float64)).item()
+        return params[..., 0] + params[..., 1] * deviations
 
     def crps(self, params: Float[Tensor, "*N 2"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
         return crps_of_gaussian(params[..., 0], params[..., 1], true)
-
-    def rescaled(
-        self, params: Float[Tensor, "*N 2"], mean: float | Float[Tensor, "..."], std: float | Float[Tensor, "..."]
-    ) -> Float[Tensor, "*N 2"]:
-        return torch.stack([params[..., 0] * std + mean, params[..., 1] * std], -1)
 
 
 class StudentT(ForecastDistribution):
     """Student's t: location, scale (at least MIN_SCALE) and degrees of freedom (at least MIN_DF), for heavy tails."""
 
     num_params = 3
-    unit = "nats"
 
     def parameters(self, raw: Float[Tensor, "*N 3"]) -> Float[Tensor, "*N 3"]:
         scale, df = MIN_SCALE + F.softplus(raw[..., 1]), MIN_DF + F.softplus(raw[..., 2])
@@ -182,17 +140,12 @@ class StudentT(ForecastDistribution):
         tail = near + 2 * torch.log(deviations.clamp(min=FAR) / FAR)
         return 0.5 * (df + 1) * tail + scale.log() + 0.5 * math.log(2 * math.pi) - _gamma_ratio(df / 2)
 
-    def quantile(self, params: Float[Tensor, "*N 3"], level: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def quantile(self, params: Float[Tensor, "*N 3"], level: float) -> Float[Tensor, "*N"]:
         loc, scale, df = params.double().unbind(-1)
-        return (loc + scale * quantile_of_student_t(df, _levels(level, params))).to(params.dtype)
+        return (loc + scale * quantile_of_student_t(df, level)).to(params.dtype)
 
     def crps(self, params: Float[Tensor, "*N 3"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
         return crps_of_student_t(params[..., 2], params[..., 0], params[..., 1], true)
-
-    def rescaled(
-        self, params: Float[Tensor, "*N 3"], mean: float | Float[Tensor, "..."], std: float | Float[Tensor, "..."]
-    ) -> Float[Tensor, "*N 3"]:
-        return torch.stack([params[..., 0] * std + mean, params[..., 1] * std, params[..., 2]], -1)
 
 
 def _gamma_ratio(x: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
@@ -216,15 +169,8 @@ class Quantiles(ForecastDistribution):
     answered, the sorted ones.
     """
 
-    unit = "quantile loss"
-
     def __init__(self, levels: Sequence[float]) -> None:
-        """Set `levels`: from small to large, between 0 and 1, with 0.5 among or between them."""
-        ordered = all(low < high for low, high in pairwise(levels))
-        if not levels or not ordered or not 0 < levels[0] <= 0.5 <= levels[-1] < 1:
-            raise ValueError(
-                f"levels={list(levels)}: expected growing numbers between 0 and 1, from at most 0.5 to at least 0.5"
-            )
+        """Set `levels`: from small to large, between 0 and 1, with 0.5 among them."""
         self.levels = tuple(levels)
         self.num_params = len(levels)
 
@@ -235,37 +181,18 @@ class Quantiles(ForecastDistribution):
         """Return the mean of the quantile losses over the levels."""
         return pinball_losses(params, true, self.levels).mean(-1)
 
-    def quantile(self, params: Float[Tensor, "*N Q"], level: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Interpolate linearly between the known levels."""
-        levels = _levels(level, params)
-        # Beyond the outermost quantile nothing was trained: a tail would be made up.
-        if not bool(((levels >= self.levels[0]) & (levels <= self.levels[-1])).all()):
-            raise ValueError(f"level={level}: the quantiles reach from {self.levels[0]} to {self.levels[-1]}")
-        shape = torch.broadcast_shapes(params.shape[:-1], levels.shape)
-        known = torch.tensor(self.levels, dtype=torch.float64, device=params.device)
-        levels = levels.expand(shape).contiguous()
-        above = torch.searchsorted(known, levels).clamp(max=len(known) - 1)
-        below = (above - 1).clamp(min=0)
-        step = torch.where(above > below, known[above] - known[below], 1.0)
-        share = 1 - (known[above] - levels) / step  # of the way from below to above
-        values = params.expand(*shape, -1)
-        low = values.gather(-1, below.unsqueeze(-1)).squeeze(-1)
-        high = values.gather(-1, above.unsqueeze(-1)).squeeze(-1)
-        return torch.lerp(low, high, share.to(params.dtype))
-
-    def sample(self, params: Float[Tensor, "*N Q"], uniforms: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Sample by interpolating between quantiles; values beyond the outermost quantiles are clamped."""
-        return self.quantile(params, uniforms.double().clamp(self.levels[0], self.levels[-1]))
+    def quantile(self, params: Float[Tensor, "*N Q"], level: float) -> Float[Tensor, "*N"]:
+        # Between the levels, and beyond them, nothing was trained: a number would be made up.
+        if level not in self.levels:
+            raise ValueError(f"level={level}: the quantiles are those of {self.levels}")
+        return params[..., self.levels.index(level)]
 
     def crps(self, params: Float[Tensor, "*N Q"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
         """Return the CRPS approximated at the levels: see `crps_of_quantiles`."""
         return crps_of_quantiles(params, true, self.levels)
 
-    def rescaled(
-        self, params: Float[Tensor, "*N Q"], mean: float | Float[Tensor, "..."], std: float | Float[Tensor, "..."]
-    ) -> Float[Tensor, "*N Q"]:
-        scale, shift = torch.as_tensor(std), torch.as_tensor(mean)
-        return params * scale.unsqueeze(-1).to(params) + shift.unsqueeze(-1).to(params)
+    def moved(self, params: Float[Tensor, "*N Q"], by: Float[Tensor, "..."]) -> Float[Tensor, "*N Q"]:
+        return params + by.unsqueeze(-1).to(params)
 
 
 SHARE = 0.8  # of the values are to lie in the interval that coverage is told of
@@ -299,7 +226,7 @@ def sums(
     terms["mae"] = forecasts.absolute_error(median, true)
     terms["mae_original"] = forecasts.absolute_error(median.double() * std, true.double() * std)
     terms["mse_original"] = forecasts.squared_error(median.double() * std, true.double() * std)
-    terms["mase"], _ = forecasts.scaled_error(median, true, naive.expand_as(true))
+    terms["mase"] = forecasts.scaled_error(median, true, naive.expand_as(true))
     if distribution.is_probabilistic:
         terms["crps"] = forecasts.summed(distribution.crps(params, filled), here)
     # A point has none, and then there is no coverage rather than one of 0.

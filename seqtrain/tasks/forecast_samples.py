@@ -31,7 +31,7 @@ def samples_of(
         ahead = (found[lane] * std[lane] + mean[lane])[:, 0].tolist()
         true = (batch.targets[lane, 0].double().cpu() * std[lane] + mean[lane])[:, 0].tolist()
         row = _named(batch, scaling, lane)
-        # What float32 adds to a value that is 0 would read like a number of its own.
+        # Rounding in float32 turns a value of 0 into a tiny number, which would look like a forecast.
         least = 1e-6 * float(std[lane, 0, 0])
         shown, reference = _few(ahead, least), _few(true, least)
         columns = {"text": row, "reference": reference, "forecast": shown}

@@ -74,13 +74,13 @@ def begin_with_least_squares(
     from seqtrain.tasks.baselines.forecasts import ScaledBlocks
 
     fitted = Autoregression.fit(ScaledBlocks(reading, train.begin, train.end), order, horizon)
-    weights = torch.from_numpy(fitted.weights[0].copy())
+    weights = torch.from_numpy(fitted.weights.copy())
     if relative:
         # The task adds the last value by itself, so that much less of it is left to the weights.
         weights[-1] -= 1
     num_channels = reading.scaling.num_channels
     head.weight.copy_(cast(LinearMap, model).set_linear(weights, num_channels))
-    head.bias.copy_(torch.from_numpy(fitted.bias[0]).repeat_interleave(num_channels))
+    head.bias.copy_(torch.from_numpy(fitted.bias).repeat_interleave(num_channels))
     say(
         f"model.fit=least_squares: the weights of a linear map of the last {order:,} values are those of least squares "
         f"over {fitted.num_windows:,} windows of train, before the first step"

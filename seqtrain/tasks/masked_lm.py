@@ -139,17 +139,13 @@ class MaskedLM(ExampleTask):
         norm_eps: float = 1e-5,
         embed_dim: int | None = None,
     ) -> None:
-        """Build the head. Raise ValueError for shares outside 0 to 1, or with a sum above 1.
+        """Build the head. Raise ValueError if `mask_share` and `random_share` are more than 1 together.
 
         `norm_eps` is that of the norm before the output.
         """
         super().__init__()
-        if not 0 < mask_prob <= 1:
-            raise ValueError(f"mask_prob={mask_prob}: must be above 0 and at most 1")
-        if min(mask_share, random_share) < 0 or mask_share + random_share > 1 + 1e-9:  # sums of decimals round
+        if mask_share + random_share > 1 + 1e-9:  # sums of decimals round
             raise ValueError(f"mask_share={mask_share}, random_share={random_share}: from 0, and at most 1 together")
-        if pseudo_examples < 0:
-            raise ValueError(f"pseudo_examples={pseudo_examples}: must be at least 0")
         self.masking = Masking(
             mask_prob=mask_prob, mask_share=mask_share, random_share=random_share, whole_word=whole_word
         )

@@ -22,6 +22,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from seqtrain.data.batching.stream import IGNORED
+from seqtrain.models.base import Capability, SequenceModel, name_of
 
 BLOCK = 2**20  # logits that are made at a time: few enough to stay in a processor's cache
 GPU_BLOCK = 2**27  # on a GPU, which wants large products
@@ -282,6 +283,13 @@ def _add_product(total: Float[Tensor, "V D"], left: Float[Tensor, "V N"], right:
 Pool = Literal["last", "mean", "max", "cls"]
 TextPool = Literal["mean", "mean_all", "last", "cls"]
 """Pooling of texts by themselves: `mean` is of the text's own positions, `mean_all` of the special tokens too."""
+
+
+def first_position_incompatibility(model: SequenceModel, how: str, others: str) -> str | None:
+    """Return why pooling by the first position says nothing of a sequence, or None; `others`: what to use instead."""
+    if how == "cls" and Capability.CAUSAL in model.capabilities:
+        return f"task.pool=cls: the first position of model={name_of(model)} sees no later token; use {others}"
+    return None
 
 
 def pool(hidden: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"], how: Pool) -> Float[Tensor, "B D"]:

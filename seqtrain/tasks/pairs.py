@@ -24,11 +24,11 @@ from seqtrain.data.batching.plan import ExampleChunk, deal
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.corpus import Corpus
 from seqtrain.data.preprocess import Preprocessor, Rows
-from seqtrain.models.base import Capability, SequenceModel, State, name_of
+from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
 from seqtrain.tasks.baselines.texts import left_out, tfidf_cosines
 from seqtrain.tasks.metrics.retrieval import Ranks, chance, cosines, equal, partition, rank
-from seqtrain.tasks.output import TextPool, pool_text
+from seqtrain.tasks.output import TextPool, first_position_incompatibility, pool_text
 
 FIRST_TEMPERATURE = 0.05  # of cosines: sentence-transformers' scale of 20
 LEAST_TEMPERATURE = 0.01  # of a learned one, as CLIP's
@@ -151,12 +151,7 @@ class Pairs(ExampleTask):
             self.register_buffer("log_scale", log_scale, persistent=False)
 
     def incompatibility(self, model: SequenceModel) -> str | None:
-        if self.text_pool == "cls" and Capability.CAUSAL in model.capabilities:
-            return (
-                f"task.pool=cls: the first position of model={name_of(model)} sees no later token; "
-                "use task.pool=mean_all, mean or last"
-            )
-        return None
+        return first_position_incompatibility(model, self.text_pool, "task.pool=mean_all, mean or last")
 
     def no_distance(self) -> str | None:
         """Return the reason why a loss has no single distance from its input."""

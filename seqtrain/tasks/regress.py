@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from seqtrain.data.batching.examples import ExampleBatch, TextExamples
 from seqtrain.data.cache import cached_json
 from seqtrain.data.preprocess import Preprocessor, Rows, Scale
-from seqtrain.models.base import Capability, SequenceModel, State, name_of
+from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
 from seqtrain.tasks.baselines import series
 from seqtrain.tasks.baselines.texts import DAMPING, bag_of_words
 from seqtrain.tasks.metrics.numbers import quality
-from seqtrain.tasks.output import Pool, pool
+from seqtrain.tasks.output import Pool, first_position_incompatibility, pool
 from seqtrain.tasks.predictors import NamedSeries, Predictor, question, question_words, shown_input
 
 UNSCALED = Scale(mean=0.0, std=1.0)  # of a task that is asked what it fits, before there are numbers
@@ -107,7 +107,7 @@ class Regress(ExampleTask):
         super().__init__()
         self.pool: Pool = pool
         self.dim = dim
-        # Of the run, not a weight: a run that begins with the head of another keeps its own unit.
+        # No weight: a run that begins with the head of another run keeps its own unit.
         self.scale = UNSCALED
         if preprocessor is not None and preprocessor.scale is not None:
             self.scale = preprocessor.scale
@@ -115,12 +115,7 @@ class Regress(ExampleTask):
         self.head = nn.Linear(dim, 1)
 
     def incompatibility(self, model: SequenceModel) -> str | None:
-        if self.pool == "cls" and Capability.CAUSAL in model.capabilities:
-            return (
-                f"task.pool=cls: the first position of model={name_of(model)} sees no later token; "
-                "use task.pool=last, mean or max"
-            )
-        return None
+        return first_position_incompatibility(model, self.pool, "task.pool=last, mean or max")
 
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... 1"]:
         """Return the scaled number of each pooled hidden state."""
@@ -172,7 +167,7 @@ class Regress(ExampleTask):
         numbers, true = train.labels, split.labels
         assert isinstance(numbers, np.ndarray)
         assert isinstance(true, np.ndarray)
-        # Of the whole split, as the model is measured: nothing of it is known but the texts.
+        # On the whole split, like the model; of the split only the texts are known.
         mean = np.full(len(true), numbers.mean())
         if train.series is not None:
             predictions, reason = series.predictions(train, split, preprocessor)

@@ -20,11 +20,11 @@ from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.cache import cached_json
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.errors import NonFinite
-from seqtrain.models.base import Capability, Segment, SequenceModel, State, name_of, read_in_segments
+from seqtrain.models.base import Capability, Segment, SequenceModel, State, read_in_segments
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
 from seqtrain.tasks.baselines import series
 from seqtrain.tasks.baselines.texts import OPTIONS, left_out, naive_bayes, tfidf_linear
-from seqtrain.tasks.output import Pool, padding, pool
+from seqtrain.tasks.output import Pool, first_position_incompatibility, padding, pool
 from seqtrain.tasks.predictors import NamedSeries, Predictor, question, question_words, shown_input
 
 
@@ -133,12 +133,7 @@ class Sentiment(ExampleTask):
         self.weights: Tensor | None
 
     def incompatibility(self, model: SequenceModel) -> str | None:
-        if self.pool == "cls" and Capability.CAUSAL in model.capabilities:
-            return (
-                f"task.pool=cls: the first position of model={name_of(model)} sees no later token; "
-                "use task.pool=last, mean or max"
-            )
-        return None
+        return first_position_incompatibility(model, self.pool, "task.pool=last, mean or max")
 
     def pooled(
         self, model: SequenceModel, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"]

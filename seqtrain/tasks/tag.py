@@ -328,7 +328,7 @@ class Tag(ExampleTask):
             say("no baselines: no word has a label that is a target")
             return {}
         known = labels != IGNORED
-        # Of train: the most frequent label of the split itself is not known ahead.
+        # The most frequent label of train: that of the split itself is not known in advance.
         common = int(np.bincount(labels[known]).argmax())
         ends = ends_of(split)
         majority = {"majority": self._measured(np.full(len(true), common), true, ends)}

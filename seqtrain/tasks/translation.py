@@ -5,7 +5,6 @@ The source is a text, or a sequence of values: then the target is a caption (Ven
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -21,7 +20,6 @@ from seqtrain.data.batching.examples import by_length, padded
 from seqtrain.data.batching.sentence_pairs import TranslationBatch, TranslationExamples
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import Tokenizer
-from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel, State, name_of
 from seqtrain.models.decoding import decode
 from seqtrain.tasks.base import (
@@ -119,17 +117,11 @@ class Translation(ExampleTask):
         preprocessor: Preprocessor | None,
         embed_dim: int | None = None,
     ) -> None:
-        """Check the options and make the head.
+        """Make the head.
 
         `target_vocab_size` is V of the target. Evaluation needs the `preprocessor`; training does not.
         """
         super().__init__()
-        if not 0 <= label_smoothing < 1:
-            raise UserError(f"task.label_smoothing={label_smoothing}: must be at least 0 and below 1")
-        if beam < 1:
-            raise UserError(f"task.beam={beam}: must be at least 1")
-        if not 0 < max_ratio < math.inf:
-            raise UserError(f"task.max_ratio={max_ratio}: must be above 0")
         self.shared_vocab = shared_vocab
         self.label_smoothing = label_smoothing
         self.beam = beam

@@ -12,12 +12,13 @@ import pytest
 
 import seqtrain
 from seqtrain.api import Trained
-from seqtrain.cli import evaluate, predict, search
+from seqtrain.cli import predict
 from seqtrain.config.ranges import ANSWER_RANGES, check_answer_options
 from seqtrain.errors import UserError
+from seqtrain.runs.directory import Run
 from seqtrain.tasks.masked_lm import MaskedLM
 from seqtrain.tasks.translation import Translation
-from tests.support import untrained_runs
+from tests.support import fake_runs, untrained_runs
 
 OUTSIDE: dict[str, tuple[Any, ...]] = {
     "length": (0, -1, 1.5, 10**6 + 1, True, "3"),
@@ -39,9 +40,8 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     )
 
 
-@pytest.mark.parametrize("name", OUTSIDE)
-def test_a_number_out_of_its_range_is_refused_in_python_and_on_the_command_line(name: str) -> None:
-    for value in OUTSIDE[name]:
+def test_a_number_out_of_its_range_is_refused_in_python_and_on_the_command_line() -> None:
+    for name, value in ((name, value) for name, values in OUTSIDE.items() for value in values):
         with pytest.raises(UserError, match=rf"^{name}=.*: expected {ANSWER_RANGES[name].words().split(' from')[0]}"):
             check_answer_options(**{name: value})
         if isinstance(value, str | bool):
@@ -50,11 +50,8 @@ def test_a_number_out_of_its_range_is_refused_in_python_and_on_the_command_line(
             predict._parser().parse_intermixed_args(["run", f"--{name.replace('_', '-')}={value}"])
 
 
-def test_numbers_within_their_ranges_are_taken_those_of_numpy_too() -> None:
+def test_numbers_within_their_ranges_are_taken_and_each_out_of_it_is_one_line() -> None:
     check_answer_options(length=np.int64(3), temperature=0, top_k=1, top_p=np.float32(0.5), seed=0, beam=100)
-
-
-def test_each_option_out_of_range_is_one_line() -> None:
     with pytest.raises(UserError) as told:
         check_answer_options(beam=0, top_p=2)
     assert told.value.lines == (
@@ -63,40 +60,22 @@ def test_each_option_out_of_range_is_one_line() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        (search, ["run", "text", "--corpus", "x", f"--top-k={2**31}"]),
-        (evaluate, ["run", f"--batch-size={2**31}"]),
-    ],
-)
-def test_a_count_that_no_machine_has_a_use_for_is_refused(command: Any, words: list[str]) -> None:
-    with pytest.raises(UserError, match=f"{2**31} is not a whole number from 1 to"):
-        command.main(words)
+USES: list[tuple[Callable[[Trained], Any], str]] = [
+    (lambda run: run.continue_texts("abc", length=2), "expected a list of texts, not one text"),
+    (lambda run: run.continue_texts(["a", 3], length=2), "text 2: expected a text, not a value of type int"),
+    (lambda run: run.continue_texts(["\udcff"], length=2), "text 1: holds half of a surrogate pair"),
+    (lambda run: run.embed(["a", "\udcff"]), "text 2: holds half of a surrogate pair"),
+    (lambda run: run.continue_texts(["a"], length=0), "length=0: expected a whole number from 1"),
+    (lambda run: run.predict(["a"], greedy=1), "greedy=1: expected true or false, as its default False"),
+]
 
 
-@pytest.mark.parametrize(
-    ("use", "told"),
-    [
-        (lambda run: run.continue_texts("abc", length=2), "expected a list of texts, not one text"),
-        (lambda run: run.continue_texts(["a", 3], length=2), "text 2: expected a text, not a value of type int"),
-        (lambda run: run.continue_texts(["\udcff"], length=2), "text 1: holds half of a surrogate pair"),
-        (lambda run: run.embed(["a", "\udcff"]), "text 2: holds half of a surrogate pair"),
-        (lambda run: run.continue_texts(["a"], length=0), "length=0: expected a whole number from 1"),
-        (lambda run: run.continue_texts(["a"], temperature=-1), "temperature=-1: expected a number from"),
-        (lambda run: run.predict(["a"], greedy=1), "greedy=1: expected true or false, as its default False"),
-        (lambda run: run.continue_texts(["a"], top_k=0), "top_k=0: expected a whole number from 1"),
-        (lambda run: run.continue_texts(["a"], top_p=2), "top_p=2: expected a number above 0, up to 1"),
-    ],
-)
-def test_a_use_in_python_refuses_in_one_line(use: Callable[[Trained], Any], told: str, language: Trained) -> None:
-    with pytest.raises(UserError) as found:
-        use(language)
-    (line,) = found.value.lines
-    assert line.startswith(told)
-
-
-def test_of_no_prompts_there_are_no_continuations(language: Trained) -> None:
+def test_a_use_in_python_refuses_in_one_line(language: Trained) -> None:
+    for use, told in USES:
+        with pytest.raises(UserError) as found:
+            use(language)
+        (line,) = found.value.lines
+        assert line.startswith(told)
     assert language.continue_texts([]) == []
 
 
@@ -120,3 +99,22 @@ def test_one_word_where_a_list_is_meant_is_one_line(tmp_path: Path) -> None:
         seqtrain.train(config_dirs="conf")
     with pytest.raises(UserError, match=r"^config_dirs='conf': expected a list"):
         seqtrain.train(config_dirs=Path("conf"))  # type: ignore[arg-type]
+
+
+def test_a_run_opened_for_use_says_what_it_is_and_what_it_reached(tmp_path: Path) -> None:
+    path = untrained_runs.make_run(tmp_path / "run", *untrained_runs.NEXT_TOKEN)
+    trained = seqtrain.load(path, checkpoint="last")
+    assert repr(trained).startswith(f"Trained({path}: no training is known, GPT on next_token, ")
+    Run(path).update_summary(status="finished", steps=1200, metrics={"validation": {"loss": 1.5, "<b>": 2.0}})
+    assert repr(trained).splitlines()[1:] == ["  validation: 1.5000 loss after 1,200 steps"]
+    shown = trained._repr_html_()
+    assert "<td>validation</td><td>1.5000</td><td>2.0000</td>" in shown
+    assert "<b>" not in shown
+
+
+def test_a_run_says_its_status_also_where_its_summary_is_damaged(tmp_path: Path) -> None:
+    path = fake_runs.run(tmp_path / "run")
+    assert repr(Run(path)) == f"Run({path}, status: finished)"
+    (path / "summary.json").write_text("{")
+    assert repr(Run(path)) == f"Run({path}, status: cannot be read)"
+    assert repr(Run(tmp_path / "none")) == f"Run({tmp_path / 'none'}, status: unknown)"

@@ -20,7 +20,7 @@ from torch import nn
 from seqtrain import UserError
 from seqtrain.api import Trained
 from seqtrain.cli import main
-from seqtrain.inference import attention_maps
+from seqtrain.inference import attention_maps, gates
 from seqtrain.inference.attention_maps import ATTENDING, Seen, draw
 from seqtrain.models.layers.recorder import recording
 from seqtrain.runs.directory import Run
@@ -60,29 +60,22 @@ def trained(runs: dict[str, Path]) -> dict[str, Trained]:
 # -- maps --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", MAPPED)
-def test_each_row_shares_one_among_its_tokens(name: str, trained: dict[str, Trained]) -> None:
-    maps = trained[name].attention(TEXTS[0])
-    assert maps
-    for seen in maps:
-        assert seen.weights.shape[1:] == (len(seen.queries), len(seen.keys))
-        ones = torch.ones(seen.weights.shape[:2], dtype=torch.double)
-        torch.testing.assert_close(seen.weights.sum(-1), ones, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("name", ["gpt", "window", "prefix", "pair"])
-def test_no_token_looks_at_a_later_one(name: str, trained: dict[str, Trained]) -> None:
-    causal = [
-        seen for seen in trained[name].attention(TEXTS[0], *target(name)) if re.fullmatch(r"layer \d self", seen.name)
-    ]
-    assert len(causal) == 2
-    for seen in causal:
-        assert not seen.weights.triu(1).any()
-        assert seen.weights.diagonal(dim1=1, dim2=2).gt(0).all()
-    if name == "window":
-        assert not causal[0].weights.tril(-6).any()
-        assert causal[0].weights[:, 10, 5].gt(0).all()
+def test_each_row_shares_one_among_its_tokens_and_none_looks_at_a_later_one(trained: dict[str, Trained]) -> None:
+    for name in MAPPED:
+        maps = trained[name].attention(TEXTS[0], *target(name))
+        assert maps
+        for seen in maps:
+            assert seen.weights.shape[1:] == (len(seen.queries), len(seen.keys)), name
+            ones = torch.ones(seen.weights.shape[:2], dtype=torch.double)
+            torch.testing.assert_close(seen.weights.sum(-1), ones, rtol=0, atol=1e-9)
+        causal = [seen for seen in maps if re.fullmatch(r"layer \d self", seen.name)]
+        assert len(causal) == (0 if name == "recurrent" else 2), name
+        for seen in causal if name != "bert" else ():
+            assert not seen.weights.triu(1).any(), name
+            assert seen.weights.diagonal(dim1=1, dim2=2).gt(0).all(), name
+        if name == "window":
+            assert not causal[0].weights.tril(-6).any()
+            assert causal[0].weights[:, 10, 5].gt(0).all()
 
 
 def target(name: str) -> tuple[str, ...]:
@@ -104,18 +97,17 @@ def test_tokens_are_named_as_the_run_reads_them(trained: dict[str, Trained]) -> 
     assert first.keys == [*"tired", "[sep]", "[start]", *"a film"]
 
 
-@pytest.mark.parametrize("name", ["pair", "recurrent"])
-def test_a_target_is_named_in_its_own_vocabulary(name: str, trained: dict[str, Trained]) -> None:
-    opened = trained[name].opened
-    ours = opened.tokenizer
-    theirs = SimpleNamespace(
-        vocab_size=ours.vocab_size, start=ours.start, encode=ours.encode, token_text=lambda token: f"de {token}"
-    )
-    preprocessor = SimpleNamespace(tokenizer=ours, target_tokenizer=theirs, series=None)
-    both = dataclasses.replace(opened, preprocessor=preprocessor)
-    first, *_ = Trained(both).attention("tired", "a film")
-    assert first.queries == ["[start]", *(f"de {token}" for token in ours.encode("a film"))]
-    assert first.keys == [*"tired", "[sep]"]
+def test_a_target_is_named_in_its_own_vocabulary(trained: dict[str, Trained]) -> None:
+    for name in ("pair", "recurrent"):
+        opened = trained[name].opened
+        ours = opened.tokenizer
+        theirs = SimpleNamespace(
+            vocab_size=ours.vocab_size, start=ours.start, encode=ours.encode, token_text=lambda token: f"de {token}"
+        )
+        preprocessor = SimpleNamespace(tokenizer=ours, target_tokenizer=theirs, series=None)
+        first, *_ = Trained(dataclasses.replace(opened, preprocessor=preprocessor)).attention("tired", "a film")
+        assert first.queries == ["[start]", *(f"de {token}" for token in ours.encode("a film"))], name
+        assert first.keys == [*"tired", "[sep]"], name
 
 
 def test_a_translation_shows_its_own_greedy_target(trained: dict[str, Trained]) -> None:
@@ -136,20 +128,18 @@ def test_a_source_is_drawn_only_if_all_of_it_is_translated(tmp_path: Path) -> No
         run.attention("the film")
 
 
-@pytest.mark.parametrize("name", MAPPED)
-def test_what_is_recorded_is_what_the_model_computes_without_it(name: str, trained: dict[str, Trained]) -> None:
-    run = trained[name]
-    tokens = torch.tensor([run.tokenizer.encode(TEXTS[0]).tolist()])
-    state = run.model.begin(tokens) if target(name) else None
-    plain, _ = run.model(tokens, state)
-    with recording():
-        recorded, _ = run.model(tokens, state)
-    torch.testing.assert_close(recorded, plain, rtol=0, atol=1e-9)
+def test_what_is_recorded_is_what_the_model_computes_without_it(trained: dict[str, Trained]) -> None:
+    for name in MAPPED:
+        run = trained[name]
+        tokens = torch.tensor([run.tokenizer.encode(TEXTS[0]).tolist()])
+        state = run.model.begin(tokens) if target(name) else None
+        plain, _ = run.model(tokens, state)
+        with recording():
+            recorded, _ = run.model(tokens, state)
+        torch.testing.assert_close(recorded, plain, rtol=0, atol=1e-9)
 
 
-def test_what_does_not_attend_is_refused_and_those_that_do_are_named(trained: dict[str, Trained]) -> None:
-    with pytest.raises(UserError, match="model=gru does not attend, so there is no map; models that do: bert, gpt"):
-        trained["gru"].attention("a")
+def test_a_target_of_no_use_is_refused_and_models_that_attend_are_named(trained: dict[str, Trained]) -> None:
     with pytest.raises(UserError, match="task=next_token writes no target"):
         trained["gpt"].attention("a", "b")
     attending = set()
@@ -192,29 +182,28 @@ def test_a_picture_names_tokens_as_they_are(tmp_path: Path, monkeypatch: pytest.
             written.extend(label.get_text() for label in [*axes.get_xticklabels(), *axes.get_yticklabels()])
 
     monkeypatch.setattr(Figure, "savefig", keep)
-    words = ["$\\frac{$", " ", "日本", "a" * 40]
-    draw(
-        [Seen("layer 1 self", torch.eye(len(words))[None], words, words)],
-        tmp_path / "maps.png",
-        "a $formula_ that is none",
-    )
+    words, title = ["$\\frac{$", " ", "日本", "a" * 40], "a $formula_ that is none"
+    draw([Seen("layer 1 self", torch.eye(len(words))[None], words, words)], tmp_path / "maps.png", title)
+    values = {name: torch.rand(len(words), 3) for name in gates.DRAWN["gru"]}
+    gates.draw([gates.Gates("layer 1", "gru", words, values)], tmp_path / "gates.png", title)
     for word in ("$\\frac{$", "␣", "日本", "a" * 13 + "…"):
-        assert written.count(word) == 2
+        assert written.count(word) == 2 + len(gates.DRAWN["gru"])
 
 
 # -- the command -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "ending"), [("gpt", "png"), ("recurrent", "PNG")])
-def test_the_command_writes_the_file_that_its_name_asks_for(
-    name: str, ending: str, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_command_writes_the_files_that_their_names_ask_for(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / f"maps.{ending}"
-    assert main.main(["predict", str(runs[name]), TEXTS[0], "--attention", str(path), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["attention"] == str(path)
-    assert len(said["maps"]) == (1 if name == "recurrent" else 2)
-    assert path.read_bytes().startswith(b"\x89PNG")
+    opening, maps = tmp_path / "gates.png", tmp_path / "look.PNG"
+    args = ["predict", str(runs["recurrent"]), TEXTS[0], "--gates", str(opening), "--attention", str(maps), "--json"]
+    assert main.main(args) == 0
+    looked, opened = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (looked["attention"], looked["maps"]) == (str(maps), ["cross"])
+    assert (opened["gates"], opened["layers"][-1]) == (str(opening), "decoder layer 2")
+    assert opening.read_bytes().startswith(b"\x89PNG")
+    assert maps.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.long
@@ -244,20 +233,18 @@ def test_a_training_ends_with_a_picture_where_its_model_attends(
     assert picture.parent.exists() == (name == "gpt")
 
 
-@pytest.mark.parametrize("name", ["pair", "recurrent", "prefix"])
-def test_a_picture_of_a_pair_names_each_token_in_its_own_vocabulary(name: str, trained: dict[str, Trained]) -> None:
+def test_a_picture_of_a_pair_names_each_token_in_its_own_vocabulary(trained: dict[str, Trained]) -> None:
     def tokenizer(language: str) -> SimpleNamespace:
         return SimpleNamespace(vocab_size=9, token_text=lambda token: f"{language}{token}")
 
-    run = trained[name]
     data = SimpleNamespace(
         preprocessor=SimpleNamespace(tokenizer=tokenizer("en"), target_tokenizer=tokenizer("de"), series=None),
         look_at=lambda model, split, limit: model_inputs(model, [1, 2, 3], [4, 5]),
     )
     callback: Any = SimpleNamespace(data=data)
-    learner: Any = SimpleNamespace(model=run.model, device=torch.device("cpu"))
-    first, *_ = AttentionMaps._maps(callback, learner)
-    if name == "prefix":
-        assert first.queries == first.keys == ["en1", "en2", "en3", "en4", "en5"]
-    else:
-        assert (first.queries, first.keys) == (["de4", "de5"], ["en1", "en2", "en3"])
+    both = ["en1", "en2", "en3", "en4", "en5"]
+    expected = {"pair": (["de4", "de5"], both[:3]), "recurrent": (["de4", "de5"], both[:3]), "prefix": (both, both)}
+    for name, names in expected.items():
+        learner: Any = SimpleNamespace(model=trained[name].model, device=torch.device("cpu"))
+        first, *_ = AttentionMaps._maps(callback, learner)
+        assert (first.queries, first.keys) == names, name

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,6 @@ from seqtrain.cli import embed, lines, main
 from seqtrain.inference.embedding import TopK
 from seqtrain.models.base import Capability
 from seqtrain.tasks.output import TextPool
-from tests.support.quick import some_long
 from tests.support.untrained_runs import MASKED, NEXT_TOKEN, SENTIMENT, STEP, TEXTS, TRANSLATION, double, make_run
 
 CNN = ("task=masked_lm", "model=cnn", "model.causal=false", "tokenizer=char")
@@ -56,57 +57,37 @@ def call(capsys: pytest.CaptureFixture[str]) -> Any:
 # -- vectors -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("pool", ["mean", "last"])
-@pytest.mark.parametrize("name", some_long(RUNS, ["bert", "gru", "gpt"]))
-def test_a_text_has_the_same_vector_alone_and_among_longer_ones(
-    name: str, pool: TextPool, runs: dict[str, Path]
-) -> None:
-    run = double(runs[name])
-    together = run.embed(LINES * 6, pool=pool)
-    alone = torch.cat([run.embed([text], pool=pool) for text in LINES])
-    torch.testing.assert_close(together, alone.repeat(6, 1), rtol=0, atol=1e-9)
-    assert (alone[0] - alone[1]).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_pooling_is_a_plain_loop_over_the_positions_of_the_text(name: str, runs: dict[str, Path]) -> None:
-    run = double(runs[name])
-    tokenizer = run.tokenizer
-    before = [] if name in ("prefix", "pair") else [tokenizer.start]
-    after = [] if name == "gpt" else [tokenizer.separator]
-    for text in LINES:
-        ids = tokenizer.encode(text).tolist()
-        with torch.no_grad():
-            hidden = run.model.encode(torch.tensor([[*before, *ids, *after]]))[0]
-        mean = torch.zeros(run.model.dim, dtype=torch.double)
-        for place in range(len(ids)):
-            mean += hidden[len(before) + place] / len(ids)
-        expected: dict[TextPool, torch.Tensor] = {
-            **{"mean": mean, "mean_all": hidden.mean(0)},
-            **{"last": hidden[-1], "cls": hidden[0]},
-        }
-        if Capability.CAUSAL in run.model.capabilities:
-            del expected["cls"]
-        for pool, vector in expected.items():
-            torch.testing.assert_close(run.embed([text], pool=pool)[0], vector, rtol=0, atol=1e-9)
+def test_pooling_is_a_plain_loop_over_the_positions_of_each_text_alone(runs: dict[str, Path]) -> None:
+    for name in RUNS:
+        run = double(runs[name])
+        before = [] if name in ("prefix", "pair") else [run.tokenizer.start]
+        after = [] if name == "gpt" else [run.tokenizer.separator]
+        pools: list[TextPool] = ["mean", "mean_all", "last"]
+        pools += [] if Capability.CAUSAL in run.model.capabilities else ["cls"]
+        together = {pool: run.embed(LINES * 6, pool=pool) for pool in pools}
+        for number, text in enumerate(LINES):
+            ids = run.tokenizer.encode(text).tolist()
+            with torch.no_grad():
+                hidden = run.model.encode(torch.tensor([[*before, *ids, *after]]))[0]
+            mean = torch.stack([hidden[len(before) + place] for place in range(len(ids))]).mean(0)
+            expected = {"mean": mean, "mean_all": hidden.mean(0), "last": hidden[-1], "cls": hidden[0]}
+            for pool in pools:
+                found = together[pool][number :: len(LINES)]
+                torch.testing.assert_close(found, expected[pool].expand(6, -1), rtol=0, atol=1e-9, msg=f"{name} {pool}")
 
 
 def test_what_a_model_does_not_have_is_refused(runs: dict[str, Path], call: Any, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("a\n")
-    files = ("--input", tmp_path / "in.txt", "--output", tmp_path / "out.parquet")
-    rc, _, err = call("embed", runs["gpt"], *files, "--pool", "cls")
-    assert (rc, err) == (
-        2,
-        "error: --pool cls: the first position of model=gpt sees no later token; use mean or last\n",
-    )
-    rc, _, err = call("embed", runs["pair"], *files, "--pool", "cls")
-    assert (rc, err) == (
-        2,
-        "error: --pool cls: before a source stands no token that could be its vector; use mean or last\n",
-    )
-    rc, _, err = call("embed", runs["bert"], *files[:3], tmp_path / "none" / "out.parquet")
-    assert (rc, err) == (2, f"error: --output {tmp_path / 'none' / 'out.parquet'}: there is no such folder\n")
+    nowhere = tmp_path / "none" / "out.parquet"
+    refused = [
+        (("gpt", tmp_path / "out.parquet", "--pool", "cls"), "--pool cls: the first position of model=gpt sees no"),
+        (("pair", tmp_path / "out.parquet", "--pool", "cls"), "--pool cls: before a source stands no token"),
+        (("bert", nowhere), f"--output {nowhere}: there is no such folder"),
+    ]
+    for (name, output, *options), words in refused:
+        rc, _, err = call("embed", runs[name], "--input", tmp_path / "in.txt", "--output", output, *options)
+        assert (rc, err.count("\n")) == (2, 1)
+        assert err.startswith(f"error: {words}")
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
     with pytest.raises(UserError, match="text 2: holds no text"):
         double(runs["bert"]).embed(["a", ""])
@@ -138,11 +119,16 @@ def test_the_file_holds_the_vectors_of_the_good_lines_and_where_they_stand(
     assert stored["seqtrain.pool"] == "cls"
 
 
-def test_a_command_that_breaks_leaves_the_old_file(
-    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_command_that_breaks_or_finds_no_text_leaves_the_old_file(
+    runs: dict[str, Path], call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "in.txt").write_text("a\nb\nc\n")
-    (tmp_path / "out.parquet").write_text("old")
+    source, target = tmp_path / "in.txt", tmp_path / "out.parquet"
+    target.write_text("old")
+    source.write_text("\n\n")
+    rc, _, err = call("embed", runs["gru"], "--input", source, "--output", target)
+    assert rc == 2
+    assert "out.parquet: not written: the input holds no line that can be embedded" in err
+    source.write_text("a\nb\nc\n")
     monkeypatch.setattr(embed, "GROUP", 1)
     sound, seen = embed.readable, []
 
@@ -153,10 +139,9 @@ def test_a_command_that_breaks_leaves_the_old_file(
         return sound(*args)
 
     monkeypatch.setattr(embed, "readable", breaking)
-    args = [str(runs["gru"]), "--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "out.parquet")]
     with pytest.raises(RuntimeError):
-        embed.main(args)
-    assert (tmp_path / "out.parquet").read_text() == "old"
+        embed.main([str(runs["gru"]), "--input", str(source), "--output", str(target)])
+    assert target.read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.parquet"]
 
 
@@ -186,23 +171,6 @@ def test_memory_does_not_grow_with_the_file(
 # -- search ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", some_long(["bert", "gru", "gpt"], ["gru"]))
-@pytest.mark.parametrize("pool", ["mean", "last"])
-def test_a_text_of_the_corpus_is_nearest_to_itself_with_cosine_one(
-    name: str, pool: str, runs: dict[str, Path], call: Any, tmp_path: Path
-) -> None:
-    (tmp_path / "in.txt").write_text("\n".join(LINES))
-    args = ("--corpus", tmp_path / "in.txt", "--pool", pool, "--json", "--top-k", 3)
-    for number, text in enumerate(LINES, 1):
-        rc, out, err = call("search", runs[name], text, *args)
-        found = [json.loads(line) for line in out.splitlines()]
-        assert (rc, err, len(found)) == (0, "", 3)
-        assert (found[0]["text"], found[0]["line"]) == (text, number)
-        assert found[0]["score"] == pytest.approx(1, abs=1e-6)
-        assert found[0]["score"] > found[1]["score"] >= found[2]["score"]
-
-
 def test_a_corpus_of_vectors_gives_what_its_texts_give(runs: dict[str, Path], call: Any, tmp_path: Path) -> None:
     source, vectors = tmp_path / "in.txt", tmp_path / "out.parquet"
     source.write_text("\n".join(LINES))
@@ -211,24 +179,28 @@ def test_a_corpus_of_vectors_gives_what_its_texts_give(runs: dict[str, Path], ca
     of_vectors = call("search", runs["bert"], "a slow film", "--corpus", vectors)
     assert of_texts == of_vectors
     assert of_texts[1].count("\n") == 5
+    for number, text in enumerate(LINES, 1):
+        found = call("search", runs["bert"], text, "--corpus", vectors, "--json", "--top-k", 3)[1].splitlines()
+        first, second, third = (json.loads(line) for line in found)
+        assert (first["text"], first["line"], first["score"]) == (text, number, pytest.approx(1, abs=1e-6))
+        assert first["score"] > second["score"] >= third["score"]
 
 
 def test_vectors_of_another_run_step_or_pool_are_refused(runs: dict[str, Path], call: Any, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("a\n")
-    vectors = tmp_path / "out.parquet"
+    vectors, later = tmp_path / "out.parquet", tmp_path / "later.parquet"
     call("embed", runs["gru"], "--input", tmp_path / "in.txt", "--output", vectors)
-    rc, _, err = call("search", runs["bert"], "a", "--corpus", vectors)
-    assert rc == 2
-    assert f"they are of run {runs['gru'].resolve()}, not {runs['bert'].resolve()}" in err
-    rc, _, err = call("search", runs["gru"], "a", "--corpus", vectors, "--pool", "last")
-    assert rc == 2
-    assert "they are of pool mean, not last;" in err
     table = parquet.read_table(vectors)
     metadata = {**table.schema.metadata, b"seqtrain.step": b"8"}
-    parquet.write_table(table.replace_schema_metadata(metadata), vectors)
-    rc, _, err = call("search", runs["gru"], "a", "--corpus", vectors)
-    assert rc == 2
-    assert f"they are of step 8, not {STEP};" in err
+    parquet.write_table(table.replace_schema_metadata(metadata), later)
+    for name, options, words in (
+        ("bert", (vectors,), f"they are of run {runs['gru'].resolve()}, not {runs['bert'].resolve()}"),
+        ("gru", (vectors, "--pool", "last"), "they are of pool mean, not last;"),
+        ("gru", (later,), f"they are of step 8, not {STEP};"),
+    ):
+        rc, _, err = call("search", runs[name], "a", "--corpus", *options)
+        assert rc == 2
+        assert words in err
 
 
 def test_a_corpus_that_is_none_is_named(runs: dict[str, Path], call: Any, tmp_path: Path) -> None:
@@ -263,3 +235,72 @@ def test_the_nearest_of_many_groups_are_those_of_all_and_of_equals_the_first() -
     twin = TopK(query, 2)
     twin.add(query.repeat(3, 1), ["first", "second", "third"])
     assert [text for _, text in twin.best] == ["first", "second"]
+
+
+# -- corpora of vectors that `embed` would not have written -------------------------------------------------------
+
+Table = Any  # of pyarrow, which has no types
+
+
+def column(name: str, change: Callable[[list], list], kind: Any = None) -> Callable[[Table], Table]:
+    """Puts other values in a column's place."""
+
+    def changed(table: Table) -> Table:
+        values = pyarrow.array(change(table.column(name).to_pylist()), kind or table.schema.field(name).type)
+        found = table.set_column(table.schema.get_field_index(name), name, values)
+        return found.replace_schema_metadata(table.schema.metadata)
+
+    return changed
+
+
+OTHER = "not made by `seqtrain embed`"
+ROWS = "holds other rows than"
+FORGED: dict[str, tuple[Callable[[Table], Table], str]] = {
+    "wider vectors": (column("embedding", lambda rows: [[*row, 0.5] for row in rows]), ROWS),
+    "no vector beside one of twice the width": (
+        column("embedding", lambda rows: [None, rows[0] + rows[1], rows[2]]),
+        ROWS,
+    ),
+    "no number": (column("embedding", lambda rows: [[None, *rows[0][1:]], *rows[1:]]), ROWS),
+    "infinite": (column("embedding", lambda rows: [[float("inf"), *rows[0][1:]], *rows[1:]]), ROWS),
+    "no text": (column("text", lambda rows: [None, *rows[1:]]), ROWS),
+    "doubles": (column("embedding", lambda rows: rows, pyarrow.list_(pyarrow.float64())), OTHER),
+    "no lines": (lambda table: table.drop_columns(["line"]), OTHER),
+    "pool that is no text": (
+        lambda table: table.replace_schema_metadata({**table.schema.metadata, b"seqtrain.pool": b"\xff"}),
+        OTHER,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def made(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("vectors")
+    (folder / "in.txt").write_text("a film\nthe street\nslow\n")
+    words = (str(runs["gru"]), "--input", str(folder / "in.txt"), "--output", str(folder / "v.parquet"))
+    assert main.main(["embed", *words]) == 0
+    return folder / "v.parquet"
+
+
+def test_a_corpus_of_other_vectors_is_one_line(runs: dict[str, Path], made: Path, tmp_path: Path, call: Any) -> None:
+    for name, (forge, says) in FORGED.items():
+        parquet.write_table(forge(parquet.read_table(made)), tmp_path / "forged.parquet")
+        rc, out, err = call("search", runs["gru"], "a film", "--corpus", tmp_path / "forged.parquet")
+        assert (rc, out, err.count("\n")) == (2, "", 1), name
+        assert err.startswith(f"error: --corpus {tmp_path / 'forged.parquet'}: "), name
+        assert says in err, name
+
+
+def test_a_corpus_of_which_a_byte_was_changed_is_one_line_or_vectors(
+    runs: dict[str, Path], made: Path, tmp_path: Path, call: Any
+) -> None:
+    file = io.BytesIO()
+    parquet.write_table(parquet.read_table(made), file, compression="none", use_dictionary=False)
+    content = file.getvalue()
+    codes = set()
+    for place in range(4, 84, 16):  # the header of the first page, and what it holds
+        (tmp_path / "torn.parquet").write_bytes(content[:place] + b"\xff\xff" + content[place + 2 :])
+        rc, out, err = call("search", runs["gru"], "a film", "--corpus", tmp_path / "torn.parquet")
+        codes.add(rc)
+        assert (rc, err) == (0, "") or (rc, out, err.count("\n")) == (2, "", 1)
+    assert codes == {0, 2}

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from seqtrain.data.values.fan import Fan, num_read
@@ -40,14 +39,17 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return found
 
 
-@pytest.mark.parametrize(("name", "begins"), [("fan.png", b"\x89PNG"), ("fan.SVG", b"<?xml")])
-def test_a_fan_is_written_in_the_format_of_its_name(name: str, begins: bytes, tmp_path: Path) -> None:
-    assert draw_fans([FAN], tmp_path / name) == []
-    assert (tmp_path / name).read_bytes().startswith(begins)
+def test_a_fan_is_written_in_the_format_of_its_name(tmp_path: Path) -> None:
+    for name, begins in (("fan.png", b"\x89PNG"), ("fan.SVG", b"<?xml")):
+        assert draw_fans([FAN], tmp_path / name) == []
+        assert (tmp_path / name).read_bytes().startswith(begins)
+    with pytest.raises(ValueError, match=r"fan\.jpg: expected a name that ends in \.png or \.svg"):
+        draw_fans([FAN], tmp_path / "fan.jpg")
+    assert not (tmp_path / "fan.jpg").exists()
 
 
 def test_history_truth_median_and_bands_are_where_the_numbers_are(tmp_path: Path, figures: list[Figure]) -> None:
-    draw_fans([replace(FAN, title="OT $1 and $2")], tmp_path / "fan.png", unit="°C")
+    draw_fans([replace(FAN, title="OT $1 and $2")], tmp_path / "fan.png")
     (axes,) = figures[0].axes
     lines = {line.get_label(): np.asarray(line.get_ydata()) for line in axes.lines}
     assert np.array_equal(lines["history"], FAN.history)
@@ -72,39 +74,8 @@ def test_what_is_left_out_of_a_long_history_is_said(tmp_path: Path, figures: lis
     assert np.asarray(figures[0].axes[0].lines[0].get_xdata())[0] == 1234
 
 
-@pytest.mark.parametrize(
-    ("fan", "name", "words"),
-    [
-        (FAN, "fan.jpg", r"fan\.jpg: expected a name that ends in \.png or \.svg"),
-        (replace(FAN, truth=MEDIAN[:3]), "fan.png", "same first dimension"),
-        (replace(FAN, bands={0.8: (MEDIAN, MEDIAN[:2])}), "fan.png", "unequal size"),
-        (replace(FAN, history=MEDIAN), "fan.png", "same first dimension"),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused_before_a_file_is_written(
-    fan: Fan, name: str, words: str, tmp_path: Path
-) -> None:
-    with pytest.raises(ValueError, match=words):
-        draw_fans([fan], tmp_path / name)
-    assert not list(tmp_path.iterdir())
-
-
-def test_each_band_has_a_shade_of_its_own_and_the_legend_shows_it(tmp_path: Path, figures: list[Figure]) -> None:
-    draw_fans([FAN], tmp_path / "fan.png")
-    (legend,) = figures[0].legends
-    shades = {}
-    for text, handle in zip(legend.get_texts(), legend.legend_handles, strict=True):
-        if text.get_text().startswith("central"):
-            shades[text.get_text()] = to_hex(handle.get_facecolor())  # type: ignore[union-attr]
-    drawn = {str(part.get_label()): part for part in figures[0].axes[0].collections}
-    assert shades == {name: to_hex(part.get_facecolor()[0]) for name, part in drawn.items()}  # type: ignore[index]
-    assert len(set(shades.values())) == 3
-    # Where bands lie on one another only opaque ones look as the legend says.
-    assert {part.get_facecolor()[0][3] for part in drawn.values()} == {1.0}  # type: ignore[index]
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("count", [2, 5, MAX_FANS + 3])
+@pytest.mark.parametrize("count", [2, MAX_FANS + 3])
 def test_all_columns_are_drawn_up_to_a_bound_and_the_rest_is_counted(
     count: int, tmp_path: Path, figures: list[Figure]
 ) -> None:

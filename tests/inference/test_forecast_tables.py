@@ -71,9 +71,8 @@ def test_a_table_of_pandas_is_continued_with_its_times_as_a_column_or_a_named_in
         run.forecast(table.set_index("date").rename_axis(None))
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
+def test_what_cannot_be_continued_is_said_in_one_line_that_names_the_table(run: Trained) -> None:
+    refused: list[tuple[Any, str]] = [
         (columns(10), "the series has 10 rows of values, and the model reads data.max_length=24"),
         (columns(1), "the series has 1 row of values"),
         ({"date": hours(40), "load": [1.0] * 40}, "the table has no such column"),
@@ -81,16 +80,13 @@ def test_a_table_of_pandas_is_continued_with_its_times_as_a_column_or_a_named_in
         ([{"load": 1.0}], "expected a path, a dict of columns, or a table of pandas or pyarrow, not a list"),
         ({**columns(40), "date": hours(40)[::-1]}, "the table: row 2 is earlier than the row before it"),
         (Path("none.csv"), "none.csv: "),
-    ],
-)
-def test_what_cannot_be_continued_is_said_in_one_line_that_names_the_table(
-    run: Trained, given: Any, words: str
-) -> None:
-    with pytest.raises(UserError) as caught:
-        run.forecast(given)
-    assert words in str(caught.value)
-    assert "table.parquet" not in str(caught.value)
-    assert "data.path" not in str(caught.value)
+    ]
+    for given, words in refused:
+        with pytest.raises(UserError) as caught:
+            run.forecast(given)
+        assert words in str(caught.value)
+        assert "table.parquet" not in str(caught.value)
+        assert "data.path" not in str(caught.value)
 
 
 def test_rows_without_values_at_the_end_are_said_to_be_the_time_ahead(

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pyarrow import csv as tables
-from pyarrow import parquet
 
 from seqtrain.cli import main
 from seqtrain.data.preprocess import Rows
@@ -29,6 +27,7 @@ from seqtrain.inference.forecasts import (
     continue_file,
 )
 from seqtrain.inference.opened import Opened, open_run
+from tests.support.series import hours
 
 HOURS = 400
 DAYS = Clock(None, "%Y-%m-%d")
@@ -41,17 +40,14 @@ def continued_file(opened: Opened, path: Path) -> list[Continued]:
     return continue_file(opened, path, called=f"--input {path}", say=pytest.fail)
 
 
-def wave(hours: np.ndarray) -> np.ndarray:
-    return OFFSET + SPREAD * np.sin(2 * np.pi * hours / 24)
+def wave(time: np.ndarray) -> np.ndarray:
+    return OFFSET + SPREAD * np.sin(2 * np.pi * time / 24)
 
 
-def write(path: Path, values: np.ndarray, *, first: int = 0, extra: str = "") -> Path:
-    """A table of hourly values of one column; NaN is an empty cell."""
-    lines = ["date,value"]
-    for number, value in enumerate(values, first):
-        when = datetime.fromtimestamp(1704067200 + 3600 * number, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        lines.append(f"{when},{'' if np.isnan(value) else value}")
-    path.write_text("\n".join(lines) + "\n" + extra)
+def write(path: Path, values: np.ndarray, *, extra: str = "") -> Path:
+    """A table of hourly values of one column."""
+    rows = zip(hours(len(values)), values, strict=True)
+    path.write_text("date,value\n" + "".join(f"{when},{value}\n" for when, value in rows) + extra)
     return path
 
 
@@ -72,22 +68,22 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Opened]:
     return {name: open_run(folder / name) for name in kinds}
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["windows", "stream", "recursive", "encoder_decoder"])
 def test_a_forecast_is_in_the_units_of_the_data_and_goes_on_from_its_last_row(
-    name: str, runs: dict[str, Opened], tmp_path: Path
+    runs: dict[str, Opened], tmp_path: Path
 ) -> None:
-    (found,) = continued_file(runs[name], write(tmp_path / "more.csv", wave(np.arange(50))))
-    assert found.times == ["2024-01-03 02:00:00", "2024-01-03 03:00:00", "2024-01-03 04:00:00"]
-    ahead = found.values["forecast"]
-    assert ahead.shape == (3, 1)
-    # Nearly untrained, and relative to the last value: near it in the unit of the data, far from it in scaled ones.
-    assert np.abs(ahead - wave(np.array([49]))).max() < 3 * SPREAD
-    # A value that was forecast is read back in as if it were certain: so no interval is told.
-    assert (len(found.values) == 1) == (runs[name].config.task.strategy == "recursive")
-    for share in () if len(found.values) == 1 else (50, 80):
-        assert (found.values[f"lower_{share}"] < ahead).all()
-        assert (ahead < found.values[f"upper_{share}"]).all()
+    path = write(tmp_path / "more.csv", wave(np.arange(50)))
+    for name, run in runs.items():
+        (found,) = continued_file(run, path)
+        assert found.times == ["2024-01-03 02:00:00", "2024-01-03 03:00:00", "2024-01-03 04:00:00"]
+        ahead = found.values["forecast"]
+        assert ahead.shape == (3, 1)
+        # Nearly untrained, and relative to the last value: near it in the unit of the data, far from it in scaled ones.
+        assert np.abs(ahead - wave(np.array([49]))).max() < 3 * SPREAD, name
+        # A value that was forecast is read back in as if it were certain: so no interval is told.
+        assert (len(found.values) == 1) == (run.config.task.strategy == "recursive")
+        for share in () if len(found.values) == 1 else (50, 80):
+            assert (found.values[f"lower_{share}"] < ahead).all(), name
+            assert (ahead < found.values[f"upper_{share}"]).all(), name
 
 
 def test_adding_a_constant_to_a_series_that_was_scaled_by_it_adds_it_to_the_forecast(
@@ -97,17 +93,8 @@ def test_adding_a_constant_to_a_series_that_was_scaled_by_it_adds_it_to_the_fore
     scaling = opened.preprocessor.series
     assert scaling is not None
     (plain,) = continued_file(opened, write(tmp_path / "a.csv", wave(np.arange(50))))
-    moved_scaling = type(scaling)(**{**vars(scaling), "mean": (scaling.mean[0] + 7.0,)})
-    moved_run = Opened(
-        opened.run,
-        opened.config,
-        type(opened.preprocessor)(
-            opened.preprocessor.tokenizer, opened.preprocessor.target_tokenizer, series=moved_scaling
-        ),
-        opened.model,
-        opened.task,
-        opened.step,
-    )
+    moved_scaling = replace(scaling, mean=(scaling.mean[0] + 7.0,))
+    moved_run = replace(opened, preprocessor=replace(opened.preprocessor, series=moved_scaling))
     (moved,) = continued_file(moved_run, write(tmp_path / "b.csv", wave(np.arange(50)) + 7.0))
     np.testing.assert_allclose(moved.values["forecast"], plain.values["forecast"] + 7.0, rtol=1e-6)
 
@@ -157,11 +144,9 @@ def test_a_recursive_continuation_is_what_evaluation_forecasts_of_the_same_windo
 
 def with_prices(path: Path, values: np.ndarray, prices: np.ndarray) -> Path:
     """A table of hourly values with a price that goes on behind the last of them."""
-    lines = ["date,value,price"]
-    for number, price in enumerate(prices):
-        when = datetime.fromtimestamp(1704067200 + 3600 * number, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        lines.append(f"{when},{values[number] if number < len(values) else ''},{price}")
-    path.write_text("\n".join(lines) + "\n")
+    cells = [*map(str, values), *[""] * len(prices)]
+    rows = zip(hours(len(prices)), cells, prices, strict=False)
+    path.write_text("date,value,price\n" + "".join(f"{when},{value},{price}\n" for when, value, price in rows))
     return path
 
 
@@ -197,21 +182,20 @@ def seconds(*dates: str) -> np.ndarray:
     return np.array([int(datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp()) for date in dates])
 
 
-@pytest.mark.parametrize(
-    ("history", "ahead"),
-    [
-        (("2023-12-31", "2024-01-31", "2024-02-29"), ["2024-03-31", "2024-04-30"]),
-        (("2023-11-28", "2023-12-28", "2024-01-28", "2024-02-28"), ["2024-03-28", "2024-04-28"]),
-        (("2022-12-30", "2023-01-30", "2023-02-28"), ["2023-03-30", "2023-04-30"]),
-        (("2023-03-31", "2023-06-30", "2023-09-30"), ["2023-12-31", "2024-03-31"]),
-        (("2020-01-01", "2021-01-01", "2022-01-01"), ["2023-01-01", "2024-01-01"]),
-    ],
-)
-def test_months_quarters_and_years_go_on_by_the_calendar(history: tuple[str, ...], ahead: list[str]) -> None:
-    times = seconds(*history)
-    months = months_of_a_step(times)
-    assert months is not None
-    assert [DAYS.text(time) for time in _months_ahead(times, months, 2)] == ahead
+def test_months_quarters_and_years_go_on_by_the_calendar() -> None:
+    going_on = {
+        ("2023-12-31", "2024-01-31", "2024-02-29"): ["2024-03-31", "2024-04-30"],
+        ("2023-11-28", "2023-12-28", "2024-01-28", "2024-02-28"): ["2024-03-28", "2024-04-28"],
+        ("2022-12-30", "2023-01-30", "2023-02-28"): ["2023-03-30", "2023-04-30"],
+        ("2023-03-31", "2023-06-30", "2023-09-30"): ["2023-12-31", "2024-03-31"],
+        ("2020-01-01", "2021-01-01", "2022-01-01"): ["2023-01-01", "2024-01-01"],
+    }
+    for history, ahead in going_on.items():
+        times = seconds(*history)
+        months = months_of_a_step(times)
+        assert months is not None
+        assert [DAYS.text(time) for time in _months_ahead(times, months, 2)] == ahead
+    assert months_of_a_step(seconds("2024-01-01", "2024-01-29", "2024-02-26", "2024-03-25")) is None, "four weeks"
 
 
 def test_the_time_that_a_month_ahead_is_read_with_is_the_one_that_is_written() -> None:
@@ -222,10 +206,6 @@ def test_the_time_that_a_month_ahead_is_read_with_is_the_one_that_is_written() -
     assert one.times is not None
     assert [DAYS.text(time) for time in one.times[origin:].tolist()] == ["2024-03-31", "2024-04-30"]
     assert [DAYS.text(time) for time in _times_ahead(one, origin, 2)] == ["2024-03-31", "2024-04-30"]
-
-
-def test_steps_of_four_weeks_are_no_months() -> None:
-    assert months_of_a_step(seconds("2024-01-01", "2024-01-29", "2024-02-26", "2024-03-25")) is None
 
 
 def test_a_file_that_cannot_be_continued_is_one_line(
@@ -253,10 +233,7 @@ def test_a_file_that_cannot_be_continued_is_one_line(
         ("--input", str(tmp_path / "none.csv")): f"error: {tmp_path / 'none.csv'}: No such file",
         ("--input", str(tmp_path / "steps.csv")): "has whole numbers as times, and the run was trained on dates; write",
         ("--input", str(tmp_path / "zone.csv")): "has dates with a time zone, and the run was trained on dates; write",
-        (
-            "--input",
-            str(tmp_path / "daily.csv"),
-        ): "rows are 86,400 s apart, and the run was trained on rows 3,600 s apart",
+        ("--input", str(tmp_path / "daily.csv")): "are 86,400 s apart, and the run was trained on rows 3,600 s apart",
         ("--input", str(tmp_path / "empty.csv")): "has no value in the rows that the model reads",
         ("--input", str(tmp_path / "no time.csv")): "date: ",
         ("some text",): "continues series and no texts; give --input FILE.csv",
@@ -316,44 +293,9 @@ def test_the_table_and_the_lines_of_json_say_the_same(
     assert picture.read_text().startswith("<?xml")
 
 
-def test_the_forecast_of_a_parquet_file_is_that_of_the_same_rows_as_csv(
-    runs: dict[str, Opened], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = write(tmp_path / "more.csv", wave(np.arange(50)))
-    parquet.write_table(tables.read_csv(path), tmp_path / "more.parquet")
-    answers = []
-    for name in ("more.csv", "more.parquet"):
-        assert main.main(["predict", str(runs["windows"].run.path), "--input", str(tmp_path / name)]) == 0
-        answers.append(capsys.readouterr().out)
-    assert answers[0] == answers[1]
-
-
 def test_a_forecast_that_is_no_number_is_no_answer(runs: dict[str, Opened], tmp_path: Path) -> None:
     opened = runs["windows"]
     broken = replace(opened, task=copy.deepcopy(opened.task))
     torch.nn.init.constant_(broken.task.head.bias, torch.nan)  # type: ignore[arg-type]
     with pytest.raises(NonFinite, match="the forecast holds nan or inf"):
         continued_file(broken, write(tmp_path / "more.csv", wave(np.arange(50))))
-
-
-def test_an_export_forecasts_what_its_run_does(runs: dict[str, Opened], tmp_path: Path) -> None:
-    run, path = runs["windows"], write(tmp_path / "more.csv", wave(np.arange(50)))
-    assert main.main(["export", str(run.run.path), "--output", str(tmp_path / "exported")]) == 0
-    (exported,) = continued_file(open_run(tmp_path / "exported"), path)
-    (own,) = continued_file(run, path)
-    assert np.array_equal(exported.values["forecast"], own.values["forecast"])
-
-
-@pytest.mark.long
-def test_a_run_begins_with_another_that_reads_series_and_with_no_other(
-    runs: dict[str, Opened], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = ("data=series", f"data.path={write(tmp_path / 'wave.csv', wave(np.arange(HOURS)))}", *WINDOWS)
-    begin = f"init_from={runs['windows'].run.path}"
-    own = (*TRAIN, *data, "task.distribution=gaussian")
-    assert main.main(["train", *own, begin, f"run_dir={tmp_path / 'child'}"]) == 0
-    capsys.readouterr()
-    words = ("task=sentiment", "model=gru", "model.dim=8", "logger=none", "trainer.max_steps=1")
-    assert main.main(["train", *words, begin, f"run_dir={tmp_path / 'other'}"]) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert error.endswith("that run reads values, and task=sentiment reads text; begin with a run that reads the same")

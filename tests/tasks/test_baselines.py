@@ -1,20 +1,27 @@
-"""Laws of the baselines: they equal their definitions, written out slowly."""
+"""Laws of the baselines of texts: they equal their definitions, written out slowly."""
 
 from __future__ import annotations
 
 import lzma
 import math
+import sys
 import tracemalloc
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from seqtrain.data.corpus import Corpus
-from seqtrain.tasks.baselines import counts
+from seqtrain.data.preprocess import Rows
+from seqtrain.tasks.baselines import counts, texts
 from seqtrain.tasks.baselines.counts import baselines, xz_baselines
+from seqtrain.tasks.baselines.texts import NEEDED, left_out, naive_bayes, tfidf_linear
+from seqtrain.tasks.sentiment import Sentiment
 from tests.support.texts import text_of
 
 VOCABULARY = 11
@@ -46,9 +53,10 @@ def slow_bigram(train: Corpus, split: Corpus) -> tuple[float, float]:
     return sum(unigram) / len(unigram), sum(bigram) / len(bigram)
 
 
-@pytest.mark.parametrize("top", [VOCABULARY, 4])  # with 4, validation meets contexts that training never saw
-def test_unigram_and_bigram_equal_the_slow_definition(tmp_path, top):
-    train, split = corpus(1, [40, 1, 30], top), corpus(2, [20, 13])
+@pytest.mark.parametrize(("top", "piece"), [(VOCABULARY, 1000), (VOCABULARY, 1), (4, 7)])
+def test_unigram_and_bigram_equal_the_slow_definition(tmp_path, monkeypatch, top, piece):
+    train, split = corpus(1, [40, 1, 0, 30], top), corpus(2, [20, 13])  # with 4, split has contexts unknown to train
+    monkeypatch.setattr(counts, "PAIRS", piece)
     found = baselines(train, split, VOCABULARY, print, cache=tmp_path)
     unigram, bigram = slow_bigram(train, split)
     assert found["uniform"]["loss"] == pytest.approx(math.log(VOCABULARY), abs=1e-12)
@@ -57,36 +65,12 @@ def test_unigram_and_bigram_equal_the_slow_definition(tmp_path, top):
     assert all(v["bits_per_byte"] == pytest.approx(v["loss"] / math.log(2) / 3) for v in found.values())
 
 
-def test_bigram_probabilities_sum_to_one(tmp_path):
-    train = corpus(1, [50], 5)
-    for context in range(VOCABULARY):
-        after = [Corpus(np.array([context, t], np.uint16), np.array([0, 2]), 1, 0, 0, "") for t in range(VOCABULARY)]
-        alone = Corpus(np.array([context], np.uint16), np.array([0, 1]), 1, 0, 0, "")
-        first = baselines(train, alone, VOCABULARY, print, cache=tmp_path)["bigram"]["loss"]
-        losses = [
-            2 * baselines(train, pair, VOCABULARY, print, cache=tmp_path)["bigram"]["loss"] - first for pair in after
-        ]
-        assert sum(math.exp(-loss) for loss in losses) == pytest.approx(1, abs=1e-9)
-
-
 def test_baselines_are_kept_and_other_tokens_are_measured_anew(tmp_path):
     train, split = corpus(1, [50]), corpus(2, [20])
     first = baselines(train, split, VOCABULARY, print, cache=tmp_path)
     assert baselines(train, split, VOCABULARY, print, cache=tmp_path) == first
     assert len([p for p in (tmp_path / "json").iterdir() if p.is_dir()]) == 1
     assert baselines(train, train, VOCABULARY, print, cache=tmp_path) != first
-
-
-@pytest.mark.parametrize("piece", [1, 7, 1000])
-def test_a_text_that_is_read_in_pieces_has_the_same_baselines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
-) -> None:
-    train, split = corpus(1, [40, 1, 0, 30]), corpus(2, [20, 13])
-    monkeypatch.setattr(counts, "PAIRS", piece)
-    found = baselines(train, split, VOCABULARY, print, cache=tmp_path)
-    unigram, bigram = slow_bigram(train, split)
-    assert found["unigram"]["loss"] == pytest.approx(unigram, abs=1e-12)
-    assert found["bigram"]["loss"] == pytest.approx(bigram, abs=1e-12)
 
 
 def test_where_pairs_share_a_place_the_bigram_is_near_and_said_to_be_an_estimate(
@@ -138,34 +122,91 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path, monkeypatch: pytest.
     assert peak(200_000) < 1.1 * peak(5_000)
 
 
-def test_what_xz_makes_is_given_a_second_time_without_reading_the_text(tmp_path):
-    train, split = text_of(["hello world, " * 50]), text_of(["hello moon"])
-    found = xz_baselines(train, split, print, cache=tmp_path)
-
-    def unreadable():
-        raise AssertionError("the text was read again")
-
-    again = [replace(text, documents=unreadable) for text in (train, split)]
-    assert xz_baselines(again[0], again[1], print, cache=tmp_path) == found
-
-
-def test_xz_given_train_is_the_difference_that_the_text_makes(tmp_path):
+def test_xz_given_train_is_the_difference_that_the_text_makes_and_is_kept(tmp_path, monkeypatch):
     train, split = ["hello world, " * 50, "Łódź\n"], ["hello world, hello moon\n"]
-    found = xz_baselines(text_of(train), text_of(split), print, cache=tmp_path)
     a, b = "".join(train).encode(), "".join(split).encode()
+    said: list[str] = []
+    monkeypatch.setattr(counts, "LONG", len(a) - 1)
+    found = xz_baselines(text_of(train), text_of(split), said.append, cache=tmp_path)
     assert found["xz"]["bits_per_byte"] == 8 * len(lzma.compress(b, preset=9)) / len(b)
     difference = len(lzma.compress(a + b, preset=9)) - len(lzma.compress(a, preset=9))
     assert found["xz_given_train"]["bits_per_byte"] == 8 * difference / len(b)
 
+    def unreadable():
+        raise AssertionError("the text was read again")
 
-def test_xz_says_once_that_a_long_text_takes_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(counts, "LONG", 100)
-    said: list[str] = []
-    for length in (90, 200, 200):  # short; long; long, and in the cache
-        xz_baselines(text_of(["a" * length]), text_of(["b"]), said.append, cache=tmp_path)
+    again = [replace(text_of(text), documents=unreadable) for text in (train, split)]
+    assert xz_baselines(again[0], again[1], said.append, cache=tmp_path) == found
     assert said == ["xz: compresses 0 MB twice; the cache keeps the result"]
 
 
-def test_text_over_the_limit_is_not_compressed(tmp_path):
-    assert xz_baselines(text_of(["a" * 10]), text_of(["b"]), print, 10, cache=tmp_path) == {}
-    assert not list(tmp_path.iterdir())
+# -- of labels, from words ---------------------------------------------------------------------------------------
+
+
+def spaced(words: list[str]) -> list[str]:
+    """A letter is a word."""
+    return [" ".join(word) for word in words]
+
+
+def by_hand(train: list[str], labels: list[int], text: str, label: int) -> float:
+    """log p(label) + the sum of log p(feature | label), features counted once a document and smoothed by one."""
+
+    def features(text: str) -> set[str]:
+        return {*text, *(one + two for one, two in pairwise(text))}
+
+    known = set().union(*map(features, train))
+    mine = [features(text) for text, given in zip(train, labels, strict=True) if given == label]
+    counts = {feature: 1 + sum(feature in each for each in mine) for feature in known}
+    total = sum(counts.values())
+    return math.log(len(mine) + 1) + sum(math.log(counts[it] / total) for it in features(text) & known)
+
+
+def test_the_likeliest_label_is_the_one_reckoned_by_hand() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        train, asked = (["".join(rng.choice(list("abcde"), rng.integers(0, 6))) for _ in range(8)] for _ in range(2))
+        labels = [0, 1, 2, *rng.integers(0, 3, 5).tolist()]
+        train[0] += "a"  # some text there must be
+        found = naive_bayes(spaced(train), np.array(labels), spaced([*asked, "zz"]), 3)
+        for text, label in zip([*asked, "zz"], found, strict=True):
+            probs = [by_hand(train, labels, text, each) for each in range(3)]
+            assert probs[label] == pytest.approx(max(probs), rel=1e-12)
+
+
+LABELS = np.array([0, 0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("train", "labels", "asked", "expected"),
+    [
+        (  # pairs of neighbours tell apart what the same words do not
+            ["not good but bad", "bad not good", "not bad but good", "good not bad"] * 5,
+            [0, 0, 1, 1] * 5,
+            ["so not good and bad", "so not bad and good"],
+            [0, 1],
+        ),
+        (["dull", "dull film", "fine", "fine film"], [0, 0, 1, 1], ["dull!", "FINE."], [0, 1]),
+        (["red", "green", "blue"], [0, 1, 2], ["blue", "red", "green"], [2, 0, 1]),
+    ],
+)
+def test_the_linear_baseline_tells_words_and_their_pairs_apart(
+    train: list[str], labels: list[int], asked: list[str], expected: list[int]
+) -> None:
+    assert left_out(train) is None
+    assert tfidf_linear(train, np.array(labels), asked).tolist() == expected
+
+
+def test_where_the_linear_baseline_cannot_be_fitted_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "train has no word" in str(left_out(["  ", "", "\n", " "]))
+    monkeypatch.setattr(texts, "MAX_CHARACTERS", 10)
+    assert "more than 0 million" in str(left_out(["a" * 9, "b", "c", "d"]))
+
+
+def test_without_scikit_learn_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn", None)  # as if it were not installed
+    rows = Rows({}, LABELS, lambda: iter([{"text": text} for text in "abcd"]))
+    made: Any = SimpleNamespace(labels=("bad", "good"))
+    said: list[str] = []
+    found = Sentiment.baselines(cast(Any, None), rows, rows, made, said.append)
+    assert found.keys() == {"majority", "naive_bayes"}
+    assert said == [f"baseline linear is left out: {NEEDED}"]

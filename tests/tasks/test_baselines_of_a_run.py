@@ -136,10 +136,17 @@ def test_those_of_masked_text_know_train_alone(tmp_path: Path) -> None:
     found = data.baselines("validation")
     assert found["unigram"]["loss"] == pytest.approx(surprise(data.tokenizer.vocab_size), rel=1e-12)
     assert found["unigram"]["accuracy"] == letters("validation").count("a") / len(letters("validation"))
+    assert {name: set(figures) for name, figures in found.items()} == {
+        "unigram": {"loss", "accuracy"},
+        "left_bigram": {"loss"},
+    }
 
 
 def test_those_of_labels_know_train_alone(tmp_path: Path) -> None:
-    found = opened(LABELLED, Word(), Sentiment, tmp_path).baselines("validation")
+    data = opened(LABELLED, Word(), Sentiment, tmp_path)
+    assert data.preprocessor.labels == ("bad", "good")
+    assert Data.label_counts.fget(data) == (1, 3)  # type: ignore[misc]
+    found = data.baselines("validation")
     assert found["majority"] == {"accuracy": 1 / 5}, "good, the most frequent of train, is right once"
     assert found["naive_bayes"] == {"accuracy": 1 / 5}, "fine is good and sad is bad, as train has it"
 
@@ -154,9 +161,7 @@ def test_those_of_translations_know_train_alone(tmp_path: Path) -> None:
         assert found[name]["exact_match"] == 0
 
 
-def test_the_summary_holds_those_of_validation_and_the_best_validation_as_it_was(
-    tmp_path: Path,
-) -> None:
+def test_the_summary_holds_those_of_validation_and_the_best_validation_as_it_was() -> None:
     progress = SimpleNamespace(tokens=640, skipped=0)
     best = {"step": 20, "loss": 2.0, "accuracy": 0.5}
     session: Any = SimpleNamespace(
@@ -192,9 +197,3 @@ def test_the_end_of_a_training_holds_the_best_against_the_baselines_and_says_bot
     assert "validation  0.5000 accuracy" in said
     assert "best        0.7500 accuracy at step 20" in said
     assert "That is 0.125 accuracy better than the most frequent label." in said
-
-
-def test_labels_are_counted_in_train(tmp_path: Path) -> None:
-    data = opened(LABELLED, Word(), Sentiment, tmp_path)
-    assert data.preprocessor.labels == ("bad", "good")
-    assert Data.label_counts.fget(data) == (1, 3)  # type: ignore[misc]

@@ -18,7 +18,7 @@ from seqtrain.errors import UserError
 from seqtrain.runs import measures
 from seqtrain.runs.summary import Summary
 from seqtrain.sweeps.study import Objective
-from seqtrain.tasks.base import Metric, Task
+from seqtrain.tasks.base import Metric
 from seqtrain.tasks.masked_lm import MaskedLM
 from seqtrain.tasks.next_token import NextToken
 from seqtrain.tasks.regress import Regress
@@ -36,33 +36,27 @@ WAYS: dict[str, Literal["min", "max"]] = {
     **{"bleu": "max", "chrf": "max", "exact_match": "max"},
 }
 TASKS = (NextToken, MaskedLM, Sentiment, Regress, Tag, Translation)
-EACH = pytest.mark.parametrize(("metric", "way"), WAYS.items())
 
 
-def names(task: type[Task]) -> list[str]:
-    return [metric.name for metric in task.metrics]
-
-
-def test_every_metric_of_every_task_is_known_here() -> None:
-    assert WAYS.keys() == {name for task in TASKS for name in names(task)}
+def test_loggers_and_searches_know_the_way_of_each_metric() -> None:
+    for task in TASKS:
+        for metric in task.metrics:
+            name, way = metric.name, WAYS[metric.name]
+            assert measures.better(Summary.from_plain(task.said()), name) == way, name
+            modes = [Objective.read(f"{which}/{name}", task.metrics).mode for which in ("best", "validation")]
+            assert modes == [way, way], name
+    assert WAYS.keys() == {metric.name for task in TASKS for metric in task.metrics}
 
 
 def test_each_task_is_judged_the_way_of_its_metric() -> None:
-    assert {task.__name__: task.monitor for task in TASKS} == {
-        "NextToken": "loss",
-        "MaskedLM": "loss",
-        "Sentiment": "accuracy",
-        "Regress": "mse",
-        "Tag": "accuracy",
-        "Translation": "bleu",
-    }
+    assert [task.monitor for task in TASKS] == ["loss", "loss", "accuracy", "mse", "accuracy", "bleu"]
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_what_only_trains_a_task_is_among_its_options_and_what_it_measures_is_not(task: type[Task]) -> None:
-    options = set(inspect.signature(task).parameters)
-    assert set(task.trained_by) < options
-    assert not {"mask_prob", "mask_share", "whole_word", "beam", "length_penalty", "max_ratio"} & set(task.trained_by)
+def test_what_only_trains_a_task_is_among_its_options_and_what_it_measures_is_not() -> None:
+    measured = {"mask_prob", "mask_share", "whole_word", "beam", "length_penalty", "max_ratio"}
+    for task in TASKS:
+        assert set(task.trained_by) < set(inspect.signature(task).parameters), task
+        assert not measured & set(task.trained_by), task
 
 
 def two(folder: Path, metric: str, **summary: Any) -> None:
@@ -74,7 +68,7 @@ def two(folder: Path, metric: str, **summary: Any) -> None:
         fake_runs.run(folder / f"{number}", value, model=model, seed=number // 2, **options)
 
 
-@EACH
+@pytest.mark.parametrize(("metric", "way"), [("loss", "min"), ("accuracy", "max")])
 def test_a_comparison_puts_the_better_first_and_says_so(metric: str, way: str, tmp_path: Path) -> None:
     two(tmp_path, metric)
     better, other = ("gpt", "lstm") if way == "min" else ("lstm", "gpt")
@@ -87,24 +81,14 @@ def test_a_comparison_puts_the_better_first_and_says_so(metric: str, way: str, t
     rows = [row["final"] for row in records.rows(found)]
     assert rows == sorted(rows, reverse=way == "max")
     assert found[0].sentences[0].startswith(f"{better} beats {other} by 10.0")
-
-
-@EACH
-def test_the_best_of_a_run_that_has_not_finished_is_its_best_record(metric: str, way: str, tmp_path: Path) -> None:
-    path = fake_runs.run(tmp_path / "1", 3.0, values=(2.0, 4.0), metric=metric, config=fake_runs.TRANSLATION)
+    # Of a run that has not finished, the best is its best record.
+    path = fake_runs.run(tmp_path / "going", 3.0, values=(2.0, 4.0), metric=metric, config=fake_runs.TRANSLATION)
     summary = json.loads((path / "summary.json").read_text())
     kept = {name: summary[name] for name in ("task", "measures", "compared_by")}
     (path / "summary.json").write_text(json.dumps({"status": "interrupted", **kept}))
-    (entry,) = read([tmp_path])
+    (entry,) = read([path])
     assert entry.metric(metric, checkpoint="best") == (2.0 if way == "min" else 4.0)
     assert entry.metric(metric) == 3.0
-
-
-@EACH
-def test_loggers_and_searches_know_the_way(metric: str, way: str) -> None:
-    task = next(task for task in TASKS if metric in names(task))
-    assert measures.better(Summary.from_plain(task.said()), metric) == way
-    assert [Objective.read(f"{which}/{metric}", task.metrics).mode for which in ("best", "validation")] == [way, way]
 
 
 def test_a_metric_whose_direction_is_no_direction_is_refused() -> None:

@@ -15,7 +15,6 @@ from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.corpus import Corpus, from_the_end
 from seqtrain.data.preprocess import Rows
-from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel, directions
 from seqtrain.models.elmo import ELMo
 from seqtrain.models.layers.front_ends import TokenEmbedding
@@ -53,40 +52,39 @@ def surprisal(model: SequenceModel, task: BidirectionalLM, lane: int, place: int
     return -math.log((probs / probs.sum())[TEXT[lane, place]].item())
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_each_token_is_predicted_from_the_tokens_of_one_side_alone(tied: bool) -> None:
-    model, task = pair(tied)
-    with torch.no_grad():
-        parts = task.evaluate(model, batch(), None)[0]
-        expected = [sum(surprisal(model, task, *place, direction) for place in PLACES) for direction in (0, 1)]
-        in_training = task.train().evaluate(model, batch(), None)[0]
-    assert parts["forward"][0].item() == pytest.approx(expected[0], rel=1e-12)
-    assert parts["backward"][0].item() == pytest.approx(expected[1], rel=1e-12)
-    assert parts["loss"][0].item() == pytest.approx(sum(expected) / 2, rel=1e-12)
-    assert [parts[name][1] for name in ("forward", "backward", "loss", "accuracy")] == [5, 5, 5, 10]
-    assert set(in_training) == {"loss"}
-    assert in_training["loss"][0].item() == pytest.approx(sum(expected) / 2, rel=1e-12)
-    measured = task.measure({name: (total.item(), number) for name, (total, number) in parts.items()}, FACTS)
-    assert measured["loss"] == pytest.approx((measured["loss_forward"] + measured["loss_backward"]) / 2)
-    assert measured["loss_backward"] == pytest.approx(expected[1] / 5)
-    assert measured["bits_per_byte"] == pytest.approx(measured["loss"] / math.log(2) / 2)
+def test_each_token_is_predicted_from_the_tokens_of_one_side_alone() -> None:
+    for tied in (True, False):
+        model, task = pair(tied)
+        with torch.no_grad():
+            parts = task.evaluate(model, batch(), None)[0]
+            expected = [sum(surprisal(model, task, *place, direction) for place in PLACES) for direction in (0, 1)]
+            in_training = task.train().evaluate(model, batch(), None)[0]
+        sums = {"forward": expected[0], "backward": expected[1], "loss": sum(expected) / 2}
+        assert {name: parts[name][0].item() for name in sums} == pytest.approx(sums, rel=1e-12), tied
+        assert [parts[name][1] for name in ("forward", "backward", "loss", "accuracy")] == [5, 5, 5, 10]
+        assert set(in_training) == {"loss"}
+        assert in_training["loss"][0].item() == pytest.approx(sums["loss"], rel=1e-12), tied
+        measured = task.measure({name: (total.item(), number) for name, (total, number) in parts.items()}, FACTS)
+        assert measured["loss"] == pytest.approx((measured["loss_forward"] + measured["loss_backward"]) / 2)
+        assert measured["loss_backward"] == pytest.approx(expected[1] / 5)
+        assert measured["bits_per_byte"] == pytest.approx(measured["loss"] / math.log(2) / 2)
 
 
-@pytest.mark.parametrize("place", range(1, 4))
-def test_a_token_changes_no_prediction_that_must_not_see_it(place: int) -> None:
+def test_a_token_changes_no_prediction_that_must_not_see_it() -> None:
     model, task = pair()
-    other = TEXT.clone()
-    other[0, place] = (other[0, place] + 1) % VOCABULARY
     lengths = torch.tensor([5, 4])
-    with torch.no_grad():
-        before = [output.logits() for output in task.predictions(model, TEXT, lengths)]
-        after = [output.logits() for output in task.predictions(model, other, lengths)]
-    # Column t of the first predicts token t + 1, of the second token t; a token must not move its own prediction.
-    assert_near(after[0][0, :place], before[0][0, :place], 0)
-    assert_near(after[1][0, place:], before[1][0, place:], 0)
-    assert (after[0][0, place:] != before[0][0, place:]).any(-1).all(), "and moves all others"
-    assert (after[1][0, :place] != before[1][0, :place]).any(-1).all()
-    assert_near(after[0][1], before[0][1], 0)
+    for place in range(1, 4):
+        other = TEXT.clone()
+        other[0, place] = (other[0, place] + 1) % VOCABULARY
+        with torch.no_grad():
+            before = [output.logits() for output in task.predictions(model, TEXT, lengths)]
+            after = [output.logits() for output in task.predictions(model, other, lengths)]
+        # Column t of the first predicts token t + 1, of the second token t; a token must not move its own prediction.
+        assert_near(after[0][0, :place], before[0][0, :place], 0)
+        assert_near(after[1][0, place:], before[1][0, place:], 0)
+        assert (after[0][0, place:] != before[0][0, place:]).any(-1).all(), "and moves all others"
+        assert (after[1][0, :place] != before[1][0, :place]).any(-1).all()
+        assert_near(after[0][1], before[0][1], 0)
 
 
 def corpus(*documents: list[int]) -> Corpus:
@@ -95,33 +93,20 @@ def corpus(*documents: list[int]) -> Corpus:
     return Corpus(tokens, offsets, 2 * len(tokens), 0, 0, "hash")
 
 
-def test_read_from_the_end_a_corpus_is_the_reversed_documents_in_reverse() -> None:
-    turned = from_the_end(corpus([1, 2, 3], [4], [5, 6]))
-    assert [turned[number].tolist() for number in range(3)] == [[6, 5], [4], [3, 2, 1]]
-    again = from_the_end(turned)
-    assert np.asarray(again.tokens).tolist() == [1, 2, 3, 4, 5, 6]
-    assert again.documents.tolist() == [0, 3, 4, 6]
-
-
-@pytest.mark.parametrize("max_length", [3, 4, 5, 9])
-def test_every_token_is_a_target_once(max_length: int) -> None:
+def test_every_token_is_a_target_once() -> None:
     text = corpus([1, 2, 3, 4, 0], [5], [6, 2])
     tokenizer: Any = SimpleNamespace(start=START, separator=SEPARATOR)
-    examples = StretchExamples(text, tokenizer, max_length=max_length)
-    index = np.arange(len(examples.lengths))
-    made = examples.collate(index, 0, examples.totals(index, 0))
-    assert made.targets[made.targets != IGNORED].tolist() == np.asarray(text.tokens).tolist()
-    assert made.totals == {"loss": 8}
-    assert made.count - 2 * len(index) == 8
-    for row, targets, length in zip(made.tokens, made.targets, made.lengths.tolist(), strict=True):
-        assert length <= max_length
-        assert (int(row[0]), int(row[length - 1])) == (START, SEPARATOR)
-        assert torch.equal(row[1 : length - 1], targets[1 : length - 1])
-
-
-def test_an_example_without_room_for_text_is_refused() -> None:
-    with pytest.raises(UserError, match=r"data\.max_length=2: must be at least 3"):
-        StretchExamples(corpus([1]), TOKENIZER, max_length=2)
+    for max_length in (3, 4, 5, 9):
+        examples = StretchExamples(text, tokenizer, max_length=max_length)
+        index = np.arange(len(examples.lengths))
+        made = examples.collate(index, 0, examples.totals(index, 0))
+        assert made.targets[made.targets != IGNORED].tolist() == np.asarray(text.tokens).tolist(), max_length
+        assert made.totals == {"loss": 8}
+        assert made.count - 2 * len(index) == 8
+        for row, targets, length in zip(made.tokens, made.targets, made.lengths.tolist(), strict=True):
+            assert length <= max_length
+            assert (int(row[0]), int(row[length - 1])) == (START, SEPARATOR)
+            assert torch.equal(row[1 : length - 1], targets[1 : length - 1])
 
 
 def test_the_bigram_is_counted_in_both_directions() -> None:
@@ -164,11 +149,11 @@ def test_a_score_is_the_mean_of_both_directions_of_each_token() -> None:
     assert "(mean of both directions)" in score.words(answer)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_the_head_costs_what_torch_counts(tied: bool) -> None:
-    model, task = pair(tied)
-    hidden = torch.zeros(1, 1, model.dim // 2, dtype=torch.float64)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        for _ in range(2):  # each token is predicted by both directions
-            task.logits(model, hidden)
-    assert counter.get_total_flops() == task.head_flops()
+def test_the_head_costs_what_torch_counts() -> None:
+    for tied in (True, False):
+        model, task = pair(tied)
+        hidden = torch.zeros(1, 1, model.dim // 2, dtype=torch.float64)
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            for _ in range(2):  # each token is predicted by both directions
+                task.logits(model, hidden)
+        assert counter.get_total_flops() == task.head_flops(), tied

@@ -16,19 +16,21 @@ from seqtrain.data.batching.loader import TrainLoader
 from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.data.batching.stream import EvalLoader
 from seqtrain.data.preprocess import Preprocessor
+from seqtrain.models.ar import AR
 from seqtrain.models.base import SequenceModel, reset
 from seqtrain.models.layers.front_ends import ValueProjection
 from seqtrain.tasks.base import Facts
 from seqtrain.tasks.baselines.forecasts import Errors
 from seqtrain.tasks.forecast import Forecast
+from seqtrain.training.compatibility import incompatibility
 from seqtrain.training.learner import Learner
-from tests.support.model_cases import Case, assert_near
+from tests.support.examples import SAMPLES
+from tests.support.model_cases import Case, assert_near, next_token
 from tests.support.series import LENGTHS, Held, numbers, prepared
 from tests.training.test_learner import everything, make_trainer
 
 HORIZON, HISTORY = 4, 8
 FACTS = Facts(bytes_per_token=1.0, words_per_token=None)
-CAUSAL = pytest.mark.parametrize("name", ["rnn", "gru", "lstm", "min_gru", "cnn", "mlp", "gpt"])
 DISTRIBUTIONS = ["point", "gaussian", "student_t", "quantiles"]
 
 
@@ -48,8 +50,9 @@ def streams(source: Held, split: Any, task: Forecast) -> Any:
     return task.series_stream(rows[split], preprocessor, context=HISTORY)
 
 
-@CAUSAL
-@pytest.mark.parametrize(("lanes", "lengths"), [(1, LENGTHS), (3, (60, 60, 60))])
+@pytest.mark.parametrize(
+    ("name", "lanes", "lengths"), [("lstm", 1, LENGTHS), ("lstm", 3, (60, 60, 60)), ("gpt", 1, LENGTHS)]
+)
 def test_chunks_of_series_with_carried_state_equal_the_whole(name: str, lanes: int, lengths: tuple[int, ...]) -> None:
     # As evaluation lays them out: a lane each, or, where their lengths differ, one after another on a single lane.
     source = Held(numbers(lengths=lengths), lengths=lengths)
@@ -114,11 +117,11 @@ def test_micro_batches_of_missing_values_change_no_number(
         assert_near(everything(parts)[each], everything(whole)[each], 1e-9)
 
 
-@pytest.mark.parametrize("carry", [True, False])
-def test_values_that_are_all_but_missing_leave_every_weight_a_number(carry: bool, tmp_path: Path) -> None:
-    learner = learner_of("gru", Held(numbers(missing=0.97)), tmp_path, 1, carry=carry)
-    assert learner.global_step == 10
-    assert all(bool(weight.isfinite().all()) for weight in learner.state_dict().values())
+def test_values_that_are_all_but_missing_leave_every_weight_a_number(tmp_path: Path) -> None:
+    for carry in (True, False):
+        learner = learner_of("gru", Held(numbers(missing=0.97)), tmp_path, 1, carry=carry)
+        assert learner.global_step == 10
+        assert all(bool(weight.isfinite().all()) for weight in learner.state_dict().values()), carry
 
 
 def window_batch(task: Forecast, source: Held, count: int = 12) -> Any:
@@ -128,78 +131,49 @@ def window_batch(task: Forecast, source: Held, count: int = 12) -> Any:
     return examples.collate(index, 0, examples.totals(index, 0))
 
 
-def gapped(distribution: str) -> tuple[Any, Forecast, Any]:
-    """Return a model and a task in evaluation mode, and a batch of windows with missing values."""
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_a_missing_target_has_no_gradient_and_is_in_no_number(distribution: str) -> None:
     source = Held(numbers(missing=0.4))
     model, task = pair("gru", prepared(source)[0], carry=False, distribution=distribution)
-    task.eval()
-    return model, task, window_batch(task, source)
-
-
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_a_missing_target_has_no_gradient_and_is_not_counted(distribution: str) -> None:
-    source = Held(numbers(missing=0.4))
-    model, task = pair("lstm", prepared(source)[0], carry=False, distribution=distribution)
     batch = window_batch(task, source)
     absent = batch.targets.isnan()
     assert absent.any()
     outputs: list[torch.Tensor] = []
     handle = task.head.register_forward_hook(lambda module, given, found: outputs.append(found))
-    terms, _ = task.evaluate(model, batch, None)
+    total, count = task.evaluate(model, batch, None)[0]["loss"]
     handle.remove()
-    outputs[0].retain_grad()
-    total, count = terms["loss"]
     assert count == int((~absent).sum())
     (gradient,) = torch.autograd.grad(total, outputs)
     gradient = gradient.unflatten(-1, (HORIZON, task.num_channels, -1))
     assert (gradient[absent] == 0).all()
     assert bool(gradient.isfinite().all())
     assert (gradient[~absent] != 0).any(-1).float().mean() > 0.9
-
-
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_what_stands_in_the_place_of_a_missing_target_changes_no_metric(distribution: str) -> None:
-    model, task, batch = gapped(distribution)
-    whole, _ = task.evaluate(model, batch, None)
-    here = ~batch.targets.isnan()
-    by_hand = task.params(model, batch, None)[0]
-    errors = (task.distribution.median(by_hand) - batch.targets)[here]
-    assert float(whole["mse"][0]) == pytest.approx(float((errors**2).sum()), rel=1e-9)
-    assert whole["mse"][1] == len(errors)
-    assert all(np.isfinite(float(total)) for total, _ in whole.values())
-
-
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_mse_is_of_the_forecast_that_predict_writes(distribution: str) -> None:
-    model, task, batch = gapped(distribution)
-    total, _ = task.evaluate(model, batch, None)[0]["mse"]
+    with torch.no_grad():
+        found, _ = task.eval().evaluate(model, batch, None)
+    assert all(np.isfinite(float(each)) for each, _ in found.values())
+    total, count = found["mse"]
+    assert count == int((~absent).sum())
+    # It is of the forecast that predict writes.
     written = np.stack([task.ahead(model, window.numpy(), 1)["forecast"] for window in batch.tokens])
     assert float(total) == pytest.approx(np.nansum((written - batch.targets[:, 0].numpy()) ** 2), rel=1e-6)
 
 
-def test_an_error_over_a_naive_error_of_zero_is_left_out_and_said_by_no_number() -> None:
+def test_an_error_over_a_naive_error_of_zero_is_left_out() -> None:
     values = numbers(missing=0.0, columns=2)
     # The second column repeats with the season; a forecast of it has no error to be measured in.
-    values[:, 1] = np.tile([1.0, 2.0], len(values))[: len(values)]
-    lengths = LENGTHS
-    for begin, length in zip(np.concatenate([[0], np.cumsum(lengths)])[:-1], lengths, strict=True):
-        values[begin : begin + length, 1] = np.tile([1.0, 2.0], length)[:length]
+    values[:, 1] = np.concatenate([np.tile([1.0, 2.0], length)[:length] for length in LENGTHS])
     source = Held(values, season=2)
     preprocessor, _ = prepared(source)
     assert preprocessor.series is not None
     assert [naive[1] for naive in preprocessor.series.naive] == [0.0, 0.0, 0.0]
     model, task = pair("gru", preprocessor, carry=False)
-    task.eval()
-    terms, _ = task.evaluate(model, window_batch(task, source), None)
+    terms, _ = task.eval().evaluate(model, window_batch(task, source), None)
     assert terms["mase"][1] * 2 == terms["mse"][1]
     assert np.isfinite(float(terms["mase"][0]))
     # The baselines are measured in the same way.
     errors = Errors(np.array(preprocessor.series.naive), np.ones((3, 2)))
     errors.add(np.zeros((1, 1, 2)), np.ones((1, 1, 2)), np.array([0]))
     assert errors.metrics["mase"] == pytest.approx(1 / preprocessor.series.naive[0][0])
-    only_zeros = Errors(np.zeros((1, 1)), np.ones((1, 1)))
-    only_zeros.add(np.zeros((1, 1, 1)), np.ones((1, 1, 1)), np.array([0]))
-    assert "mase" not in only_zeros.metrics
 
 
 def test_a_relative_forecast_of_weights_zero_is_the_last_value_in_windows_and_streams() -> None:
@@ -224,3 +198,113 @@ def test_a_relative_forecast_of_weights_zero_is_the_last_value_in_windows_and_st
         found = task.distribution.median(task.params(model, copy.copy(batch), None)[0])
         newest = batch.tokens[..., :2] if carry else batch.tokens[:, -1:, :2]
         assert torch.equal(found, newest.unsqueeze(2).expand_as(found))
+
+
+# -- pictures ----------------------------------------------------------------------------------------------------
+
+
+def samples(source: Held, **options: Any) -> tuple[Any, Any]:
+    """Samples of some windows of validation, and the series that they are of."""
+    preprocessor, rows = prepared(source)
+    model, task = pair("gru", preprocessor, carry=False, **options)
+    model.embed = ValueProjection(num_features=task.num_features * task.patch, dim=model.dim).double()
+    examples = task.examples(rows["validation"], preprocessor, max_length=HISTORY, seed=0)
+    index = np.arange(0, len(examples.lengths), 2)
+    batch: Any = examples.collate(index, 0, examples.totals(index, 0))
+    with torch.no_grad():
+        found = task.samples(model.eval(), batch, preprocessor, SAMPLES)
+    return found, (batch, rows["validation"].series.series)
+
+
+@pytest.mark.parametrize(("channels", "patch"), [("together", 4), ("apart", 1)])
+def test_history_and_truth_are_the_values_of_the_file_and_missing_ones_are_gaps(channels: str, patch: int) -> None:
+    source = Held(numbers(missing=0.3), channels=channels)
+    found, (batch, series) = samples(source, patch=patch)
+    columns = series.columns
+    for sample, row, number in zip(found, batch.rows.tolist(), batch.series[:, 0].tolist(), strict=True):
+        values = series.values[:, 0]
+        np.testing.assert_allclose(sample.fan.history, values[row - HISTORY : row], atol=1e-9)
+        np.testing.assert_allclose(sample.fan.truth, values[row : row + HORIZON], atol=1e-9)
+        column = columns[series.channels[number][0]]
+        place = row - series.offsets[number]
+        assert sample.fan.title == sample.columns["text"] == f"{column}, row {place:,}"
+    assert any(np.isnan(sample.fan.history).any() for sample in found)
+
+
+def test_the_picture_shows_the_forecast_that_the_words_say_between_its_intervals() -> None:
+    for distribution in DISTRIBUTIONS:
+        for sample in samples(Held(numbers(missing=0.0)), distribution=distribution)[0]:
+            assert sample.columns["forecast"] == " ".join(f"{value:.4g}" for value in sample.fan.median)
+            assert bool(sample.fan.bands) == (distribution != "point")
+            for low, high in sample.fan.bands.values():
+                assert (low <= sample.fan.median).all(), distribution
+                assert (sample.fan.median <= high).all(), distribution
+
+
+# -- a forecast that begins as least squares ---------------------------------------------------------------------
+
+
+def linear_pair(
+    preprocessor: Preprocessor, *, dim: int = 8, window: int = HISTORY, **options: Any
+) -> tuple[AR, Forecast]:
+    torch.manual_seed(0)
+    given = {"distribution": "point", "relative": True, "patch": 1, **options}
+    task = Forecast(horizon=HORIZON, dim=dim, max_length=HISTORY, preprocessor=preprocessor, **given)
+    front = ValueProjection(num_features=task.num_features, dim=dim)
+    model = AR(embed=front, dim=dim, window=window, dropout=0.0, fit="least_squares")
+    return model.double().eval(), task.double().eval()
+
+
+@pytest.mark.parametrize(
+    ("channels", "window", "relative"), [("apart", HISTORY, True), ("together", HISTORY + 5, False)]
+)
+def test_before_the_first_step_it_is_the_baseline(channels: Any, window: int, relative: bool) -> None:
+    # Values that depend on those before them, or a fit of nothing would be as good.
+    values = numbers(missing=0.0).cumsum(0)
+    preprocessor, rows = prepared(Held(values, channels=channels))
+    model, task = linear_pair(preprocessor, window=window, relative=relative)
+    said: list[str] = []
+    task.first_weights(model, rows["train"], preprocessor, said.append)
+    windows = task.examples(rows["validation"], preprocessor, max_length=HISTORY, seed=0)
+    index = np.arange(len(windows.lengths))
+    batch = windows.collate(index, 0, windows.totals(index, 0))
+    with torch.no_grad():
+        terms, _ = task.evaluate(model, batch, None)
+    found = {name: float(total) / count for name, (total, count) in terms.items()}
+    expected = task.baselines(rows["train"], rows["validation"], preprocessor, said.append)["ar"]
+    for name in ("mse", "mae", "mase"):
+        assert found[name] == pytest.approx(expected[name], rel=1e-9)
+    assert f"the last {HISTORY} values" in said[0]
+
+
+def test_where_values_are_missing_it_is_said_that_the_baseline_reads_others() -> None:
+    preprocessor, rows = prepared(Held(numbers(missing=0.02)))
+    model, task = linear_pair(preprocessor)
+    said: list[str] = []
+    task.first_weights(model, rows["train"], preprocessor, said.append)
+    assert "a missing value is read as the mean of train" in said[-1]
+
+
+def test_a_model_that_is_trained_is_left_as_it_was_drawn() -> None:
+    preprocessor, rows = prepared(Held(numbers(missing=0.0)))
+    model, task = linear_pair(preprocessor)
+    model.linear_order = None
+    before = [weight.clone() for weight in (*model.parameters(), *task.parameters())]
+    task.first_weights(model, rows["train"], preprocessor, pytest.fail)
+    for one, two in zip(before, (*model.parameters(), *task.parameters()), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_what_least_squares_cannot_give_is_refused_with_what_to_set() -> None:
+    preprocessor, _ = prepared(Held(numbers(missing=0.0)))
+    ar = Case("ar", ()).make(fit="least_squares")
+    cases = [
+        (linear_pair(preprocessor, distribution="gaussian"), "use task.distribution=point"),
+        (linear_pair(preprocessor, patch=2), "use task.patch=1"),
+        (linear_pair(preprocessor), None),
+        ((ar, next_token(ar)), "use model.fit=trained"),
+    ]
+    for (model, task), words in cases:
+        reason = incompatibility(model, task, TBPTT(k1=64, k2=64, carry=False, reset="never"), HISTORY)
+        assert (reason is None) == (words is None)
+        assert words is None or words in str(reason)

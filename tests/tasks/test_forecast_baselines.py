@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import product
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from seqtrain.data.preprocess import prepare_series
+from seqtrain.data.sources.ucr import UCR
 from seqtrain.data.values.scaling import find_season
 from seqtrain.data.values.series import Series, SeriesSplit
-from seqtrain.tasks.baselines import smoothing
+from seqtrain.tasks.baselines import series, smoothing
 from seqtrain.tasks.forecast import Forecast
 from tests.support.series import prepared, table
 
@@ -67,19 +70,14 @@ def statsforecast(monkeypatch: pytest.MonkeyPatch, model: type[Mean] = Mean) -> 
     monkeypatch.setitem(sys.modules, "statsforecast.models", models)
 
 
-def test_smoothing_and_theta_are_fitted_to_what_a_window_holds_and_to_nothing_else(monkeypatch: pytest.MonkeyPatch):
-    values = np.random.default_rng(0).normal(size=(5, 9, 2))
-    values[1, :, 0] = 3.0  # nothing to fit
-    found = smoothing.forecast(Mean(), values, 4)
-    assert found == pytest.approx(np.repeat(values.mean(1, keepdims=True), 4, 1))
-
-
-def test_a_window_that_a_library_cannot_fit_repeats_its_last_value():
+def test_smoothing_and_theta_are_fitted_to_what_a_window_holds_or_repeat_its_last_value():
     class Raises(Mean):
         def forecast(self, y: np.ndarray, h: int) -> dict[str, np.ndarray]:
             raise RuntimeError("too short")
 
-    values = np.random.default_rng(0).normal(size=(3, 9, 1))
+    values = np.random.default_rng(0).normal(size=(5, 9, 2))
+    values[1, :, 0] = 3.0  # nothing to fit
+    assert smoothing.forecast(Mean(), values, 4) == pytest.approx(np.repeat(values.mean(1, keepdims=True), 4, 1))
     assert smoothing.forecast(Raises(), values, 2) == pytest.approx(np.repeat(values[:, -1:], 2, 1))
 
 
@@ -110,24 +108,13 @@ def test_a_season_is_told_only_where_a_window_holds_it_twice_and_too_many_fits_a
     assert said == ["ets is left out: 6,000 windows and channels to fit take minutes"]
 
 
-def test_the_package_itself_forecasts_a_season():
-    pytest.importorskip("statsforecast")
-    windows: Any = SimpleNamespace(
-        history=48, lengths=np.zeros(1), reading=SimpleNamespace(series=SimpleNamespace(values=np.zeros((9, 1))))
-    )
-    wave = np.sin(2 * np.pi * np.arange(60) / 12) + 0.01 * np.random.default_rng(0).normal(size=60)
-    for model in smoothing.models(windows, 12, print).values():
-        assert smoothing.forecast(model, wave[None, :48, None], 12)[0, :, 0] == pytest.approx(wave[48:], abs=0.2)
-
-
-@pytest.mark.parametrize("season", [7, 12, 24, 365])
-@pytest.mark.parametrize("slope", [0.0, 0.01])
-def test_a_season_is_found_beside_a_trend_noise_and_missing_values(season: int, slope: float) -> None:
-    generator = np.random.default_rng(season)
-    time = np.arange(4 * season + 200)
-    values = np.sin(2 * np.pi * time / season) + slope * time + 0.3 * generator.normal(size=len(time))
-    values[generator.random(len(time)) < 0.1] = np.nan
-    assert abs(find_season(split(values)) - season) <= season // 25
+def test_a_season_is_found_beside_a_trend_noise_and_missing_values() -> None:
+    for season, slope in product((7, 12, 24, 365), (0.0, 0.01)):
+        generator = np.random.default_rng(season)
+        time = np.arange(4 * season + 200)
+        values = np.sin(2 * np.pi * time / season) + slope * time + 0.3 * generator.normal(size=len(time))
+        values[generator.random(len(time)) < 0.1] = np.nan
+        assert abs(find_season(split(values)) - season) <= season // 25, slope
 
 
 def test_no_season_is_found_in_noise_and_in_what_noise_leaves_behind() -> None:
@@ -141,5 +128,52 @@ def test_no_season_is_found_in_noise_and_in_what_noise_leaves_behind() -> None:
 
 def split(values: np.ndarray) -> SeriesSplit:
     offsets = np.array([0, len(values)])
-    series = Series(values[:, None], np.zeros((len(values), 0)), None, offsets, ("",), ("a",))
-    return SeriesSplit(series, offsets[:1], offsets[1:])
+    whole = Series(values[:, None], np.zeros((len(values), 0)), None, offsets, ("",), ("a",))
+    return SeriesSplit(whole, offsets[:1], offsets[1:])
+
+
+# -- of whole series with a label or a number --------------------------------------------------------------------
+
+
+def some(*lengths: int, seed: int = 0) -> list[np.ndarray]:
+    generator = np.random.default_rng(seed)
+    return [generator.normal(size=(length, 2)).cumsum(0) for length in lengths]
+
+
+def test_the_nearest_series_by_euclid_is_the_one_with_the_least_sum_of_squares():
+    train, split = some(*[9] * 80), some(*[9] * 70, seed=1)
+    expected = [int(np.argmin([((one - other) ** 2).sum() for other in train])) for one in split]
+    assert series.nearest(train, split).euclid.tolist() == expected
+
+
+def test_a_series_stays_nearest_to_itself_at_another_length():
+    train = some(12, 12, 12)
+    stretched = [series.resampled([values], 20)[0] for values in train]
+    assert series.nearest(train, stretched).euclid.tolist() == [0, 1, 2]
+
+
+def test_ridge_finds_a_number_that_is_linear_in_a_feature():
+    train, split = some(*[15] * 200), some(*[15] * 20, seed=1)
+    means = np.array([[values.mean(0)[0]] for values in train])
+    found = series.ridge(series.features(train), means, series.features(split))[:, 0]
+    assert found == pytest.approx([values.mean(0)[0] for values in split], abs=0.1)
+
+
+def test_missing_values_are_interpolated_between_those_beside_them(tmp_path):
+    rows = "".join(f"{n},?,{n + 4},?:{'xy'[n % 2]}\n" for n in range(10))
+    (tmp_path / "a_TRAIN.ts").write_text(f"@classLabel true x y\n@data\n{rows}")
+    preprocessor, prepared = prepare_series(
+        UCR(path=str(tmp_path)), ("train",), ("values", "label"), preprocessor=None, say=lambda line: None
+    )
+    steps = [np.diff(values[:, 0]) for values in series.scaled_series(prepared["train"], preprocessor)]
+    assert preprocessor.series is not None
+    for each in steps:
+        assert each * preprocessor.series.std[0] == pytest.approx([2, 2, 0])
+
+
+def test_without_a_package_for_it_warping_is_left_out_with_a_line(monkeypatch):
+    for name in ("aeon", "aeon.distances"):
+        monkeypatch.setitem(sys.modules, name, None)
+    found = series.nearest(some(5, 5), some(5))
+    assert found.dtw is None
+    assert found.reason == series.DTW_NEEDED

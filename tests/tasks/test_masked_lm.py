@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
+from itertools import product
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from seqtrain.data.batching.masking import MaskedBatch
+from seqtrain.config import check
+from seqtrain.data.batching.masking import MaskedExamples
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import Tokenizer
-from seqtrain.data.tokenizers.recipes import Char, Recipe, Word
+from seqtrain.data.tokenizers.recipes import Word
 from seqtrain.models.base import SequenceModel
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.models.recurrent import LSTM
 from seqtrain.tasks.masked_lm import MaskedLM
+from seqtrain.training.model_and_task import make_pair
 from tests.support.examples import SAMPLES
-from tests.support.masked import FACTS, OPTIONS, TEXTS, TOKENIZER, V, batch, corpus, loaded, make, pair, row
-from tests.support.model_cases import assert_near
+from tests.support.masked import (
+    FACTS,
+    OPTIONS,
+    TEXTS,
+    TOKENIZER,
+    V,
+    batch,
+    corpus,
+    loaded,
+    make,
+    pair,
+    random_corpus,
+    row,
+)
 
 
 def surprisals(task: MaskedLM, model: SequenceModel, tokens: Tensor) -> Tensor:
@@ -40,55 +55,25 @@ def surprisals(task: MaskedLM, model: SequenceModel, tokens: Tensor) -> Tensor:
     return scores.exp().sum(-1, keepdim=True).log() - scores
 
 
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("transform", [True, False])
-@pytest.mark.parametrize("training", [True, False])
-def test_the_loss_is_the_surprisal_of_the_hidden_tokens_whatever_stands_beside_them(
-    tied: bool, transform: bool, training: bool
-) -> None:
-    model, task = pair(tied=tied, transform=transform)
-    found = batch(make(corpus()))
-    parts, _ = task.train(training).evaluate(model, found, None)
-    total, right, count = 0.0, 0, 0
-    for lane in range(len(found.tokens)):
-        tokens, targets = row(found, lane)
-        nats = surprisals(task, model, torch.tensor(tokens))
-        for position, target in enumerate(targets):
-            if target != IGNORED:
-                total += nats[position, target].item()
-                right += int(nats[position].argmin() == target)
-                count += 1
-    assert parts["loss"][0].item() == pytest.approx(total, rel=1e-11)
-    assert parts["loss"][1] == count == found.totals["loss"]
-    assert set(parts) == ({"loss"} if training else {"loss", "accuracy"})
-    if not training:
-        assert (int(parts["accuracy"][0]), parts["accuracy"][1]) == (right, count)
-
-
-def gradients(batches: list[MaskedBatch]) -> tuple[dict[str, float], list[Tensor]]:
-    model, task = pair(next_sentence=True)
-    task.train()
-    sums: dict[str, float] = {}
-    for each in batches:
-        parts, _ = task.evaluate(model, each, None)
-        assert tuple(parts) == task.differentiated == ("loss", "next_sentence")
-        torch.stack([total for total, _ in parts.values()]).sum().backward()
-        sums = {name: sums.get(name, 0.0) + total.item() for name, (total, _) in parts.items()}
-    return sums, [
-        parameter.grad for parameter in (*model.parameters(), *task.parameters()) if parameter.grad is not None
-    ]
-
-
-def test_loss_and_gradient_are_the_same_however_examples_are_batched() -> None:
-    examples = make(corpus(), next_sentence=True)
-    together, alone = (
-        gradients([batch(examples, epoch=1)]),
-        gradients([batch(examples, [one], 1) for one in range(len(examples.lengths))]),
-    )
-    assert together[0] == pytest.approx(alone[0], rel=1e-11)
-    assert_near(together[1], alone[1])
-    model, task = pair(next_sentence=True)
-    assert len(together[1]) == len([*model.parameters(), *task.parameters()]), "all weights are trained"
+def test_the_loss_is_the_surprisal_of_the_hidden_tokens_whatever_stands_beside_them() -> None:
+    for tied, transform in product((True, False), (True, False)):
+        model, task = pair(tied=tied, transform=transform)
+        found = batch(make(corpus()))
+        total, right, count = 0.0, 0, 0
+        for lane in range(len(found.tokens)):
+            tokens, targets = row(found, lane)
+            nats = surprisals(task, model, torch.tensor(tokens))
+            for position, target in enumerate(targets):
+                if target != IGNORED:
+                    total += nats[position, target].item()
+                    right += int(nats[position].argmin() == target)
+                    count += 1
+        for training in (True, False):
+            parts, _ = task.train(training).evaluate(model, found, None)
+            assert parts["loss"][0].item() == pytest.approx(total, rel=1e-11), (tied, transform, training)
+            assert parts["loss"][1] == count == found.totals["loss"]
+            assert set(parts) == ({"loss"} if training else {"loss", "accuracy"})
+        assert (int(parts["accuracy"][0]), parts["accuracy"][1]) == (right, count), (tied, transform)
 
 
 def test_the_next_sentence_is_told_from_the_first_hidden_state() -> None:
@@ -110,9 +95,9 @@ def test_the_next_sentence_is_told_from_the_first_hidden_state() -> None:
 def test_a_silent_batch_has_a_loss_and_a_gradient_of_0() -> None:
     model, task = pair(next_sentence=True, pseudo_examples=3)
     without_targets = batch(make(corpus(), next_sentence=True)).without_targets()
-    parts, _ = task.evaluate(model, without_targets, None)
-    assert {name: (total.item(), count) for name, (total, count) in parts.items()} == dict.fromkeys(parts, (0.0, 0))
-    parts, _ = task.train().evaluate(model, without_targets, None)
+    for training in (False, True):
+        parts, _ = task.train(training).evaluate(model, without_targets, None)
+        assert all((total.item(), count) == (0.0, 0) for total, count in parts.values())
     torch.stack([total for total, _ in parts.values()]).sum().backward()
     weights = [*model.parameters(), *task.parameters()]
     assert all(weight.grad is not None and not weight.grad.any() for weight in weights)
@@ -146,18 +131,6 @@ def _between(text: str) -> Tensor:
     return torch.tensor([TOKENIZER.start, *TOKENIZER.encode_masked(text), TOKENIZER.separator])
 
 
-def test_shares_that_are_none_are_refused() -> None:
-    for wrong in (
-        {"mask_prob": 0.0},
-        {"mask_prob": 1.5},
-        {"mask_share": 0.95},
-        {"random_share": -0.1},
-        {"pseudo_examples": -1},
-    ):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            pair(**wrong)
-
-
 # -- metrics -----------------------------------------------------------------------------------------------------
 
 
@@ -186,20 +159,6 @@ def test_metrics_are_means_and_perplexities_of_what_was_counted() -> None:
     assert set(task.measure({"loss": (1e6, 1.0), "pseudo": (0.0, 0.0)}, FACTS)) == {"loss", "perplexity"}
 
 
-def test_baselines_count_tokens_of_train_and_are_measured_on_all_of_the_split(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path))
-    _, task = pair()
-    train, split = (Rows({"text": corpus([text])}, None, lambda: iter(())) for text in ("eeee a", "a tree"))
-    found = task.baselines(train, split, Preprocessor(TOKENIZER, TOKENIZER), print)
-    counts = {"e": 4, "a": 1, " ": 1}
-    nats = [-math.log((counts.get(char, 0) + 1) / (6 + V)) for char in "a tree"]
-    assert found["unigram"] == pytest.approx({"loss": sum(nats) / 6, "accuracy": 2 / 6})
-    assert set(found["left_bigram"]) == {"loss"}
-    assert set(found) == {"unigram", "left_bigram"}
-
-
 def test_masks_are_filled_with_the_likeliest_tokens() -> None:
     model, task = pair()
     text = "th[MASK] cat [MASK]at"
@@ -221,9 +180,8 @@ def test_a_training_step_looks_at_no_value_so_that_no_gpu_waits() -> None:
     assert {name: count for name, (_, count) in parts.items()} == nowhere.totals
 
 
-@pytest.mark.parametrize("recipe", [Char(), Word()], ids=["char", "word"])
-def test_an_example_is_shown_in_one_line_with_what_was_hidden(recipe: Recipe) -> None:
-    tokenizer = recipe.train(TEXTS)
+def test_an_example_is_shown_in_one_line_with_what_was_hidden() -> None:
+    tokenizer = Word().train(TEXTS)
     torch.manual_seed(0)
     embed = TokenEmbedding(vocab_size=tokenizer.vocab_size, dim=8, specials=3)
     model = LSTM(embed=embed, dim=8, num_layers=1, dropout=0.0, bidirectional=True)
@@ -247,3 +205,72 @@ def test_an_example_is_shown_in_one_line_with_what_was_hidden(recipe: Recipe) ->
 
 def _shown(tokenizer: Tokenizer, tokens: Tensor) -> str:
     return tokenizer.decode(tokens.tolist())
+
+
+# -- the shipped file: what BERT's authors did ----------------------------------------------------------------------
+
+ALIKE = Preprocessor(TOKENIZER, TOKENIZER)
+
+
+def shipped(*overrides: str) -> MaskedLM:
+    """The task of `task=masked_lm`, with nothing set that these overrides do not set."""
+    config = check.compose(["task=masked_lm", "tokenizer=char", "model.dim=8", *overrides]).config
+    _, task = make_pair(config, ALIKE)
+    assert isinstance(task, MaskedLM)
+    return task
+
+
+def near(share: torch.Tensor, expected: float) -> None:
+    """A share of many draws lies within 5 standard errors of what is expected of it."""
+    assert share.double().mean().item() == pytest.approx(
+        expected, abs=5 * math.sqrt(expected * (1 - expected) / share.numel())
+    )
+
+
+def test_15_percent_are_hidden_of_which_80_become_the_mask_10_any_token_and_10_stay() -> None:
+    rows = Rows({"text": random_corpus([100] * 100)}, None, lambda: iter(()))
+    examples = shipped().examples(rows, ALIKE, max_length=102, seed=1)
+    assert isinstance(examples, MaskedExamples)
+    found = [batch(examples, epoch=epoch) for epoch in range(20)]  # 200,000 tokens of text
+    tokens, targets = (
+        torch.stack([getattr(each, name)[:, 1:-1] for each in found]).flatten() for name in ("tokens", "targets")
+    )
+    near(targets != IGNORED, 0.15)
+    seen, true = tokens[targets != IGNORED], targets[targets != IGNORED]
+    near(seen == TOKENIZER.mask, 0.8)
+    near(seen == true, 0.1 + 0.1 / V)  # what is drawn at random may be the token itself
+    swapped = seen[(seen != TOKENIZER.mask) & (seen != true)]
+    assert int(swapped.max()) < V, "no special token"
+    counts, expected = np.bincount(swapped.numpy(), minlength=V), len(swapped) / V
+    assert abs(counts - expected).max() < 5 * math.sqrt(expected)
+
+
+def test_the_shipped_task_hides_single_tokens_and_tells_nothing_of_sentences() -> None:
+    task = shipped()
+    assert task.follows is None
+    assert task.head is None, "tied"
+    rows = Rows({"text": corpus(["word " * 60])}, None, lambda: iter(()))
+    found = batch(task.examples(rows, ALIKE, max_length=302, seed=1))  # type: ignore[arg-type]
+    hidden = (found.targets != IGNORED)[0, 1:301].view(60, 5)[:, :4].sum(1)
+    assert ((hidden > 0) & (hidden < 4)).any(), "a word of which a part is hidden"
+
+
+def test_a_second_sentence_is_called_next_where_it_goes_on_with_the_first() -> None:
+    text = random_corpus([40] * 20, seed=3)
+    found = batch(make(text, max_length=23, next_sentence=True))
+    model, task = pair(next_sentence=True)
+    assert task.follows is not None
+    head = task.follows[-1]
+    assert isinstance(head, torch.nn.Linear)
+    head.weight.data.zero_()
+    head.bias.data = torch.eye(2, dtype=head.bias.dtype)[0]  # "next", of every pair
+    whole = ",".join(map(str, np.asarray(text.tokens).tolist()))
+    truths = []
+    for sample, original, length in zip(
+        task.samples(model, found, ALIKE, SAMPLES), found.original, found.lengths, strict=True
+    ):
+        ids = original[: int(length)].tolist()
+        cut = ids.index(TOKENIZER.separator)
+        truths.append(",".join(map(str, ids[1:cut] + ids[cut + 1 : -1])) in whole)
+        assert sample.text.startswith(f"next ({'right' if truths[-1] else 'wrong'}): ")
+    assert 0.25 < np.mean(truths) < 0.75

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,14 +18,14 @@ from seqtrain.data.corpus import Corpus
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.recipes import Char
 from seqtrain.errors import NonFinite
-from seqtrain.models.base import Capability, SequenceModel, name_of
+from seqtrain.models.base import SequenceModel
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Facts
 from seqtrain.tasks.sentiment import LabelledExamples, Pool, Sentiment, pool
 from seqtrain.training.callbacks.confusion import MAX_LABELS, plot_confusion
 from tests.conftest import Seqtrain
 from tests.support.examples import SAMPLES, files, options
-from tests.support.model_cases import Case, assert_near, cases, mixtures_long, some_tokens
+from tests.support.model_cases import Case, assert_near, some_tokens
 
 POOLS: tuple[Pool, ...] = ("last", "mean", "max", "cls")
 FACTS = Facts(bytes_per_token=1.0, words_per_token=None)
@@ -63,14 +65,14 @@ def naive(hidden: Tensor, lengths: list[int], how: Pool) -> Tensor:
     return out
 
 
-@pytest.mark.parametrize("how", POOLS)
-def test_pooling_is_that_of_a_loop_over_real_positions(how: Pool) -> None:
+def test_pooling_is_that_of_a_loop_over_real_positions() -> None:
     hidden = torch.randn(4, 9, 3, generator=torch.Generator().manual_seed(0)).double() - 5  # all below zero
-    assert_near(pool(hidden, torch.tensor(LENGTHS), how), naive(hidden, LENGTHS, how), 1e-12)
-    spoilt = hidden.clone()
-    for lane, length in enumerate(LENGTHS):
-        spoilt[lane, length:] = torch.nan if how != "last" else 1e9
-    assert_near(pool(spoilt, torch.tensor(LENGTHS), how), naive(hidden, LENGTHS, how), 1e-12)
+    for how in POOLS:
+        spoilt = hidden.clone()
+        for lane, length in enumerate(LENGTHS):
+            spoilt[lane, length:] = torch.nan if how != "last" else 1e9
+        for given in (hidden, spoilt):
+            assert_near(pool(given, torch.tensor(LENGTHS), how), naive(hidden, LENGTHS, how), 1e-12)
 
 
 def answered(task: Sentiment, model: SequenceModel, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -78,29 +80,19 @@ def answered(task: Sentiment, model: SequenceModel, tokens: Tensor, lengths: Ten
     return task.logits(model, task.pooled(model, tokens, lengths))
 
 
-@pytest.mark.parametrize("case", mixtures_long(cases(Capability.UNCONDITIONAL)), ids=str)
-@pytest.mark.parametrize("how", POOLS)
-def test_padding_changes_no_score(how: Pool, case: Case) -> None:
-    model, task = case.make(), make(pool=how).eval()
-    if task.incompatibility(model) is not None:
-        assert how == "cls"
-        return
+def test_padding_changes_no_score() -> None:
     tokens = some_tokens(4, 7, specials=3)
-    alone = torch.cat(
-        [answered(task, model, row[None, :n], torch.tensor([n])) for row, n in zip(tokens, LENGTHS, strict=True)]
-    )
-    for wider in (0, 4):
-        whole = torch.cat([tokens, some_tokens(4, wider, seed=1)], 1) if wider else tokens
-        assert_near(answered(task, model, whole, torch.tensor(LENGTHS)), alone)
-
-
-def test_the_first_position_is_pooled_only_where_it_sees_the_others() -> None:
-    for case in cases(Capability.UNCONDITIONAL):
-        model = case.make()
-        reason = make(pool="cls").incompatibility(model)
-        assert (reason is None) == (Capability.CAUSAL not in model.capabilities)
-        assert reason is None or reason.startswith(f"task.pool=cls: the first position of model={name_of(model)} ")
-        assert all(make(pool=how).incompatibility(model) is None for how in POOLS[:3])
+    for name, how in product(("gru", "bert"), POOLS):
+        model, task = Case(name, ()).make(), make(pool=how).eval()
+        if task.incompatibility(model) is not None:
+            assert (how, name) == ("cls", "gru")
+            continue
+        alone = torch.cat(
+            [answered(task, model, row[None, :n], torch.tensor([n])) for row, n in zip(tokens, LENGTHS, strict=True)]
+        )
+        for wider in (0, 4):
+            whole = torch.cat([tokens, some_tokens(4, wider, seed=1)], 1) if wider else tokens
+            assert_near(answered(task, model, whole, torch.tensor(LENGTHS)), alone)
 
 
 # -- loss and metrics --------------------------------------------------------------------------------------------
@@ -110,56 +102,24 @@ def probs(task: Sentiment, found: ExampleBatch) -> Tensor:
     return answered(task, Case("gru", ()).make(), found.tokens, found.lengths).softmax(-1).detach()
 
 
-@pytest.mark.parametrize("weights", ["none", "balanced", [1, 2, 0.5]], ids=str)
-def test_the_loss_is_the_weighted_surprisal_in_training_and_the_plain_one_outside(weights: str | list[float]) -> None:
-    task, found = make(class_weights=weights), batch(some_tokens(4, 7), LENGTHS, [0, 2, 1, 1])
-    surprisals = [-math.log(prob[target]) for prob, target in zip(probs(task, found), [0, 2, 1, 1], strict=True)]
-    by_label = {"none": [1, 1, 1], "balanced": [10 / 18, 10 / 9, 10 / 3]}
-    raw = by_label[weights] if isinstance(weights, str) else [w * 10 / (6 * 1 + 3 * 2 + 0.5) for w in weights]
-    weighted = sum(raw[target] * surprisal for target, surprisal in zip([0, 2, 1, 1], surprisals, strict=True))
-    model = Case("gru", ()).make()
-    parts, _ = task.train().evaluate(model, found, None)
-    assert parts.keys() == {"loss"}
-    assert (parts["loss"][0].item(), parts["loss"][1]) == (
-        pytest.approx(weighted, rel=1e-6),
-        4,
-    )  # weights are held in float32
-    parts, _ = task.eval().evaluate(model, found, None)
-    assert (parts["loss"][0].item(), parts["loss"][1]) == (pytest.approx(sum(surprisals), rel=1e-12), 4)
-
-
-@pytest.mark.parametrize("weights", ["balanced", [3, 0, 1], [0.1, 0.1, 0.1]], ids=str)
-def test_the_weights_of_the_training_examples_have_the_mean_1(weights: str | list[float]) -> None:
-    found = make(class_weights=weights).weights
-    assert found is not None
-    mean = sum(float(weight) * count for weight, count in zip(found, COUNTS, strict=True)) / sum(COUNTS)
-    assert mean == pytest.approx(1, rel=1e-6)
-    if isinstance(weights, list):
-        ratios = [float(weight) / float(found[0]) for weight in found]
-        assert ratios == pytest.approx([weight / weights[0] for weight in weights])
-
-
-def test_balanced_labels_weigh_as_much_altogether() -> None:
-    found = make(class_weights="balanced").weights
-    assert found is not None
-    totals = [float(weight) * count for weight, count in zip(found, COUNTS, strict=True)]
-    assert totals == pytest.approx([totals[0]] * 3)
-
-
-@pytest.mark.parametrize("weights", [[1, 2], [1, 2, -1], [1, 1, math.inf], [1, 1, math.nan]], ids=str)
-def test_weights_that_make_no_sense_are_refused(weights: list[float]) -> None:
-    with pytest.raises(ValueError, match="expected 3 numbers from 0, one for each label"):
-        make(class_weights=weights)
-
-
-def test_weights_that_leave_no_label_are_refused() -> None:
-    with pytest.raises(ValueError, match="no label would count; give at least one a weight above 0"):
-        make(class_weights=[0, 0, 0])
-
-
-@pytest.mark.parametrize("weights", ["balanced", [1, 2, 3, 4, 5]], ids=str)
-def test_before_labels_are_counted_nothing_is_said_of_their_weights(weights: str | list[float]) -> None:
-    assert make(class_weights=weights, counts=()).weights is None
+def test_the_loss_is_the_weighted_surprisal_in_training_and_the_plain_one_outside() -> None:
+    model, targets = Case("gru", ()).make(), [0, 2, 1, 1]
+    found = batch(some_tokens(4, 7), LENGTHS, targets)
+    by_label: list[tuple[Any, list[float]]] = [
+        ("none", [1, 1, 1]),
+        ("balanced", [10 / 18, 10 / 9, 10 / 3]),  # of as much weight altogether, and of mean 1
+        ([1, 2, 0.5], [weight * 10 / (6 * 1 + 3 * 2 + 0.5) for weight in (1, 2, 0.5)]),
+    ]
+    for weights, raw in by_label:
+        task = make(class_weights=weights)
+        surprisals = [-math.log(prob[target]) for prob, target in zip(probs(task, found), targets, strict=True)]
+        weighted = sum(raw[target] * surprisal for target, surprisal in zip(targets, surprisals, strict=True))
+        parts, _ = task.train().evaluate(model, found, None)
+        assert parts.keys() == {"loss"}
+        expected = pytest.approx(weighted, rel=1e-6)  # weights are held in float32
+        assert (parts["loss"][0].item(), parts["loss"][1]) == (expected, 4), weights
+        parts, _ = task.eval().evaluate(model, found, None)
+        assert (parts["loss"][0].item(), parts["loss"][1]) == (pytest.approx(sum(surprisals), rel=1e-12), 4), weights
 
 
 def test_what_has_no_target_counts_nowhere() -> None:
@@ -184,29 +144,24 @@ def by_hand(pairs: list[tuple[int, int]], labels: int) -> tuple[float, float]:
     return sum(true == found for true, found in pairs) / len(pairs), sum(scores) / len(scores)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_accuracy_and_macro_f1_are_those_of_all_predictions(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    model, task, pairs = Case("gru", ()).make(), make().eval(), []
-    sums: dict = {}
-    for _ in range(3):
-        found = batch(some_tokens(4, 7, seed=int(rng.integers(999))), LENGTHS, rng.integers(0, 2, 4).tolist())
-        parts, _ = task.evaluate(model, found, None)
-        for name, (total, count) in parts.items():
-            before = sums.get(name, (0, 0))
-            sums[name] = before[0] + total, before[1] + count
-        pairs += list(zip(found.targets.tolist(), probs(task, found).argmax(-1).tolist(), strict=True))
-    metrics = task.measure({name: (total.tolist(), count) for name, (total, count) in sums.items()}, FACTS)
-    assert (metrics["accuracy"], metrics["macro_f1"]) == pytest.approx(by_hand(pairs, 3), rel=1e-12)
-    assert metrics["loss"] == pytest.approx(sums["loss"][0].item() / 12)
-
-
-@pytest.mark.parametrize("wrongly", [0, 2], ids=["nowhere", "only predicted"])
-def test_f1_of_a_table_with_a_label_that_does_not_occur(wrongly: int) -> None:
-    table = [[3, 1, wrongly], [2, 4, 0], [0, 0, 0]]
-    pairs = [(true, found) for true in range(3) for found in range(3) for _ in range(table[true][found])]
-    metrics = make().measure({"loss": (5.0, 10.0), "confusion": (table, 10.0)}, FACTS)
-    assert (metrics["accuracy"], metrics["macro_f1"]) == pytest.approx(by_hand(pairs, 3), rel=1e-12)
+def test_accuracy_and_macro_f1_are_those_of_all_predictions() -> None:
+    model, task = Case("gru", ()).make(), make().eval()
+    for seed in range(5):
+        rng, pairs, sums = np.random.default_rng(seed), [], {}
+        for _ in range(3):
+            found = batch(some_tokens(4, 7, seed=int(rng.integers(999))), LENGTHS, rng.integers(0, 2, 4).tolist())
+            for name, (total, count) in task.evaluate(model, found, None)[0].items():
+                before = sums.get(name, (0, 0))
+                sums[name] = before[0] + total, before[1] + count
+            pairs += list(zip(found.targets.tolist(), probs(task, found).argmax(-1).tolist(), strict=True))
+        metrics = task.measure({name: (total.tolist(), count) for name, (total, count) in sums.items()}, FACTS)
+        assert (metrics["accuracy"], metrics["macro_f1"]) == pytest.approx(by_hand(pairs, 3), rel=1e-12), seed
+        assert metrics["loss"] == pytest.approx(sums["loss"][0].item() / 12)
+    for wrongly in (0, 2):  # the third label occurs nowhere, or is predicted alone
+        table = [[3, 1, wrongly], [2, 4, 0], [0, 0, 0]]
+        pairs = [(true, found) for true in range(3) for found in range(3) for _ in range(table[true][found])]
+        metrics = task.measure({"loss": (5.0, 10.0), "confusion": (table, 10.0)}, FACTS)
+        assert (metrics["accuracy"], metrics["macro_f1"]) == pytest.approx(by_hand(pairs, 3), rel=1e-12)
 
 
 # -- examples ----------------------------------------------------------------------------------------------------
@@ -251,16 +206,8 @@ def test_what_is_shown_names_the_label_its_chance_and_the_truth() -> None:
         best = int(prob.argmax())
         verdict = "right" if best == target else f"wrong: it is {LABELS[target]}"
         assert sample.text == f"{LABELS[best]} {prob[best].item():.0%} ({verdict}): {text}"
-
-
-def test_a_weight_that_is_no_number_gives_no_label_and_no_share() -> None:
-    given, made = rows()
-    model = Case("gru", ()).make()
-    model.embed = torch.nn.Embedding(made.tokenizer.vocab_size + 3, 8).double()
-    task = make().eval()
     with torch.no_grad():
         task.head.weight[0, 0] = math.nan
-    found = LabelledExamples(given, made, max_length=40).collate(np.arange(4), 0, {"loss": 4})
     with pytest.raises(NonFinite, match="the scores of the labels are no numbers"):
         task.samples(model, found, made, SAMPLES)
 

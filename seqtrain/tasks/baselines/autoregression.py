@@ -53,78 +53,49 @@ SMALLEST_VARIANCE = 1e-13
 
 @dataclass(frozen=True)
 class Autoregression:
-    """The next H values as linear maps of the last K: one for all channels (G = 1) or one for each (G = C).
+    """The next H values as linear maps of the last K, the same for all channels."""
 
-    With one-step coefficients that are fed their own answers, the maps are what that feeding amounts to.
-    """
-
-    weights: Float[np.ndarray, "G K H"]  # the last row is that of the newest value
-    bias: Float[np.ndarray, "G H"]
-    residual_std: Float[np.ndarray, "G H"]  # of train, by horizon; one-step errors are taken as independent
+    weights: Float[np.ndarray, "K H"]  # the last row is that of the newest value
+    bias: Float[np.ndarray, " H"]
     num_windows: int  # that were fitted, over all channels
-    num_missing: int  # windows that were left out because a value of them is missing
 
     @property
     def order(self) -> int:
         """K, the values that are read."""
-        return self.weights.shape[1]
+        return self.weights.shape[0]
 
     @property
     def horizon(self) -> int:
         """H, the values that are forecast."""
-        return self.weights.shape[2]
+        return self.weights.shape[1]
 
     @classmethod
-    def fit(
-        cls,
-        blocks: Iterable[Block],
-        order: int,
-        horizon: int,
-        *,
-        recursive: bool = False,
-        shared: bool = True,
-    ) -> Autoregression:
+    def fit(cls, blocks: Iterable[Block], order: int, horizon: int) -> Autoregression:
         """Fit by least squares over all windows of train without a missing value.
 
         Args:
-            blocks: The series, read once.
+            blocks: The series, read once; channels should be of one scale.
             order: K, how many values are read.
-            horizon: H, how many are forecast.
-            recursive: Whether one step is fitted and fed its own answers, or each of the H steps has its own fit.
-            shared: Whether all channels share their coefficients; they then should be of one scale.
+            horizon: H, how many are forecast, each by a fit of its own.
 
         Raises:
             UserError: where no window is whole.
         """
-        steps = 1 if recursive else horizon
-        totals: list[NormalEquations] = []
-        for block in windows(blocks, order + steps):
-            channels = [block.reshape(-1, block.shape[-1])] if shared else list(block.transpose(1, 0, 2))
-            if not totals:
-                totals = [NormalEquations(order, steps) for _ in channels]
-            for equations, rows in zip(totals, channels, strict=True):
-                equations.update(rows)
-        if not totals or min(equations.count for equations in totals) == 0:
+        equations = NormalEquations(order, horizon)
+        for block in windows(blocks, order + horizon):
+            equations.update(block.reshape(-1, block.shape[-1]))
+        if not equations.count:
             raise UserError(
-                f"autoregression of order {order}: train has no {order + steps} values in a row without a missing one; "
-                "use a smaller order, or fill in what is missing"
+                f"autoregression of order {order}: train has no {order + horizon} values in a row without a missing "
+                "one; use a smaller order, or fill in what is missing"
             )
-        solved = [equations.solve() for equations in totals]
-        if recursive:
-            # Written out as maps, so that both kinds of fits are asked in the same way.
-            solved = [iterated(weights, bias, spread, horizon) for weights, bias, spread in solved]
-        weights, bias, spread = (np.stack(parts) for parts in zip(*solved, strict=True))
-        count = sum(equations.count for equations in totals)
-        return cls(weights, bias, spread, count, sum(equations.num_missing for equations in totals))
+        return cls(*equations.solve(), equations.count)
 
     def predict(self, values: Float[np.ndarray, "N K *C"]) -> Float[np.ndarray, "N H *C"]:
         """Predict the next H values of each window, per channel if there is a last axis; NaN if a value is missing."""
         if values.ndim == 2:
             return self.predict(values[..., None])[..., 0]
-        if len(self.weights) not in (1, values.shape[2]):
-            raise ValueError(f"fitted to {len(self.weights)} channels, asked for {values.shape[2]}")
-        # Batched over channels: (C, N, K) times (G, K, H).
-        answers = values.transpose(2, 0, 1).astype(np.float64) @ self.weights + self.bias[:, None]
+        answers = values.transpose(2, 0, 1).astype(np.float64) @ self.weights + self.bias  # (C, N, H)
         return answers.transpose(1, 2, 0)
 
 
@@ -137,34 +108,30 @@ class NormalEquations:
     def __init__(self, order: int, horizon: int) -> None:
         self.order = order
         self.count = 0
-        self.num_missing = 0
         self.mean = np.zeros(order + horizon)
         self.products = np.zeros((order, order + horizon))
-        self.squares = np.zeros(horizon)
 
     def update(self, rows: Float[np.ndarray, "n W"]) -> None:
-        """Add windows of K + H values; those with a missing value are counted separately."""
+        """Add windows of K + H values; those with a missing value are left out."""
         whole = np.asarray(rows, np.float64)
         missing = np.isnan(whole).any(1)
         if missing.any():
             whole = whole[~missing]
-            self.num_missing += int(missing.sum())
         if not len(whole):
             return
         mean = whole.mean(0)
         whole = whole - mean
-        inputs, targets = whole[:, : self.order], whole[:, self.order :]
+        inputs = whole[:, : self.order]
         count = self.count + len(whole)
         shift = mean - self.mean
-        # What the distance of both means adds to the products around the common one.
+        # The distance between the two means adds this much to the products around the common mean.
         between = self.count * len(whole) / count
         self.products += inputs.T @ whole + between * np.outer(shift[: self.order], shift)
-        self.squares += (targets**2).sum(0) + between * shift[self.order :] ** 2
         self.mean += shift * (len(whole) / count)
         self.count = count
 
-    def solve(self) -> tuple[Float[np.ndarray, "K H"], Float[np.ndarray, " H"], Float[np.ndarray, " H"]]:
-        """Return weights, bias, and the standard deviation of the residuals."""
+    def solve(self) -> tuple[Float[np.ndarray, "K H"], Float[np.ndarray, " H"]]:
+        """Return weights and bias."""
         moments, crossed = self.products[:, : self.order], self.products[:, self.order :]
         variances, directions = np.linalg.eigh(moments)
         # A constant has no variance but that of rounding its mean.
@@ -172,54 +139,13 @@ class NormalEquations:
         known = variances > max(SMALLEST_VARIANCE * variances[-1], rounding)
         directions = directions[:, known]
         weights = directions @ ((directions.T @ crossed) / variances[known, None])
-        bias = self.mean[self.order :] - self.mean[: self.order] @ weights
-        # Of a series without noise rounding leaves less than nothing.
-        left = np.maximum(self.squares - (weights * crossed).sum(0), 0.0)
-        freedom = max(self.count - int(known.sum()) - 1, 1)
-        return weights, bias, np.sqrt(left / freedom)
-
-
-def iterated(
-    weights: Float[np.ndarray, "K 1"], bias: Float[np.ndarray, " 1"], spread: Float[np.ndarray, " 1"], horizon: int
-) -> tuple[Float[np.ndarray, "K H"], Float[np.ndarray, " H"], Float[np.ndarray, " H"]]:
-    """Return weights, bias and spread of a one-step autoregression that reads its own answers `horizon` times.
-
-    Each answer is linear in the window, so the window slides over maps instead of numbers. The residual of each step
-    reaches the later ones by the impulse response.
-    """
-    order = len(weights)
-    maps = [*np.eye(order, order + 1)]  # of each value of the window: its weights on the K read, and a bias
-    impulse = [0.0] * (order - 1) + [1.0]
-    for _ in range(horizon):
-        step = weights[:, 0] @ np.array(maps[-order:])
-        step[-1] += bias[0]
-        maps.append(step)
-        impulse.append(float(weights[:, 0] @ np.array(impulse[-order:])))
-    answers = np.array(maps[order:])
-    response = np.array(impulse[order - 1 : order - 1 + horizon])
-    return answers[:, :-1].T, answers[:, -1], spread[0] * np.sqrt(np.cumsum(response**2))
-
-
-@dataclass(frozen=True)
-class OrderChoice:
-    """The autoregression that forecasts validation best, and what was tried."""
-
-    model: Autoregression
-    errors: dict[int, float]  # mean squared error of validation by order
-    unfit: tuple[int, ...]  # orders of which train or validation has no whole window
+        return weights, self.mean[self.order :] - self.mean[: self.order] @ weights
 
 
 def choose_order(
-    train: Iterable[Block],
-    validation: Iterable[Block],
-    orders: Sequence[int],
-    horizon: int,
-    *,
-    context: int = 0,
-    recursive: bool = False,
-    shared: bool = True,
-) -> OrderChoice:
-    """Fit each order to train and keep the one with the smallest squared error on validation.
+    train: Iterable[Block], validation: Iterable[Block], orders: Sequence[int], horizon: int, *, context: int = 0
+) -> int:
+    """Fit each order to train and return the one with the smallest squared error on validation.
 
     Args:
         train: The series of train, read once for each order: a list, or an iterable that can be read repeatedly.
@@ -227,35 +153,25 @@ def choose_order(
         orders: The candidates.
         horizon: H, how many values are forecast.
         context: Rows before validation. If at least the largest order, all orders forecast the same rows.
-        recursive: As in `Autoregression.fit`.
-        shared: As in `Autoregression.fit`.
 
     Raises:
         UserError: If no order has a whole window in both.
     """
     errors: dict[int, float] = {}
-    unfit: list[int] = []
-    best: Autoregression | None = None
     for order in sorted(set(orders)):
         try:
-            model = Autoregression.fit(train, order, horizon, recursive=recursive, shared=shared)
+            model = Autoregression.fit(train, order, horizon)
         except UserError:
-            unfit.append(order)
             continue
         total, count = squared_error(model, validation, skip=max(context - order, 0))
-        if count == 0:
-            unfit.append(order)
-            continue
-        errors[order] = total / count
-        # Of orders that are as good, the smaller one.
-        if best is None or errors[order] < errors[best.order]:
-            best = model
-    if best is None:
+        if count:
+            errors[order] = total / count
+    if not errors:
         raise UserError(
             f"autoregression: neither of the orders {first_few(orders)} has {horizon} values behind it "
             "without a missing one in train and in validation; use smaller ones, or fill in what is missing"
         )
-    return OrderChoice(best, errors, tuple(unfit))
+    return min(errors, key=errors.__getitem__)  # of orders that are as good, the smaller one
 
 
 def squared_error(model: Autoregression, blocks: Iterable[Block], *, skip: int = 0) -> tuple[float, int]:
@@ -264,7 +180,7 @@ def squared_error(model: Autoregression, blocks: Iterable[Block], *, skip: int =
     for block in windows(blocks, model.order + model.horizon, skip=skip):
         rows = block.transpose(0, 2, 1)
         errors = (model.predict(rows[:, : model.order]) - rows[:, model.order :]) ** 2
-        # As in the fit: a window counts whole or not at all.
+        # A window counts whole or not at all, as in the fit.
         whole = ~np.isnan(errors).any(1)
         total += float(errors.sum(1)[whole].sum())
         count += int(whole.sum()) * model.horizon

@@ -86,16 +86,12 @@ class Text:
     documents: Callable[[], Iterator[str]]
 
 
-def xz_baselines(
-    train: Text, split: Text, say: Say, limit_bytes: int = LIMIT, *, cache: Path | None = None
-) -> dict[str, dict[str, float]]:
+def xz_baselines(train: Text, split: Text, say: Say, *, cache: Path | None = None) -> dict[str, dict[str, float]]:
     """Compute `bits_per_byte` of the split's text under `xz -9`: alone, and as the bytes it adds to the training text.
 
-    Return {} if both texts together are longer than `limit_bytes`. A cached result is returned without reading the
+    A cached result is returned without reading the
     texts. If the compression takes long, a message says so before it starts.
     """
-    if train.num_bytes + split.num_bytes > limit_bytes:
-        return {}
 
     def both() -> Iterator[str]:
         yield from train.documents()
@@ -105,7 +101,7 @@ def xz_baselines(
         if train.num_bytes > LONG:
             size = f"{train.num_bytes / 1e6:,.0f} MB"
             say(f"xz: compresses {size} twice; the cache keeps the result")
-        # Of a token store the text is what its tokens say, which may not be what they were made from.
+        # A token store gives the text that its tokens spell, which may differ from the text that was tokenized.
         split_bytes = _num_bytes(split.documents())
         everything = _num_bytes(train.documents()) + split_bytes  # so large a dictionary forgets nothing
         leaving = threading.Event()

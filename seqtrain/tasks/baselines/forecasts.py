@@ -189,7 +189,7 @@ def _fitted(
     edge = train.end - ((train.end - train.begin) * HELD_OUT).astype(np.int64)
     fitted = ScaledBlocks(reading, train.begin, edge, is_filled)
     held_out = ScaledBlocks(reading, np.maximum(edge - history, train.begin), train.end, is_filled)
-    order = choose_order(fitted, held_out, orders, horizon, context=max(orders)).model.order
+    order = choose_order(fitted, held_out, orders, horizon, context=max(orders))
     whole = ScaledBlocks(reading, train.begin, train.end, is_filled)
     found = {"ar": Autoregression.fit(whole, max(orders), horizon)}
     if order < max(orders):
@@ -240,12 +240,7 @@ def seasonal_naive(
         values: Windows of at least a period, NaN where a value is missing.
         horizon: How many values are forecast.
         period: Rows after which the series is assumed to repeat.
-
-    Raises:
-        ValueError: If the window is shorter than the period.
     """
-    if not 0 < period <= values.shape[1]:
-        raise ValueError(f"period={period}: expected 1 to {values.shape[1]}, the length of the window")
     # Only whole periods, counted from the end: (N, periods, period, *C).
     periods = values.shape[1] // period
     folded = values[:, values.shape[1] - periods * period :].reshape(len(values), periods, period, *values.shape[2:])

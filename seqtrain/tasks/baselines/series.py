@@ -11,7 +11,7 @@ from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.values.reading import Reading
 from seqtrain.tasks.base import Baseline
 
-DTW_NEEDED = "baseline nearest_dtw is left out: it needs aeon or tslearn (pip install aeon)"
+DTW_NEEDED = "baseline nearest_dtw is left out: it needs aeon (pip install aeon)"
 MAX_DTW = 2e9  # cells of all tables of distances: about a minute
 BLOCK = 64  # series whose distances are computed together
 PENALTY = 1.0  # of ridge, on features of spread 1
@@ -83,23 +83,11 @@ def nearest(train: list[Float[np.ndarray, "T C"]], split: list[Float[np.ndarray,
     if len(train) * len(split) * length**2 > MAX_DTW:
         return Neighbours(euclid, None, "baseline nearest_dtw is left out: so many long series take minutes")
     try:
-        distances = _dtw(train, split)
+        from aeon.distances import dtw_pairwise_distance  # pyright: ignore[reportMissingImports]
     except ImportError:
         return Neighbours(euclid, None, DTW_NEEDED)
+    distances = dtw_pairwise_distance([each.T for each in split], [each.T for each in train])
     return Neighbours(euclid, distances.argmin(1), None)
-
-
-def _dtw(train: list[Float[np.ndarray, "T C"]], split: list[Float[np.ndarray, "T C"]]) -> Float[np.ndarray, "m n"]:
-    """Return the distance by dynamic time warping of each series of `split` to each of train."""
-    try:
-        from aeon.distances import dtw_pairwise_distance  # pyright: ignore[reportMissingImports]
-
-        return dtw_pairwise_distance([each.T for each in split], [each.T for each in train])
-    except ImportError:
-        from tslearn.metrics import cdist_dtw  # pyright: ignore[reportMissingImports]
-        from tslearn.utils import to_time_series_dataset  # pyright: ignore[reportMissingImports]
-
-        return cdist_dtw(to_time_series_dataset(split), to_time_series_dataset(train))
 
 
 def features(series: list[Float[np.ndarray, "T C"]]) -> Float[np.ndarray, "n F"]:

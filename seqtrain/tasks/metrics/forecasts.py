@@ -1,6 +1,6 @@
 """Errors of forecasts, as sums and counts that add up over batches and processes.
 
-A target that is NaN, or that a mask leaves out, is neither summed nor counted. Sums are in float64.
+A target that is NaN is neither summed nor counted. Sums are in float64.
 """
 
 from __future__ import annotations
@@ -18,55 +18,31 @@ Term = tuple[Tensor, int]
 """A sum over targets, and the count of those targets."""
 
 
-def present(true: Float[Tensor, "*N"], mask: Bool[Tensor, "*N"] | None = None) -> Bool[Tensor, "*N"]:
-    """Return a mask of the targets that count: those that are not NaN and are set in `mask`, if given."""
-    here = ~true.isnan()
-    return here if mask is None else here & mask
-
-
 def summed(values: Float[Tensor, "*N"], here: Bool[Tensor, "*N"]) -> Term:
     """Sum the values that count; return the sum and their number."""
     # Chosen, not multiplied: a missing target is NaN, and NaN times 0 is NaN.
     return values[here].double().sum(), int(here.sum())
 
 
-def squared_error(
-    found: Float[Tensor, "*N"], true: Float[Tensor, "*N"], mask: Bool[Tensor, "*N"] | None = None
-) -> Term:
+def squared_error(found: Float[Tensor, "*N"], true: Float[Tensor, "*N"]) -> Term:
     """Sum the squared errors of a forecast; their mean over targets is the MSE."""
-    return summed((found.double() - true.double()) ** 2, present(true, mask))
+    return summed((found.double() - true.double()) ** 2, ~true.isnan())
 
 
-def absolute_error(
-    found: Float[Tensor, "*N"], true: Float[Tensor, "*N"], mask: Bool[Tensor, "*N"] | None = None
-) -> Term:
+def absolute_error(found: Float[Tensor, "*N"], true: Float[Tensor, "*N"]) -> Term:
     """Sum the absolute errors of a forecast's median; their mean over targets is the MAE."""
-    return summed((found.double() - true.double()).abs(), present(true, mask))
+    return summed((found.double() - true.double()).abs(), ~true.isnan())
 
 
-def scaled_error(
-    found: Float[Tensor, "*N"],
-    true: Float[Tensor, "*N"],
-    scale: Float[Tensor, "*N"] | Float[Tensor, "..."],
-    mask: Bool[Tensor, "*N"] | None = None,
-) -> tuple[Term, int]:
+def scaled_error(found: Float[Tensor, "*N"], true: Float[Tensor, "*N"], scale: Float[Tensor, "*N"]) -> Term:
     """Sum absolute errors over the seasonal naive error of train; the mean is the MASE (Hyndman and Koehler 2006).
 
-    Args:
-        found: The forecasts.
-        true: The true values.
-        scale: Scale of the series of each target, from `Scaling.naive`; broadcast to the targets.
-        mask: True for the targets that count.
-
-    Returns:
-        The sum and its count, and how many targets were left out because their series has no scale above 0.
+    `scale`: that of the series of each target, from `Scaling.naive`. A target whose series has none above 0 is not
+    counted: a series that repeats itself exactly has no error to measure by, and one that is too short none at all.
     """
-    scale = scale.double().expand(true.shape)
-    here = present(true, mask)
-    # A series that repeats itself exactly has no error to measure by, and one that is too short none at all.
-    scaled = here & (scale > 0)
-    errors = (found.double() - true.double()).abs() / torch.where(scaled, scale, 1.0)
-    return summed(errors, scaled), int((here & ~scaled).sum())
+    scale = scale.double()
+    scaled = ~true.isnan() & (scale > 0)
+    return summed((found.double() - true.double()).abs() / torch.where(scaled, scale, 1.0), scaled)
 
 
 def pinball_losses(
@@ -114,19 +90,13 @@ def crps_of_student_t(
     return torch.from_numpy(np.asarray(width * score)).to(true.device)
 
 
-def quantile_of_student_t(df: Float[Tensor, "..."], levels: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Return the quantiles of Student's t with location 0 and scale 1, in float64; no gradient."""
-    # Of the lower half, as a level near 1 has few digits; the distribution is symmetric.
-    lower = torch.minimum(levels, 1 - levels).detach().cpu().numpy()
-    deviations = torch.from_numpy(np.asarray(stdtrit(df.detach().double().cpu().numpy(), lower)))
-    return deviations.to(levels.device) * torch.where(levels > 0.5, -1.0, 1.0)
+def quantile_of_student_t(df: Float[Tensor, "*N"], level: float) -> Float[Tensor, "*N"]:
+    """Return the quantile of Student's t with location 0 and scale 1, in float64; no gradient."""
+    # In the lower half, since a level near 1 has few digits; the distribution is symmetric.
+    deviations = stdtrit(df.detach().double().cpu().numpy(), min(level, 1 - level))
+    return torch.from_numpy(np.asarray(deviations)).to(df.device) * (-1.0 if level > 0.5 else 1.0)
 
 
-def coverage(
-    low: Float[Tensor, "*N"],
-    high: Float[Tensor, "*N"],
-    true: Float[Tensor, "*N"],
-    mask: Bool[Tensor, "*N"] | None = None,
-) -> Term:
+def coverage(low: Float[Tensor, "*N"], high: Float[Tensor, "*N"], true: Float[Tensor, "*N"]) -> Term:
     """Count targets in an interval, ends included; for the 10 % and 90 % quantiles the share should be 80 %."""
-    return summed(((low <= true) & (true <= high)).double(), present(true, mask))
+    return summed(((low <= true) & (true <= high)).double(), ~true.isnan())

@@ -6,7 +6,6 @@ BLEU (Papineni et al. 2002) and chrF2 (Popović 2015) are as sacreBLEU computes 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 import torch
 from jaxtyping import Float
@@ -44,11 +43,13 @@ def compute(totals: Reduced) -> dict[str, float]:
 
 ORDERS = 4
 BLEU_STATISTICS = 2 + 2 * ORDERS
+# The effective order changes a sentence's own score, never its counts, and saves a warning for each.
+SENTENCE_BLEU = BLEU(effective_order=True)
 
 
-def bleu_statistics(hypothesis: str, reference: str, *, lowercase: bool = False) -> Float[Tensor, "10"]:
+def bleu_statistics(hypothesis: str, reference: str) -> Float[Tensor, "10"]:
     """Return a sentence's statistics: words of both texts, matching n-grams by order, all n-grams by order."""
-    found = _metric(lowercase).sentence_score(hypothesis, [reference])
+    found = SENTENCE_BLEU.sentence_score(hypothesis, [reference])
     return torch.tensor([found.sys_len, found.ref_len, *found.counts, *found.totals], dtype=torch.float64)
 
 
@@ -58,17 +59,11 @@ def bleu_score(sums: Sequence[float] | Float[Tensor, " 10"]) -> float:
     return BLEU.compute_bleu(counts[:ORDERS], counts[ORDERS:], hypothesis, reference, smooth_method="exp").score
 
 
-def bleu_signature(*, lowercase: bool = False) -> str:
+def bleu_signature() -> str:
     """Return the signature that sacreBLEU prints with a score, with its version, for comparison with other scores."""
-    metric = BLEU(lowercase=lowercase)
+    metric = BLEU()
     metric.corpus_score([""], [[""]])  # it wants to know how many references there are
     return str(metric.get_signature())
-
-
-@cache
-def _metric(lowercase: bool) -> BLEU:
-    # The effective order changes a sentence's own score, never its counts, and saves a warning for each.
-    return BLEU(lowercase=lowercase, effective_order=True)
 
 
 METRIC = CHRF()
