@@ -91,16 +91,6 @@ def test_charts_are_added_and_removed_and_a_reload_keeps_them(tab: Any, address:
     reader.settled(TITLES, before)
 
 
-def test_every_chart_stands_against_the_axis_that_is_chosen(tab: Any, address: str) -> None:
-    reader = tab().open(address).drawn("charts")
-    largest = (
-        "[...document.querySelectorAll('#charts-grid .plot')].map(each => Math.max(...each.data.flatMap(one => one.x)))"
-    )
-    reader.choose("axis", "tokens")
-    settled(reader)
-    assert set(reader.page.evaluate(largest)) == {600 * pages.TOKENS}
-
-
 def test_training_stands_dotted_beside_validation_until_it_is_left_out(tab: Any, address: str) -> None:
     dotted = f"{DRAWN}.filter(each => each.line.dash === 'dot' && each.line.width < 1.5 && !each.marker).length"
     reader = tab().open(address)
@@ -268,17 +258,6 @@ def test_runs_are_grouped_by_any_key_and_a_band_over_unlike_runs_is_called_no_in
         reader.settled(legend, words)
 
 
-def test_a_colour_of_a_group_stays_when_the_filter_changes(tab: Any, address: str) -> None:
-    reader = tab().open(address)
-    reader.choose("by", "seed")
-    settled(reader)
-    colour = f"{DRAWN}.filter(each => each.marker).map(each => each.line.color)[0]"
-    before = reader.page.evaluate(colour)  # the last seed is drawn first, below the others
-    reader.filter("seed=3")
-    reader.settled(f"{DRAWN}.filter(each => each.marker).length", 1)
-    assert reader.page.evaluate(colour) == before
-
-
 # -- one x, all groups -------------------------------------------------------------------------------------------
 
 
@@ -354,16 +333,15 @@ def test_baselines_are_dashed_lines_that_do_not_stretch_the_picture_and_are_said
 
 
 def search(folder: Path) -> None:
-    """Sixty trials of a search: a learning rate of every size, models, and an option that one model lacks."""
+    """Write trials of a search: a learning rate of every size, models, and an option that one model lacks."""
     chance = random.Random(0)
-    for number in range(60):
+    for number in range(20):
         model = chance.choice(["lstm", "gru", "gpt"])
         config: dict[str, Any] = {"optimizer.lr": round(10 ** chance.uniform(-5, -1), 6)}
         if model != "gpt":
             config["model.dropout"] = chance.choice([0.0, 0.2])
-        looks = {"metrics": {}} if number == 7 else {}
-        pages.run(tmp := folder / f"{number:02d}", model=model, records=10, validations=2, config=config, **looks)
-        assert tmp.exists()
+        without = {"metrics": {}} if number == 7 else {}
+        pages.run(folder / f"{number:02d}", model=model, records=10, validations=2, config=config, **without)
 
 
 def test_the_metric_stands_against_any_option_that_is_a_number(tab: Any, tmp_path: Path) -> None:
@@ -384,10 +362,3 @@ def test_the_metric_stands_against_any_option_that_is_a_number(tab: Any, tmp_pat
     reader.page.reload()
     reader.drawn("curves", "costs")
     assert reader.page.input_value("#cost") == "=optimizer.lr"
-
-
-def test_where_no_run_was_tested_the_picture_of_test_figures_says_so(tab: Any, address: str) -> None:
-    reader = tab().open(address).drawn("costs")
-    reader.choose("which", "test")
-    settled(reader)
-    assert "no run that is shown has a test value here" in reader.page.inner_text("#costs-plot")
