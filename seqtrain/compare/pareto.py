@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from seqtrain.compare.comparisons import MIN_SPREAD, compared, moments, repeated
+from seqtrain.compare.comparisons import compared, repeated
 from seqtrain.compare.entries import Mode, quantity
-from seqtrain.compare.folds import are_folds
 from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import NEAR, Conclusion
 from seqtrain.errors import first_few
@@ -21,13 +20,7 @@ if TYPE_CHECKING:
 
 Cost = Literal["tokens", "flops", "seconds", "parameters", "state"]
 COSTS: tuple[Cost, ...] = get_args(Cost)
-WORDS: dict[Cost, str] = {
-    "tokens": "tokens",
-    "flops": "FLOPs",
-    "seconds": "seconds",
-    "parameters": "parameters",
-    "state": "state",
-}
+WORDS: dict[Cost, str] = {cost: "FLOPs" if cost == "flops" else cost for cost in COSTS}
 
 # front: on it, and significantly better than all that cost no more. perhaps: on it by the means alone. near: not on it
 # by the means, with no significant difference. behind: another one costs no more and is significantly better.
@@ -116,31 +109,6 @@ def shown_better(variants: Sequence[Variant], mode: Mode) -> np.ndarray:
 
     The verdict's intervals decide. Nothing is shown for a variant of one seed, or if all seeds give the same number.
     """
-    import numpy as np
-
-    from seqtrain.compare.intervals import half_widths
-
-    shown = np.zeros((len(variants), len(variants)), dtype=bool)
-    several = [place for place, variant in enumerate(variants) if len(variant.values) > 1]
-    size = len(several)
-    if size < 2:
-        return shown
-    if are_folds(variants):
-        return _shown_over_folds(variants, mode)
-    _, means, variances, counts = moments(repeated(variants))
-    # Each variant once as the one that all others are held against.
-    widths = half_widths(np.broadcast_to(variances, (size, size)), counts, np.arange(size))
-    lead = means[None, :] - means[:, None]  # by how much the row lies below the column
-    if mode == "max":
-        lead = -lead
-    errors = variances / counts
-    has_spread = errors[:, None] + errors[None, :] >= MIN_SPREAD**2
-    shown[np.ix_(several, several)] = (lead > widths) & has_spread
-    return shown
-
-
-def _shown_over_folds(variants: Sequence[Variant], mode: Mode) -> np.ndarray:
-    """Return the same for cross-validation, whose folds are paired."""
     import numpy as np
 
     shown = np.zeros((len(variants), len(variants)), dtype=bool)

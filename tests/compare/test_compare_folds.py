@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from seqtrain.compare import paper_table
+from seqtrain.compare.baselines import baselines
 from seqtrain.compare.comparisons import compared
 from seqtrain.compare.entries import read
 from seqtrain.compare.groups import groups
@@ -192,3 +193,11 @@ def test_baselines_of_test_are_those_of_the_kept_evaluation(tmp_path: Path) -> N
 def test_one_fold_alone_is_held_against_its_baselines_as_any_run(tmp_path: Path) -> None:
     measured(tmp_path / "a", "lstm", LSTM[:1], (0.5,))
     assert any("no variant is better than linear (0.5)" in line for line in concluded(tmp_path / "a").caveats)
+
+
+def test_baselines_of_folds_are_one_entry_with_the_mean_over_them(tmp_path: Path) -> None:
+    measured(tmp_path / "a", "lstm", LSTM, LINEAR)
+    entries = with_kept(read([tmp_path / "a"]), "best")[0]
+    (one,) = baselines(entries)
+    assert (one["name"], one["runs"]) == ("linear", 5)
+    assert one["values"]["bits_per_byte"] == pytest.approx(3.3)

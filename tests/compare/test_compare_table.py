@@ -99,15 +99,6 @@ def test_a_table_of_the_variants_stands_where_one_has_several_seeds(tmp_path: Pa
     ]
 
 
-def test_numbers_end_below_each_other_and_words_begin_there(tmp_path: Path) -> None:
-    fake_runs.run(tmp_path / "1", 1.5, config={"model.norm": "pre", "model.dim": 8})
-    fake_runs.run(tmp_path / "2", 10.25, config={"model.norm": "post", "model.dim": 1024})
-    rows = [line for line in shown(tmp_path).splitlines() if line[:2] in ("ru", "1 ", "2 ")]
-    for cells in (("dim", "8", "1024"), ("bits per byte", "1.5000", "10.2500")):
-        assert len({row.index(f" {cell} ") + len(cell) for row, cell in zip(rows, cells, strict=True)}) == 1
-    assert len({row.index(cell) for row, cell in zip(rows, ("norm", "pre", "post"), strict=True)}) == 1
-
-
 def test_of_many_sentences_the_first_are_told_and_the_rest_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,9 +11,8 @@ import pytest
 
 from benchmarks.power import METHODS, SPREADS, error, power
 from seqtrain.compare.comparisons import compared, reaches
-from seqtrain.compare.entries import quantity, read
+from seqtrain.compare.entries import read
 from seqtrain.compare.intervals import NOMINAL, half_widths
-from seqtrain.compare.paired_bootstrap import bootstrap
 from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import conclusions
 from tests.support import fake_runs
@@ -26,12 +25,6 @@ def folded(*values: Any) -> list[Variant]:
     """Variants of these values, the smallest mean first."""
     fake_runs = [Variant(f"variant{place}", (), (), tuple(map(float, own)), {}) for place, own in enumerate(values)]
     return sorted(fake_runs, key=lambda variant: variant.mean or 0.0)
-
-
-def losses(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    """Losses (*shape, examples) of runs that are equal: each has its seed's luck, and each example its own."""
-    luck = rng.normal(1.0, SEED_SD, shape)[..., None]
-    return luck + rng.normal(0.0, EXAMPLE_SD, (*shape, EXAMPLES))
 
 
 def means(rng: np.random.Generator, num_variants: int) -> np.ndarray:
@@ -55,16 +48,6 @@ def test_a_real_difference_is_found() -> None:
     found = [compared(folded(*each), "min")[0] for each in better]
     assert np.mean([fake_runs.significant and fake_runs.reference.name == "variant0" for fake_runs in found]) > 0.8
     assert np.mean([fake_runs.low <= 4 * sd <= fake_runs.high for fake_runs in found]) >= 0.95
-
-
-def test_a_bootstrap_over_examples_calls_equal_variants_different() -> None:
-    rng = np.random.default_rng(2)
-    called = []
-    for _ in range(20):  # one seed of each, or their mean: examples say nothing of how another seed would have done
-        one, other = ([{"loss": (loss, 1.0)} for loss in losses(rng, SEEDS).mean(0)] for _ in range(2))
-        _, low, high = bootstrap(one, other, lambda totals: totals["loss"][0] / totals["loss"][1])
-        called.append(low > 0 or high < 0)
-    assert np.mean(called) > 0.3
 
 
 def test_intervals_are_students_welchs_and_games_and_howells_the_last_two_of_the_stricter_level() -> None:
@@ -256,9 +239,3 @@ def test_a_run_that_has_not_finished_is_no_part_of_a_verdict(tmp_path: Path) -> 
     assert next(variant for variant in found.variants if variant.name == "lstm").values == (1.0, 1.1)
     shown = ("interrupted", *statuses[1:])  # nobody trains it any more
     assert found.remarks == [f"does not count: sweep/00{4 + place} lstm: {each}" for place, each in enumerate(shown)]
-
-
-def test_a_quantity_is_rounded_before_it_gets_its_letter() -> None:
-    assert [quantity(value) for value in (999_700, 999_400, 12, 1.5e9, 9.999e11, 2e12)] == [
-        *("1M", "999k", "12", "1.5G", "1e+12", "2e+12")
-    ]

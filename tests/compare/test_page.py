@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections import Counter
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
@@ -136,16 +135,6 @@ def test_no_text_of_a_run_can_end_its_script_or_become_markup(tmp_path: Path) ->
     assert content(text)["groups"][0]["remarks"][0].endswith(f"failed: {printable(HOSTILE)}")
     assert [run["kept"][0]["text"] for run in block(text, "samples")] == [HOSTILE] * 2
     assert HOSTILE in [run["settings"].get("init_from") for run in content(text)["runs"]]
-
-
-def test_no_two_scripts_of_the_page_declare_one_name() -> None:
-    # They run as one script, which does not run at all where a name is declared twice.
-    names: list[str] = []
-    for script in report.SCRIPTS:
-        for line in re.findall(r"^(?:async )?(?:function|const|let) (.*)", report.asset(script), re.MULTILINE):
-            names += re.findall(r"^\w+(?=\()|(?:(?<=, )|^)\w+(?= = )", line)
-    assert len(names) > 100
-    assert sorted(name for name, count in Counter(names).items() if count > 1) == []
 
 
 def test_the_policy_lets_run_what_we_wrote_and_nothing_else(tmp_path: Path) -> None:

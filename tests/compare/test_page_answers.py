@@ -190,14 +190,6 @@ def test_what_is_no_baseline_counts_as_not_said(tmp_path: Path) -> None:
     assert baselines(read([tmp_path])) == []
 
 
-def test_the_best_of_several_variants_is_held_against_baselines(tmp_path: Path) -> None:
-    known = {"validation": {"unigram": {"bits_per_byte": 1.55}, "xz": {"bits_per_byte": 1.4}}}
-    for place, value in enumerate((1.5, 1.6)):
-        fake_runs.run(tmp_path / str(place), value, config={"model.dim": 8 * (place + 1)}, baselines=known)
-    said = answers(concluded(tmp_path))
-    assert said["Better than baselines?"] == "lstm dim=8: not better than xz (1.4); better than unigram (1.55)"
-
-
 # -- progress ----------------------------------------------------------------------------------------------------
 
 HALF = [{"step": step, "tokens": 10 * step, "seconds": step / 4, "train/loss": 1.0} for step in range(10, 60, 10)]

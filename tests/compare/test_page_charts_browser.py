@@ -210,15 +210,6 @@ def test_a_picture_in_which_all_is_seen_is_not_clipped(tab: Any, address: str) -
         assert outside(reader) == 0
 
 
-def test_a_run_that_is_clipped_as_a_whole_is_named(tab: Any, tmp_path: Path) -> None:
-    pages.sweep(tmp_path, seeds=5, records=30)
-    changed(tmp_path / "019", lambda record, place: record.update({"gradient_norm": 1e9 + place}))
-    reader = tab().open(written(tmp_path, "report.html"))
-    reader.choose("metric", "gradient_norm")
-    settled(reader)
-    assert f"Not seen at all: {tmp_path.name}/019." in reader.page.inner_text(CLIPPED)
-
-
 def test_what_is_clipped_drags_no_smoothed_line(tab: Any, tmp_path: Path) -> None:
     run = pages.run(tmp_path / "one", records=100)
     changed(run, lambda record, place: record.update({"gradient_norm": 1e9 if place == 50 else 1 + place / 1000}))
@@ -277,6 +268,13 @@ def test_one_pointer_reads_all_variants_at_its_x_and_marks_it_in_all_charts(tab:
     assert all(row[3].startswith("training ") for row in rows)
     code = f"{DRAWN}.filter(each => each.marker).map(each => each.y[each.x.indexOf({at:.0f})])"
     assert said == pytest.approx(sorted(reader.page.evaluate(code)), abs=0.02)  # best first; a pixel is a step
+    # Arrow keys read it, too.
+    reader.page.focus("#curves-plot")
+    reader.page.keyboard.press("ArrowRight")
+    first = reader.page.inner_text("#reading p")
+    reader.page.keyboard.press("ArrowRight")
+    assert reader.page.locator("#reading tr").count() == 4
+    assert reader.page.inner_text("#reading p") != first
 
 
 def test_a_mean_over_fewer_runs_than_a_variant_has_is_said_where_it_is_read(tab: Any, tmp_path: Path) -> None:
@@ -286,16 +284,6 @@ def test_a_mean_over_fewer_runs_than_a_variant_has_is_said_where_it_is_read(tab:
     words = reader.page.evaluate("readAt('curves-plot', 500).map(row => amount(row.value))")
     assert len(words) == 1
     assert words[0].endswith("(1 of 2 runs come so far)")
-
-
-def test_arrow_keys_read_a_chart(tab: Any, address: str) -> None:
-    reader = tab().open(address)
-    reader.page.focus("#curves-plot")
-    reader.page.keyboard.press("ArrowRight")
-    first = reader.page.inner_text("#reading p")
-    reader.page.keyboard.press("ArrowRight")
-    assert reader.page.locator("#reading tr").count() == 4
-    assert reader.page.inner_text("#reading p") != first
 
 
 # -- baselines ---------------------------------------------------------------------------------------------------
@@ -362,3 +350,14 @@ def test_the_metric_stands_against_any_option_that_is_a_number(tab: Any, tmp_pat
     reader.page.reload()
     reader.drawn("curves", "costs")
     assert reader.page.input_value("#cost") == "=optimizer.lr"
+
+
+def test_a_colour_of_a_group_stays_when_the_filter_changes(tab: Any, address: str) -> None:
+    reader = tab().open(address)
+    reader.choose("by", "seed")
+    settled(reader)
+    colour = f"{DRAWN}.filter(each => each.marker).map(each => each.line.color)[0]"
+    before = reader.page.evaluate(colour)  # the last seed is drawn first, below the others
+    reader.filter("seed=3")
+    reader.settled(f"{DRAWN}.filter(each => each.marker).length", 1)
+    assert reader.page.evaluate(colour) == before

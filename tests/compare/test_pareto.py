@@ -11,7 +11,6 @@ import pytest
 
 from seqtrain.cli import compare
 from seqtrain.compare import pareto
-from seqtrain.compare.comparisons import compared
 from seqtrain.compare.entries import read
 from seqtrain.compare.page import report
 from seqtrain.compare.verdict import Conclusion, conclusions
@@ -85,20 +84,6 @@ def test_seconds_that_overlap_over_seeds_leave_no_variant_behind(tmp_path: Path)
     (found,) = conclusions(read([tmp_path]))
     assert standing(found, "parameters") == {"dim=8": "front", "dim=64": "behind"}, "as many parameters each"
     assert standing(found, "seconds") == {"dim=8": "front", "dim=64": "near"}
-
-
-def test_a_front_tells_apart_what_the_verdict_tells_apart(tmp_path: Path) -> None:
-    sizes = {8: [2.0, 2.1, 1.9], 16: [1.5, 1.6, 1.45], 32: [1.52, 1.7, 1.4, 1.6], 64: [1.1, 1.15, 1.2]}
-    found = concluded(tmp_path, sizes)
-    shown = pareto.shown_better(found.variants, "min")
-    for place, reference in enumerate(found.variants):
-        others = {id(one.other): one for one in compared(found.variants, "min", reference)}
-        for other, variant in enumerate(found.variants):
-            if other != place:
-                assert shown[place, other] == (others[id(variant)].low > 0)
-                assert shown[other, place] == (others[id(variant)].high < 0)
-    assert shown.any()
-    assert not shown.all()
 
 
 def test_a_variant_of_unknown_cost_is_named_and_a_cost_that_nobody_knows_has_no_front(tmp_path: Path) -> None:
