@@ -58,22 +58,26 @@ def fronts(found: Conclusion) -> dict[Cost, list[Point]]:
     if found.group.refusal:
         return {}
     points: dict[Cost, list[Point]] = {}
+    shown: dict[tuple[int, ...], np.ndarray] = {}  # by the variants: nearly always the same ones know each cost
     for cost in COSTS:
         known = [each for each in found.variants if each.values and cost_of(each, cost) is not None]
         if len(known) > 1:
-            points[cost] = front(known, cost, found.group.mode)
+            ids = tuple(map(id, known))
+            if ids not in shown:
+                shown[ids] = shown_better(known, found.group.mode)
+            points[cost] = front(known, cost, found.group.mode, shown[ids])
     return points
 
 
-def front(variants: Sequence[Variant], cost: Cost, mode: Mode) -> list[Point]:
+def front(variants: Sequence[Variant], cost: Cost, mode: Mode, better: np.ndarray) -> list[Point]:
     """Return the points of variants, the cheapest first.
 
     Args:
         variants: each has a value and this cost; the intervals hold for all their pairs at once.
         cost: what is to be small beside the metric.
         mode: whether less or more of the metric is better.
+        better: (V, V) of bool, as `shown_better` gives it.
     """
-    better = shown_better(variants, mode)
     # Looked up once: every two of hundreds of variants are held against each other.
     ranges = list(map(partial(_range, cost=cost), variants))
     pairs = [(_loss(variant, mode), cost_of(variant, cost) or 0.0) for variant in variants]
@@ -121,7 +125,7 @@ def shown_better(variants: Sequence[Variant], mode: Mode) -> np.ndarray:
 
 def text_lines(found: Conclusion, costs: Sequence[Cost]) -> list[str]:
     """Format the fronts against these costs for the terminal, each with what it cannot tell."""
-    known = fronts(found)
+    known = fronts(found) if costs else {}
     lines = []
     for cost in costs:
         title = f"Pareto front, {found.group.unit} against {WORDS[cost]}"
