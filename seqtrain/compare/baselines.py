@@ -78,7 +78,7 @@ def kept_baselines(entry: Entry) -> Iterable[tuple[str, dict[str, float]]]:
         numbers = {}
         for metric, value in values.items() if isinstance(values, Mapping) else ():
             known = number(value)
-            if known is not None and known == known:  # not nan
+            if known is not None:
                 numbers[str(metric)] = known
         if numbers:
             yield str(name), numbers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import math
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -322,6 +323,12 @@ def number(value: Any) -> float | None:
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_NUMBER:
         return float(value)
     return None
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """Return the mean; None if one of the values is not known, or there are no values."""
+    known = list(values)
+    return None if None in known or not known else statistics.fmean(known)  # type: ignore[arg-type]
 
 
 def _runs_at(path: Path, left_out: list[str] | None) -> list[Run]:

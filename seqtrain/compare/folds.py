@@ -71,7 +71,14 @@ def tested_to_trained(entries: Sequence[Entry]) -> float:
 
 
 def half_width(sd: float, count: int, ratio: float, num_pairs: int = 1) -> float:
-    """Return half of the 95 % interval of a mean over folds; for several pairs at once by Bonferroni's bound."""
+    """Return half of the 95 % interval of a mean over folds or seeds; for several pairs at once by Bonferroni's bound.
+
+    Args:
+        sd: the standard deviation.
+        count: the number of folds or seeds.
+        ratio: rows tested to rows trained on, as `tested_to_trained` gives it: folds share training rows; 0 of seeds.
+        num_pairs: the number of intervals that hold at once.
+    """
     from scipy.special import stdtrit
 
     quantile = float(stdtrit(count - 1, 1 - (1 - CONFIDENCE) / 2 / num_pairs))

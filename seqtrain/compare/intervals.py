@@ -32,9 +32,9 @@ def half_widths(
     """Return half of the 95 % interval of each variant's difference to the best one.
 
     Args:
-        variances: Of each of k variants, over its seeds; any number of comparisons at once.
-        counts: Seeds of each variant, at least 2.
-        best: Which variant each difference is taken to.
+        variances: the variance over seeds of each of k variants; any number of comparisons at once.
+        counts: the number of seeds of each variant, at least 2.
+        best: the index of the variant that each difference is taken to.
 
     Returns:
         One half width a variant; that of the best itself means nothing.

@@ -132,7 +132,7 @@ def _table(
     best = next((place for place, variant in enumerate(ranked) if variant is shown_best(conclusion)), None)
     rows = []
     for variant in ranked:
-        mean, half = variant.mean, _half(variant)
+        mean, half = variant.mean, variant.half
         value = "" if mean is None else f"{mean:.{digits}f}"
         value += "" if half is None else f" ± {half:.{digits}f}"
         more = [_cell(variant, name, group.metric, digits) for name in columns]
@@ -190,20 +190,13 @@ def _condition(x: Axis | None, checkpoint: Checkpoint) -> str:
     return words
 
 
-def _half(variant: Variant) -> float | None:
-    """Return half the length of a variant's interval; None if it has no interval."""
-    if variant.interval is None:
-        return None
-    return (variant.interval[1] - variant.interval[0]) / 2
-
-
 def _digits(ranked: Sequence[Variant]) -> int:
     """Return the decimal places of all rows: two significant digits of the widest interval.
 
     There are more if rounding would make different means equal, or an interval 0.
     """
     means = {variant.mean for variant in ranked if variant.mean is not None}
-    halves = {half for half in map(_half, ranked) if half}
+    halves = {variant.half for variant in ranked if variant.half}
     # Digits behind those that the widest interval can tell would be noise.
     if halves:
         digits = decimals(max(halves))

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from seqtrain.compare.comparisons import MIN_SPREAD, compared, moments, repeated
+from seqtrain.compare.comparisons import compared, repeated
 from seqtrain.compare.entries import Mode, quantity
-from seqtrain.compare.folds import are_folds
 from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import NEAR, Conclusion
 from seqtrain.errors import first_few
@@ -21,13 +20,7 @@ if TYPE_CHECKING:
 
 Cost = Literal["tokens", "flops", "seconds", "parameters", "state"]
 COSTS: tuple[Cost, ...] = get_args(Cost)
-WORDS: dict[Cost, str] = {
-    "tokens": "tokens",
-    "flops": "FLOPs",
-    "seconds": "seconds",
-    "parameters": "parameters",
-    "state": "state",
-}
+WORDS: dict[Cost, str] = {cost: "FLOPs" if cost == "flops" else cost for cost in COSTS}
 
 # front: on it, and significantly better than all that cost no more. perhaps: on it by the means alone. near: not on it
 # by the means, with no significant difference. behind: another one costs no more and is significantly better.
@@ -65,22 +58,26 @@ def fronts(found: Conclusion) -> dict[Cost, list[Point]]:
     if found.group.refusal:
         return {}
     points: dict[Cost, list[Point]] = {}
+    shown: dict[tuple[int, ...], np.ndarray] = {}  # by the variants: nearly always the same ones know each cost
     for cost in COSTS:
         known = [each for each in found.variants if each.values and cost_of(each, cost) is not None]
         if len(known) > 1:
-            points[cost] = front(known, cost, found.group.mode)
+            ids = tuple(map(id, known))
+            if ids not in shown:
+                shown[ids] = shown_better(known, found.group.mode)
+            points[cost] = front(known, cost, found.group.mode, shown[ids])
     return points
 
 
-def front(variants: Sequence[Variant], cost: Cost, mode: Mode) -> list[Point]:
+def front(variants: Sequence[Variant], cost: Cost, mode: Mode, better: np.ndarray) -> list[Point]:
     """Return the points of variants, the cheapest first.
 
     Args:
         variants: each has a value and this cost; the intervals hold for all their pairs at once.
         cost: what is to be small beside the metric.
         mode: whether less or more of the metric is better.
+        better: (V, V) of bool, as `shown_better` gives it.
     """
-    better = shown_better(variants, mode)
     # Looked up once: every two of hundreds of variants are held against each other.
     ranges = list(map(partial(_range, cost=cost), variants))
     pairs = [(_loss(variant, mode), cost_of(variant, cost) or 0.0) for variant in variants]
@@ -118,31 +115,6 @@ def shown_better(variants: Sequence[Variant], mode: Mode) -> np.ndarray:
     """
     import numpy as np
 
-    from seqtrain.compare.intervals import half_widths
-
-    shown = np.zeros((len(variants), len(variants)), dtype=bool)
-    several = [place for place, variant in enumerate(variants) if len(variant.values) > 1]
-    size = len(several)
-    if size < 2:
-        return shown
-    if are_folds(variants):
-        return _shown_over_folds(variants, mode)
-    _, means, variances, counts = moments(repeated(variants))
-    # Each variant once as the one that all others are held against.
-    widths = half_widths(np.broadcast_to(variances, (size, size)), counts, np.arange(size))
-    lead = means[None, :] - means[:, None]  # by how much the row lies below the column
-    if mode == "max":
-        lead = -lead
-    errors = variances / counts
-    has_spread = errors[:, None] + errors[None, :] >= MIN_SPREAD**2
-    shown[np.ix_(several, several)] = (lead > widths) & has_spread
-    return shown
-
-
-def _shown_over_folds(variants: Sequence[Variant], mode: Mode) -> np.ndarray:
-    """Return the same for cross-validation, whose folds are paired."""
-    import numpy as np
-
     shown = np.zeros((len(variants), len(variants)), dtype=bool)
     place_of = {id(variant): place for place, variant in enumerate(variants)}
     for variant in repeated(variants):
@@ -153,7 +125,7 @@ def _shown_over_folds(variants: Sequence[Variant], mode: Mode) -> np.ndarray:
 
 def text_lines(found: Conclusion, costs: Sequence[Cost]) -> list[str]:
     """Format the fronts against these costs for the terminal, each with what it cannot tell."""
-    known = fronts(found)
+    known = fronts(found) if costs else {}
     lines = []
     for cost in costs:
         title = f"Pareto front, {found.group.unit} against {WORDS[cost]}"

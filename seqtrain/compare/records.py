@@ -80,24 +80,19 @@ def group_records(found: Sequence[Conclusion]) -> list[dict[str, Any]]:
     """Return the variants and the verdict of each group as plain values."""
     records = []
     for place, conclusion in enumerate(found, 1):
-        group = conclusion.group
-        records.append(
-            {
-                "group": place,
-                "metric": group.metric,
-                "mode": group.mode,
-                "split": group.split,
-                "reason": group.reason,
-                "remedy": group.remedy,
-                "notes": group.notes,
-                "variants": list(map(_variant_record, conclusion.variants)),
-                "baselines": baselines.baseline_records(group, conclusion.variants),
-                "verdict": conclusion.sentences,
-                "caveats": conclusion.caveats,
-                "remarks": conclusion.remarks,
-            }
-        )
+        variants = list(map(_variant_record, conclusion.variants))
+        known = baselines.baseline_records(conclusion.group, conclusion.variants)
+        records.append({"group": place, **statement(conclusion), "variants": variants, "baselines": known})
     return records
+
+
+def statement(found: Conclusion) -> dict[str, Any]:
+    """Return how a group was measured and all sentences on it as plain values."""
+    group = found.group
+    return {
+        **{name: getattr(group, name) for name in ("metric", "mode", "split", "reason", "remedy", "notes")},
+        **{"verdict": found.sentences, "caveats": found.caveats, "remarks": found.remarks},
+    }
 
 
 def as_csv(table: Sequence[dict[str, Any]]) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from seqtrain.compare.entries import Entry, few, number
+from seqtrain.compare.entries import Entry, few, mean_of, number
 from seqtrain.compare.groups import Group
 from seqtrain.errors import UserError
 from seqtrain.runs.evaluations import Evaluation, WeightsOf
@@ -84,11 +83,10 @@ def test_mean(entries: Sequence[Entry], metric: str) -> float | None:
     values = []
     for entry in entries:
         evaluation = entry.evaluation or entry.kept.newest(TEST, "best")
-        value = evaluation and number(evaluation.metrics.get(metric))
-        if evaluation is None or value is None or _reason(entry, evaluation, evaluation.checkpoint):
+        if evaluation is None or _reason(entry, evaluation, evaluation.checkpoint):
             return None
-        values.append(value)
-    return statistics.fmean(values) if values else None
+        values.append(number(evaluation.metrics.get(metric)))
+    return mean_of(values)
 
 
 def _reason(entry: Entry, evaluation: Evaluation | None, checkpoint: WeightsOf) -> str:

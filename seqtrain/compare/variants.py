@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from seqtrain.compare.conditions import SPLITS, UNKNOWN
-from seqtrain.compare.entries import AXES, BEST_OF, Axis, Checkpoint, Entry, number, short_names
+from seqtrain.compare.entries import AXES, BEST_OF, Axis, Checkpoint, Entry, mean_of, number, short_names
 from seqtrain.compare.filters import ordered, written
 from seqtrain.compare.folds import are_folds, half_width, tested_to_trained
 from seqtrain.compare.groups import Group
@@ -54,12 +54,12 @@ class Variant:
     @property
     def parameters(self) -> float | None:
         """Mean number of trainable parameters of the runs that count; None if one of them does not know it."""
-        return _mean([entry.parameters for entry in self.counted])
+        return mean_of(entry.parameters for entry in self.counted)
 
     @property
     def state(self) -> float | None:
         """Mean number of numbers that one lane carries; None if one of the runs that count does not know it."""
-        return _mean([entry.state for entry in self.counted])
+        return mean_of(entry.state for entry in self.counted)
 
     @property
     def num_parents(self) -> int:
@@ -67,23 +67,18 @@ class Variant:
         return len({entry.summary.parent or repr(entry.settings.get(ORIGIN)) for entry in self.counted})
 
     @property
-    def interval(self) -> tuple[float, float] | None:
-        """95 % interval of the mean, by Student's t, corrected for folds; None with fewer than two seeds."""
-        if self.mean is None or self.sd is None:
+    def half(self) -> float | None:
+        """Half of the 95 % interval of the mean, by Student's t, corrected for folds; None of fewer than two seeds."""
+        if self.sd is None:
             return None
-        if are_folds([self]):
-            half = half_width(self.sd, len(self.values), tested_to_trained(self.counted))
-            return self.mean - half, self.mean + half
-        from scipy.special import stdtrit
+        ratio = tested_to_trained(self.counted) if are_folds([self]) else 0.0
+        return half_width(self.sd, len(self.values), ratio)
 
-        half = float(stdtrit(len(self.values) - 1, (1 + CONFIDENCE) / 2)) * self.sd / math.sqrt(len(self.values))
-        return self.mean - half, self.mean + half
-
-
-def _mean(values: Sequence[int | None]) -> float | None:
-    """Return the mean; None if one of the values is not known, or there are none."""
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known and len(known) == len(values) else None
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % interval of the mean; None with fewer than two seeds."""
+        mean, half = self.mean, self.half
+        return None if mean is None or half is None else (mean - half, mean + half)
 
 
 class Measurement(NamedTuple):
@@ -318,9 +313,9 @@ def _fold(name: str, entries: list[Entry], measurements: list[Measurement], chec
     counted, values, costs, validations = zip(*measurements, strict=True)
     means: dict[Axis, float] = {}
     for axis in AXES:
-        known = [one[axis] for one in costs if axis in one]
-        if len(known) == len(costs):  # else it would be a mean over other runs than the value's
-            means[axis] = statistics.fmean(known)
+        mean = mean_of(one.get(axis) for one in costs)  # None: it would be a mean over other runs than the value's
+        if mean is not None:
+            means[axis] = mean
     chosen_from = statistics.fmean(validations) if checkpoint == "best" else None
     return Variant(name, tuple(entries), counted, values, means, chosen_from)
 

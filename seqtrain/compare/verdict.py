@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -170,7 +170,7 @@ def _sentences(
     others = [variant for variant in several if variant is not reference]
     lines = []
     if reference is several[0] and len(others) > 1:
-        ranking = _ranking(reference, others, comparisons, any(variant.left_out for variant in ranked))
+        ranking = _ranking(reference, others, comparisons.values(), any(variant.left_out for variant in ranked))
         if ratios := ", ".join(_ratios(reference, others, x)):
             ranking += f"; it has {ratios} of the others"
         lines.append(ranking)
@@ -192,17 +192,25 @@ def _reference(several: Sequence[Variant], against: str | None) -> Variant:
     return next((variant for variant in several if variant.name == against), several[0])
 
 
-def _ranking(best: Variant, others: Sequence[Variant], comparisons: Mapping[int, Comparison], is_of_some: bool) -> str:
+def _ranking(best: Variant, others: Sequence[Variant], comparisons: Iterable[Comparison], is_of_some: bool) -> str:
     """Return the sentence on the best variant and those without a significant difference from it."""
-    ties = []
-    for other in others:
-        comparison = comparisons.get(id(other))
-        if comparison is None or not comparison.significant:
-            ties.append(other.name)
     first = "best of those that came so far" if is_of_some else "best"
-    if not ties:
+    names = [variant.name for variant in ties(best, others, comparisons)]
+    if not names:
         return f"{first}: {best.name}, ahead of all {len(others)} others"
-    return f"{first}: {best.name}, no significant difference from: {first_few(ties, MOST_NAMED)}"
+    return f"{first}: {best.name}, no significant difference from: {first_few(names, MOST_NAMED)}"
+
+
+def ties(reference: Variant, several: Sequence[Variant], pairs: Iterable[Comparison]) -> list[Variant]:
+    """Return the variants without a significant difference from the reference, which are not in a pair if none varies.
+
+    Args:
+        reference: the variant that the others were compared with.
+        several: variants of several seeds.
+        pairs: the comparisons of the reference.
+    """
+    told_apart = {id(pair.other) for pair in pairs if pair.significant}
+    return [variant for variant in several if variant is not reference and id(variant) not in told_apart]
 
 
 def remarks(ranked: Sequence[Variant]) -> list[str]:
@@ -256,17 +264,17 @@ def _comparison_sentence(
         seeds = f"{len(first.values)} seeds each"
     if found.folds:
         seeds = f"the same {found.folds} folds, {CORRECTED}"
+    # In units of the spread: whether it is large compared with chance.
+    effect = f"{found.effect:.2g} standard deviations of {'folds' if found.folds else 'seeds'}"
     condition = _cost_clause(first, second, x, limit, found.significant) + _checkpoint_clause(first, second, checkpoint)
-    chance = (
-        f"(95 % interval{over} {low:.{digits}f} to {high:.{digits}f}, {seeds}, {_effect(found)}) {condition}".rstrip()
-    )
+    chance = f"(95 % interval{over} {low:.{digits}f} to {high:.{digits}f}, {seeds}, {effect}) {condition}".rstrip()
     if found.significant:
         return f"{start}{first.name} beats {second.name} by {difference:.{digits}f} {group.unit} {chance}"
     means = first.mean or 0.0, second.mean or 0.0
     # A wide interval has few digits, and would hide the values themselves.
     digits = max(digits, decimals(abs(means[0]), 4), decimals(abs(means[1]), 4))
     values = f"{first.name} {means[0]:.{digits}f}, {second.name} {means[1]:.{digits}f}"
-    said = f"{values} {group.unit}, difference {difference:.{digits}f} {chance}; {_needed(found)}"
+    said = f"{values} {group.unit}, difference {difference:.{digits}f} {chance}; {needed(found)}"
     return f"no significant difference: {start}{said}"
 
 
@@ -279,19 +287,13 @@ def _by_words(one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) 
     return f"at {here} against {there}: "
 
 
-def _effect(found: Comparison) -> str:
-    """Return the difference in units of the seeds' spread, which shows whether it is large compared with chance."""
-    return f"{found.effect:.2g} standard deviations of {'folds' if found.folds else 'seeds'}"
-
-
-def _needed(found: Comparison) -> str:
+def needed(found: Comparison) -> str:
     """Return how many seeds would show a difference of this size."""
     if found.folds:  # they are all of the same rows
         return "more folds of the same rows would hardly show one of this size; more rows would"
-    needed = found.seeds_needed
-    if needed > MOST_SEEDS:
+    if found.seeds_needed > MOST_SEEDS:
         return f"more than {MOST_SEEDS} seeds each would be needed to show one of this size"
-    return f"about {needed} seeds each would show one of this size"
+    return f"about {found.seeds_needed} seeds each would show one of this size"
 
 
 def _no_spread_sentence(one: Variant, other: Variant, group: Group) -> str:

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from seqtrain.cli.main import main
 from seqtrain.compare.entries import read
 from seqtrain.config.groups import option_name
 from seqtrain.errors import UserError
 from tests.conftest import REPOSITORY, Seqtrain
 from tests.support import fake_runs, tiny
-from tests.test_imports import MODULES, closure
 
 VARIANTS = {"lstm": (1.5, 1.51, 1.52), "gpt": (1.63, 1.62, 1.64)}
 
@@ -55,37 +55,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_one_line_that_says_what_to_do(
-    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from seqtrain.cli.main import main
-
-    words, says = FAULTS[name]
     monkeypatch.chdir(folder)
-    assert main(["compare", *words]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {says}")
+    for name, (words, says) in FAULTS.items():
+        assert main(["compare", *words]) == 2, name
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"error: {says}"), name
 
 
-def test_every_fault_of_several_runs_is_told_at_once(tmp_path: Path) -> None:
-    for number in (1, 2):
-        (fake_runs.run(tmp_path / str(number)) / "config.yaml").write_text("- a list")
-    with pytest.raises(UserError) as caught:
-        read([tmp_path])
-    assert len(caught.value.lines) == 2
-
-
-@pytest.mark.parametrize("below", ["0", "9"], ids=["before", "after"])
-def test_a_damaged_run_that_is_named_is_a_fault_whatever_else_is_damaged(tmp_path: Path, below: str) -> None:
+def test_a_damaged_run_that_is_named_is_a_fault_whatever_else_is_damaged(tmp_path: Path) -> None:
     damaged, sound = fake_runs.run(tmp_path / "5"), fake_runs.run(tmp_path / "sound" / "run")
-    for path in (damaged, fake_runs.run(tmp_path / "folder" / below)):
+    for path in (damaged, fake_runs.run(tmp_path / "folder" / "0")):
         (path / "config.yaml").write_text("- a list")
-    paths = [damaged, tmp_path / "folder"]
     left_out: list[str] = []
-    with pytest.raises(UserError) as caught:
-        read([sound, *(paths if below == "9" else reversed(paths))], left_out)
-    assert len(caught.value.lines) == 2
+    for paths in ([damaged, tmp_path / "folder"], [tmp_path / "folder", damaged]):
+        with pytest.raises(UserError) as caught:
+            read([sound, *paths], left_out)
+        assert len(caught.value.lines) == 2
     assert [entry.path for entry in read([sound, tmp_path / "folder"], left_out)] == [sound]
     assert len(left_out) == 1
 
@@ -98,8 +86,6 @@ def test_a_damaged_run_among_others_is_left_out_with_the_reason(
     assert len(entries) == 7
     assert len(left_out) == 1
     assert left_out[0].startswith(f"left out: {folder / 'damaged' / 'summary.json'} cannot be read")
-    from seqtrain.cli.main import main
-
     assert main(["compare", str(folder)]) == 0
     assert left_out[0] in capsys.readouterr().out
 
@@ -150,29 +136,22 @@ def trained(seqtrain: Seqtrain, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return home
 
 
-@pytest.mark.long
-def test_real_runs_are_compared(seqtrain: Seqtrain, trained: Path) -> None:
+def test_two_real_runs_are_compared_as_they_are_and_piece_by_piece(seqtrain: Seqtrain, trained: Path) -> None:
+    summaries = {name: json.loads((trained / "runs" / name / "summary.json").read_text()) for name in ("lstm", "gru")}
     answer = seqtrain("compare", "runs", "--x", "flops", "--json", cwd=trained)
     assert answer.rc == 0, answer.err
     found = json.loads(answer.out)
     (group,) = found["groups"]
     assert group["metric"] == "bits_per_byte"
     assert "one seed each" in group["verdict"][0]
-    summaries = {name: json.loads((trained / "runs" / name / "summary.json").read_text()) for name in ("lstm", "gru")}
     for row in found["runs"]:
         summary = summaries[row["model"]]
         assert row["final"] == summary["metrics"]["validation"]["bits_per_byte"]
         assert row["flops"] == pytest.approx(summary["flops_per_token"] * summary["tokens"])
-
-
-def test_two_runs_are_compared_piece_by_piece_in_words_about_these_two(seqtrain: Seqtrain, trained: Path) -> None:
     answer = seqtrain("compare", "runs/lstm", "runs/gru", "--paired", "--json", cwd=trained)
     assert answer.rc == 0, answer.err
     found = json.loads(answer.out)
-    lstm, gru = (
-        json.loads((trained / "runs" / name / "summary.json").read_text())["best"]["validation"]["bits_per_byte"]
-        for name in ("lstm", "gru")
-    )
+    lstm, gru = (summaries[name]["best"]["validation"]["bits_per_byte"] for name in ("lstm", "gru"))
     assert found["difference"] == pytest.approx(gru - lstm, abs=1e-6)
     assert found["low"] <= found["difference"] <= found["high"]
     assert found["batches"] > 9
@@ -183,21 +162,15 @@ def test_two_runs_are_compared_piece_by_piece_in_words_about_these_two(seqtrain:
 # -- the code ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("group", ["model", "task", "tokenizer", "optimizer"])
-def test_an_option_is_called_by_the_name_that_chooses_it(group: str) -> None:
-    shipped = {path.stem: yaml.safe_load(path.read_text()) for path in (REPOSITORY / "conf" / group).glob("*.yaml")}
-    targets = {name: content["_target_"] for name, content in shipped.items() if "_target_" in content}
-    assert len(targets) > 2
-    for name, target in targets.items():
-        # Files that choose other options of one class share its name.
-        alike = {other for other in targets if targets[other] == target}
-        assert option_name(target) in alike, name
-
-
-def test_comparing_needs_no_torch() -> None:
-    used = [name for name in MODULES if name.startswith("seqtrain.compare.")]
-    assert len(used) > 5
-    assert "torch" not in closure("seqtrain.cli.compare", *used)
+def test_an_option_is_called_by_the_name_that_chooses_it() -> None:
+    for group in ("model", "task", "tokenizer", "optimizer"):
+        shipped = {path.stem: yaml.safe_load(path.read_text()) for path in (REPOSITORY / "conf" / group).glob("*.yaml")}
+        targets = {name: content["_target_"] for name, content in shipped.items() if "_target_" in content}
+        assert len(targets) > 2
+        for name, target in targets.items():
+            # Files that choose other options of one class share its name.
+            alike = {other for other in targets if targets[other] == target}
+            assert option_name(target) in alike, name
 
 
 def compared(folder: Path, count: int) -> tuple[float, str]:

@@ -6,12 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from seqtrain.compare.entries import read
 from seqtrain.compare.groups import groups
-from seqtrain.compare.variants import variants
-from seqtrain.compare.verdict import conclusions, sentences
+from seqtrain.compare.verdict import conclusions
 from seqtrain.tasks.next_token import NextToken
 from tests.support import fake_runs
 
@@ -56,6 +53,11 @@ UNLIKE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"unknown": {"validation": 31}},
         "one that hides 31 tokens of validation behind <unk>, not one that hides nothing",
     ),
+    "no text behind <unk>": (
+        {"unknown": {"validation": 31}},
+        {"hashes": fake_runs.HASHES | {"tokenizer": OTHER}, "unknown": {"validation": 0}},
+        "one that hides nothing behind <unk>, not one that hides 31 tokens of validation behind <unk>",
+    ),
 }
 
 LIKE: dict[str, dict[str, Any]] = {
@@ -74,26 +76,25 @@ LIKE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", UNLIKE)
-def test_runs_that_are_unlike_stand_apart_with_the_reason(tmp_path: Path, kind: str) -> None:
-    both, altered, reason = UNLIKE[kind]
-    fake_runs.run(tmp_path / "1", **both)
-    fake_runs.run(tmp_path / "2", seed=2, **both)
-    fake_runs.run(tmp_path / "3", seed=3, **{**both, **altered})
-    first, second = groups(read([tmp_path]))
-    assert [entry.path.name for entry in first.entries] == ["1", "2"]
-    assert [entry.path.name for entry in second.entries] == ["3"]
-    assert len(second.reason) == 1
-    assert reason in second.reason[0]
+def test_runs_that_are_unlike_stand_apart_with_the_reason(tmp_path: Path) -> None:
+    for kind, (both, altered, reason) in UNLIKE.items():
+        fake_runs.run(tmp_path / kind / "1", **both)
+        fake_runs.run(tmp_path / kind / "2", seed=2, **both)
+        fake_runs.run(tmp_path / kind / "3", seed=3, **{**both, **altered})
+        first, second = groups(read([tmp_path / kind]))
+        assert [entry.path.name for entry in first.entries] == ["1", "2"], kind
+        assert [entry.path.name for entry in second.entries] == ["3"], kind
+        assert len(second.reason) == 1, kind
+        assert reason in second.reason[0], kind
 
 
-@pytest.mark.parametrize("kind", LIKE)
-def test_what_is_compared_keeps_no_runs_apart(tmp_path: Path, kind: str) -> None:
-    fake_runs.run(tmp_path / "1")
-    fake_runs.run(tmp_path / "2", **LIKE[kind])
-    (group,) = groups(read([tmp_path]))
-    assert len(group.entries) == 2
-    assert (group.metric, group.mode) == ("bits_per_byte", "min")
+def test_what_is_compared_keeps_no_runs_apart(tmp_path: Path) -> None:
+    for kind, options in LIKE.items():
+        fake_runs.run(tmp_path / kind / "1")
+        fake_runs.run(tmp_path / kind / "2", **options)
+        found = groups(read([tmp_path / kind]))
+        assert [len(group.entries) for group in found] == [2], kind
+        assert (found[0].metric, found[0].mode) == ("bits_per_byte", "min")
 
 
 def test_language_models_of_different_tokenizers_meet_in_bits_per_byte_only(tmp_path: Path) -> None:
@@ -107,38 +108,11 @@ def test_language_models_of_different_tokenizers_meet_in_bits_per_byte_only(tmp_
     assert apart[1].reason == ["another tokenizer: made from other text (--metric bits_per_byte compares them)"]
 
 
-def test_one_tokenizer_that_hides_text_is_like_itself(tmp_path: Path) -> None:
-    for seed in (1, 2):
-        fake_runs.run(tmp_path / str(seed), seed=seed, unknown={"validation": 31})
-    (group,) = groups(read([tmp_path]))
-    assert len(group.entries) == 2
-
-
-def test_other_training_text_is_compared_when_that_is_asked_for(tmp_path: Path) -> None:
-    fake_runs.run(tmp_path / "1")
-    fake_runs.run(tmp_path / "2", hashes=fake_runs.HASHES | {"train": OTHER})
-    (group,) = groups(read([tmp_path]), across=["train"])
-    assert len(group.entries) == 2
-    assert group.across.startswith("across train, as asked for: a difference may come of the training text: so what ")
-
-
-def test_no_verdict_is_passed_over_groups(tmp_path: Path) -> None:
-    fake_runs.sweep(tmp_path / "one", {"lstm": (1.0, 1.01, 1.02)})
-    fake_runs.sweep(tmp_path / "two", {"gpt": (2.0, 2.01, 2.02)}, context={"eval_lanes": 8, "carry": True})
-    found = groups(read([tmp_path / "one", tmp_path / "two"]))
-    assert len(found) == 2
-    said = [sentence for group in found for sentence in sentences(group, variants(group))]
-    assert [sentence.split(": ")[1] for sentence in said] == [
-        *("lstm 1.010 bits per byte stands alone", "gpt 2.010 bits per byte stands alone")
-    ]
-
-
-@pytest.mark.parametrize("status", ["running", "interrupted", "failed", "pruned"])
-def test_a_run_that_has_not_said_all_of_itself_stands_with_those_it_may_be_like(tmp_path: Path, status: str) -> None:
-    early = fake_runs.run(tmp_path / "0", status=status)  # before those that are finished
+def test_a_run_that_has_not_said_all_of_itself_stands_with_those_it_may_be_like(tmp_path: Path) -> None:
+    early = fake_runs.run(tmp_path / "0", status="interrupted")  # before those that are finished
     fake_runs.run(tmp_path / "1", seed=2, context={"eval_lanes": 8, "carry": True})
     fake_runs.run(tmp_path / "2", seed=2)
-    (early / "summary.json").write_text(f'{{"status": "{status}", "hashes": {{"validation": "{"b" * 32}"}}}}')
+    (early / "summary.json").write_text(f'{{"status": "interrupted", "hashes": {{"validation": "{"b" * 32}"}}}}')
     found = groups(read([tmp_path]))  # and it is no bridge between those that are unlike
     assert [[entry.path.name for entry in group.entries] for group in found] == [["0", "1"], ["2"]]
 

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import yaml
 
 from seqtrain.compare import records
-from seqtrain.compare.entries import read
+from seqtrain.compare.entries import Entry, read
 from seqtrain.compare.filters import chosen
 from seqtrain.compare.verdict import conclusions
-from tests.support import fake_runs
+from seqtrain.errors import UserError
+from tests.support import fake_runs, filter_cases
 
 VARIANTS = {"lstm": (1.5, 1.51, 1.52), "gpt": (1.63, 1.62, 1.64)}
-
-
-def test_a_word_means_a_figure_or_a_metric_before_the_last_word_of_a_setting(tmp_path: Path) -> None:
-    fake_runs.run(tmp_path / "1", 1.5, config={"model.tokens": 9, "model.loss": 9})
-    fake_runs.run(tmp_path / "2", 1.6, config={"model.tokens": 8, "model.loss": 8})
-    entries = read([tmp_path])
-    assert {key: len(chosen(entries, [key])) for key in ("tokens=1000", "model.tokens=9", "loss=1.5")} == {
-        **{"tokens=1000": 2, "model.tokens=9": 1, "loss=1.5": 1}
-    }
 
 
 def test_sort_takes_settings_metrics_and_costs_either_way(tmp_path: Path) -> None:
@@ -58,14 +48,40 @@ def test_runs_of_one_name_keep_the_names_that_were_typed(tmp_path: Path) -> None
     assert [entry.name for entry in read(paths)] == [str(path) for path in paths]
 
 
-@pytest.mark.parametrize("checkpoint", ["final", "best"])
-def test_runs_are_sorted_by_the_best_or_the_final_value_as_asked(checkpoint: str) -> None:
-    def stands(final: float, best: float) -> Any:
-        return SimpleNamespace(metric=lambda name, checkpoint: {"final": final, "best": best}[checkpoint])
+def test_runs_are_sorted_by_the_best_or_the_final_value_as_asked(tmp_path: Path) -> None:
+    for name, final, best in (("0", 2.0, 1.0), ("1", 1.0, 0.9), ("2", 3.0, 0.5)):
+        fake_runs.run(tmp_path / name, final, values=(best,))
+    found = conclusions(read([tmp_path]))
+    for sort, order in {None: "102", "final": "102", "-final": "201", "best": "210", "-best": "012"}.items():
+        assert "".join(str(row["name"])[-1] for row in records.rows(found, sort=sort)) == order
 
-    entries = [stands(2.0, 1.0), stands(1.0, 3.0), stands(3.0, 2.0)]
-    fake_runs: Any = SimpleNamespace(group=SimpleNamespace(entries=entries, metric="loss", mode="min"))
-    order = {"final": [1, 0, 2], "best": [0, 2, 1]}[checkpoint]
-    for sort, expected in ((checkpoint, order), (f"-{checkpoint}", order[::-1])):
-        ((_, _, found),) = records.in_order([fake_runs], sort)
-        assert [entries.index(entry) for entry in found] == expected
+
+# -- `--where`; the page's filter has the same cases ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def entries(tmp_path_factory: pytest.TempPathFactory) -> list[Entry]:
+    return read([filter_cases.runs(tmp_path_factory.mktemp("runs"))])
+
+
+def answer(entries: list[Entry], text: str) -> str:
+    """Return the names of the runs that are so, or the message without the option."""
+    try:
+        return "".join(entry.path.name for entry in chosen(entries, [text]))
+    except UserError as error:
+        return str(error).removeprefix(f"--where {text}: ")
+
+
+def test_where_keeps_the_runs_that_are_so_and_says_what_it_does_not_understand(entries: list[Entry]) -> None:
+    for text, expected in filter_cases.CASES.items():
+        found = answer(entries, text)
+        if expected.startswith("!"):
+            assert expected[1:] in found, text
+        else:
+            assert found == (expected or "none of 4 runs is so"), text
+
+
+def test_filters_must_all_hold(entries: list[Entry]) -> None:
+    assert [entry.path.name for entry in chosen(entries, ["seed!=2", "lr>0.003", "status=finished"])] == ["1"]
+    with pytest.raises(UserError, match=r"^--where lr>0\.003 model=gpt: none of 4 runs is so$"):
+        chosen(entries, ["lr>0.003", "model=gpt"])

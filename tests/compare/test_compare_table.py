@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from seqtrain.compare import entries, records, table
-from seqtrain.compare.entries import differing, read
+from seqtrain.compare.entries import read
 from seqtrain.compare.verdict import conclusions
 from tests.support import fake_runs
 
@@ -34,40 +34,27 @@ def test_the_table_shows_the_settings_that_differ_and_no_others(tmp_path: Path) 
         others = {f"trainer.{name}": seed for name in unseen}
         fake_runs.run(tmp_path / f"{seed}", seed=seed, config={"optimizer.lr": lr, "data.path": path, **others})
     assert head(shown(tmp_path))[:4] == ["run", "lr", "seed", "bits per byte"]
+    # What one model alone has is no difference; a name that two settings end in is written whole.
+    fake_runs.run(tmp_path / "a" / "1", config={"model.final": 1.0})
+    gpt = {"model.num_heads": 2, "model.final": 2.0, "schedule.final": 0.5}
+    fake_runs.run(tmp_path / "a" / "2", model="gpt", config=gpt)
+    assert head(shown(tmp_path / "a"))[1:4] == ["model", "model.final", "schedule.final"]
 
 
-def test_a_setting_that_one_model_alone_has_is_no_difference(tmp_path: Path) -> None:
-    fake_runs.run(tmp_path / "1", config={"model.bidirectional": False})
-    fake_runs.run(tmp_path / "2", model="gpt", config={"model.num_heads": 2, "model.dim": 32})
-    assert differing(read([tmp_path])) == ["model", "model.dim"]
-
-
-def test_a_name_that_two_settings_end_in_is_written_whole(tmp_path: Path) -> None:
-    fake_runs.run(tmp_path / "1", config={"model.final": 1.0})
-    fake_runs.run(tmp_path / "2", config={"model.final": 2.0, "schedule.final": 0.5})
-    assert head(shown(tmp_path))[1:3] == ["model.final", "schedule.final"]
-
-
-@pytest.mark.parametrize("width", [80, 100, 120])
-def test_no_line_of_a_table_is_wider_than_the_terminal(tmp_path: Path, width: int) -> None:
-    wide = {f"model.option_{number}": "x" * 40 for number in range(9)}
+def test_no_line_of_a_table_is_wider_than_the_terminal(tmp_path: Path) -> None:
+    wide = {f"model.option_{number}": f"first {'x' * 40} last" for number in range(9)}
     fake_runs.run(tmp_path / "one-run-of-a-very-long-name", config=wide, status="failed")
     fake_runs.run(tmp_path / "two-runs-of-a-very-long-name", config=dict.fromkeys(wide, "y" * 40))
-    lines = shown(tmp_path, width=width).splitlines()
-    rows = [line for line in lines if re.match("run|one-|two-", line)]
-    assert len(rows) == 3
-    assert max(map(len, rows)) <= width
-    left_out = next(line for line in lines if line.startswith("(no room for"))
-    heads = set(re.split(r"  +", rows[0]))
     everything = {"run", *(f"option_{number}" for number in range(9)), "bits per byte", "best", "status", "tokens"}
-    assert {name for name in everything if name not in heads} == {name for name in everything if name in left_out}
-
-
-def test_a_status_is_shown_once_a_run_has_not_finished(tmp_path: Path) -> None:
-    fake_runs.run(tmp_path / "1")
-    assert "status" not in head(shown(tmp_path))
-    fake_runs.run(tmp_path / "2", seed=2, status="pruned")
-    assert "status" in head(shown(tmp_path))
+    for width in (80, 120):
+        lines = shown(tmp_path, width=width).splitlines()
+        rows = [line for line in lines if re.match("run|one-|two-", line)]
+        assert len(rows) == 3
+        assert max(map(len, rows)) <= width
+        assert "first xxxxxxx..xxxxxxxx last" in rows[1]
+        left_out = next(line for line in lines if line.startswith("(no room for"))
+        heads = set(re.split(r"  +", rows[0]))
+        assert {name for name in everything if name not in heads} == {name for name in everything if name in left_out}
 
 
 def test_a_run_that_is_not_finished_shows_what_it_has_recorded(tmp_path: Path) -> None:
@@ -76,16 +63,6 @@ def test_a_run_that_is_not_finished_shows_what_it_has_recorded(tmp_path: Path) -
     (entry,) = read([tmp_path])
     assert (entry.metric("bits_per_byte"), entry.metric("bits_per_byte", checkpoint="best")) == (1.7, 1.5)
     assert [entry.cost(axis) for axis in ("steps", "tokens", "seconds", "flops")] == [150, 3000, 30, 30_000]
-
-
-def test_a_run_that_has_only_begun_is_shown(tmp_path: Path) -> None:
-    begun = tmp_path / "1"
-    begun.mkdir()
-    (begun / "config.yaml").write_text(yaml.safe_dump(fake_runs.CONFIG))
-    (begun / "metrics.jsonl").touch()
-    lines = shown(tmp_path).splitlines()
-    assert lines[0] == "next_token, loss of validation, 1 run (1 interrupted)"
-    assert ["1", "interrupted"] in [line.split() for line in lines]
 
 
 def test_the_state_has_a_column_where_a_run_knows_it(tmp_path: Path) -> None:
@@ -99,12 +76,6 @@ def test_the_state_has_a_column_where_a_run_knows_it(tmp_path: Path) -> None:
     assert [line[-1] for line in lines if line and line[0] in ("lstm1", "lstm2", "lstm")][:3] == ["64"] * 3
     rows = records.rows(conclusions(read([tmp_path])))
     assert [row["state"] for row in rows] == [64, 64, None, None]
-
-
-def test_the_best_stand_first(tmp_path: Path) -> None:
-    fake_runs.sweep(tmp_path / "sweep", VARIANTS)
-    rows = [row["name"] for row in records.rows(conclusions(read([tmp_path / "sweep"])))]
-    assert rows == [f"sweep/{number:03d}" for number in (0, 1, 2, 4, 3, 5)]
 
 
 def test_the_final_and_the_best_of_a_run_are_told_apart(tmp_path: Path) -> None:
@@ -128,28 +99,6 @@ def test_a_table_of_the_variants_stands_where_one_has_several_seeds(tmp_path: Pa
     ]
 
 
-def test_numbers_end_below_each_other_and_words_begin_there(tmp_path: Path) -> None:
-    fake_runs.run(tmp_path / "1", 1.5, config={"model.norm": "pre", "model.dim": 8})
-    fake_runs.run(tmp_path / "2", 10.25, config={"model.norm": "post", "model.dim": 1024})
-    rows = [line for line in shown(tmp_path).splitlines() if line[:2] in ("ru", "1 ", "2 ")]
-    for cells in (("dim", "8", "1024"), ("bits per byte", "1.5000", "10.2500")):
-        assert len({row.index(f" {cell} ") + len(cell) for row, cell in zip(rows, cells, strict=True)}) == 1
-    assert len({row.index(cell) for row, cell in zip(rows, ("norm", "pre", "post"), strict=True)}) == 1
-
-
-def test_a_long_value_keeps_its_two_ends(tmp_path: Path) -> None:
-    for number, word in enumerate(("first", "other")):
-        fake_runs.run(tmp_path / f"{number}", config={"model.norm": f"{word} {'x' * 40} last"})
-    assert "first xxxxxxx..xxxxxxxx last" in shown(tmp_path)
-
-
-def test_a_table_that_just_fits_leaves_nothing_out(tmp_path: Path) -> None:
-    fake_runs.run(tmp_path / "1")
-    width = max(len(line) for line in shown(tmp_path).splitlines() if line.startswith(("run", "1 ")))
-    assert "no room" not in shown(tmp_path, width=width)
-    assert "no room for tokens/s:" in shown(tmp_path, width=width - 1)
-
-
 def test_of_many_sentences_the_first_are_told_and_the_rest_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,11 +114,16 @@ def test_of_many_sentences_the_first_are_told_and_the_rest_counted(
     assert lines[-1] == "and 3 more, 3 of them significant: --json has all"
 
 
-def test_a_trial_that_left_no_run_is_told_with_its_reason(tmp_path: Path) -> None:
+def test_a_trial_that_left_no_run_is_told_with_its_reason_and_of_many_the_rest_is_counted(tmp_path: Path) -> None:
     fake_runs.sweep(tmp_path / "sweep", VARIANTS)
     fake_runs.trial(tmp_path / "sweep", 6, "model=bert seed=1", status="refused", reason="model=bert: does not fit")
     told = [line for line in table.report([tmp_path / "sweep"]).splitlines() if line.startswith("no run")]
     assert told == ["no run: sweep/006 model=bert seed=1: refused: model=bert: does not fit"]
+    for number in range(7, 27):
+        fake_runs.trial(tmp_path / "sweep", number, f"model=rnn seed={number}", status="planned")
+    lines = table.report([tmp_path / "sweep"]).splitlines()
+    assert sum(line.startswith("no run: ") for line in lines) == entries.MOST_LINES
+    assert lines[-1] == f"and {21 - entries.MOST_LINES} more: --json has all"
 
 
 def test_each_run_that_does_not_count_is_told_on_one_line_of_the_width_and_whole_to_machines(tmp_path: Path) -> None:
@@ -185,21 +139,14 @@ def test_each_run_that_does_not_count_is_told_on_one_line_of_the_width_and_whole
     assert {row["status"]: row["reason"] for row in records.rows(found)} == {"finished": "", "failed": reason}
 
 
-def test_of_many_trials_without_a_run_the_first_are_told_and_the_rest_counted(tmp_path: Path) -> None:
-    fake_runs.sweep(tmp_path / "sweep", VARIANTS)
-    for number in range(6, 26):
-        fake_runs.trial(tmp_path / "sweep", number, f"model=rnn seed={number}", status="planned")
-    lines = table.report([tmp_path / "sweep"]).splitlines()
-    assert sum(line.startswith("no run: ") for line in lines) == entries.MOST_LINES
-    assert lines[-1] == f"and {20 - entries.MOST_LINES} more: --json has all"
-
-
-def test_a_title_says_how_the_runs_stand_once_one_has_not_finished(tmp_path: Path) -> None:
+def test_a_title_and_a_column_say_how_the_runs_stand_once_one_has_not_finished(tmp_path: Path) -> None:
     fake_runs.sweep(tmp_path / "sweep", VARIANTS)
     assert shown(tmp_path).splitlines()[0].endswith("validation, 6 runs")
+    assert "status" not in head(shown(tmp_path))
     for number, status in ((6, "failed"), (7, "pruned"), (8, "failed")):
         fake_runs.run(tmp_path / "sweep" / f"{number:03d}", seed=number, status=status)
     assert shown(tmp_path).splitlines()[0].endswith("validation, 9 runs (6 finished, 2 failed, 1 pruned)")
+    assert "status" in head(shown(tmp_path))
 
 
 def test_runs_of_all_groups_are_named_from_the_folder_that_they_share(tmp_path: Path) -> None:
@@ -221,17 +168,15 @@ def test_what_a_stranger_wrote_steers_no_terminal(tmp_path: Path) -> None:
     assert not any(line.startswith("lstm beats") for line in text.splitlines())
 
 
-@pytest.mark.parametrize(
-    "summary",
-    [
+def test_what_a_stranger_wrote_is_shown_as_far_as_it_makes_sense(tmp_path: Path) -> None:
+    strange: list[dict[str, Any]] = [
         {"metrics": {"validation": ["bits_per_byte"]}, "parameters": 7, "best": "yes", "monitor": 3, "unknown": [1]},
         {"metrics": {"validation": {"bits_per_byte": 10**400}}, "tokens": "many", "flops": True, "context": [None]},
         {"metrics": {"validation": {"bits_per_byte": "nan"}}, "hashes": {"validation": [{}], "tokenizer": None}},
         {"command": {"not": "a list"}},
-    ],
-)
-def test_what_a_stranger_wrote_is_shown_as_far_as_it_makes_sense(tmp_path: Path, summary: dict[str, Any]) -> None:
-    fake_runs.run(tmp_path / "0")
-    strange = fake_runs.run(tmp_path / "1", seed=2, **summary)
-    (strange / "config.yaml").write_text(f"1: {{2: 3}}\nmodel: null\n{yaml.safe_dump({'seed': [1]})}")
-    assert "validation, 1 run" in shown(tmp_path)
+    ]
+    for place, summary in enumerate(strange):
+        fake_runs.run(tmp_path / str(place) / "sound")
+        run = fake_runs.run(tmp_path / str(place) / "strange", seed=2, **summary)
+        (run / "config.yaml").write_text(f"1: {{2: 3}}\nmodel: null\n{yaml.safe_dump({'seed': [1]})}")
+        assert "validation, 1 run" in shown(tmp_path / str(place)), summary

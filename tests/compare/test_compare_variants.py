@@ -27,42 +27,43 @@ def test_a_seed_that_was_run_twice_counts_once(tmp_path: Path) -> None:
     assert found.remarks == [f"lstm: 2 finished runs do not count: of a seed that has a value ({names})"]
     (found,) = conclusions(read([tmp_path / "one", tmp_path / "again" / "000"]))
     assert found.remarks == ["lstm: 1 finished run does not count: of a seed that has a value (000)"]
+    other = fake_runs.run(tmp_path / "other", 1.7)  # the first of a seed counts
+    for paths, value in (([tmp_path / "one" / "000", other], 1.0), ([other, tmp_path / "one" / "000"], 1.7)):
+        (found,) = conclusions(read(paths))
+        assert found.variants[0].values == (value,)
 
 
-def test_of_a_seed_that_was_run_twice_the_first_counts(tmp_path: Path) -> None:
-    for name, value in (("1", 1.5), ("2", 1.7)):
-        fake_runs.run(tmp_path / name, value)
-    (found,) = conclusions(read([tmp_path]))
-    assert found.variants[0].values == (1.5,)
-    (found,) = conclusions(read([tmp_path / "2", tmp_path / "1"]))
-    assert found.variants[0].values == (1.7,)
+NUMBERS_STAY: list[dict[str, Any]] = [
+    {"data.path": "elsewhere.txt"},  # the same text, as its hash says
+    {"callbacks.mine": {"_target_": "seqtrain.training.callbacks.samples.Samples", "every": 9}},
+    {"trainer.profile": "steps"},
+    *({f"trainer.{name}": 7} for name in ("log_every", "checkpoint_every", "keep_last", "keep_best")),
+    *({f"data.{name}": 7} for name in ("workers", "eval_batch_size")),
+    {"logger": {"wandb": {"project": "other"}}, "run_dir": "x"},
+    *({f"trainer.{name}": 7} for name in ("devices", "num_nodes", "accumulate", "threads", "strategy")),
+    {"trainer.accelerator": "cpu"},
+    {"layer_decay": 1, "schedule.final": 0},  # 1 is 1.0
+]
+NUMBERS_CHANGE: list[dict[str, Any]] = [
+    {"callbacks.mine": {"_target_": "mine.Stop", "patience": 9}},  # may end the training
+    {"callbacks.ema": {"_target_": "seqtrain.training.optim.averaging.AveragedWeights", "decay": 0.9}},
+    *({f"trainer.{name}": 7} for name in ("max_steps", "clip", "precision")),
+    *({key: 7} for key in ("model.dim", "optimizer.lr", "schedule.warmup", "tbptt.k2", "data.batch_size")),
+    *({key: 7} for key in ("layer_decay", "init_from", "freeze", "task.tied")),
+]
 
 
-@pytest.mark.parametrize(
-    ("changes", "num_variants"),
-    [
-        ({"data.path": "elsewhere.txt"}, 1),  # the same text, as its hash says
-        ({"callbacks.mine": {"_target_": "seqtrain.training.callbacks.samples.Samples", "every": 9}}, 1),
-        ({"callbacks.mine": {"_target_": "mine.Stop", "patience": 9}}, 2),  # may end the training
-        ({"callbacks.ema": {"_target_": "seqtrain.training.optim.averaging.AveragedWeights", "decay": 0.9}}, 2),
-        ({"trainer.profile": "steps"}, 1),
-        *(({f"trainer.{name}": 7}, 1) for name in ("log_every", "checkpoint_every", "keep_last", "keep_best")),
-        *(({f"data.{name}": 7}, 1) for name in ("workers", "eval_batch_size")),
-        ({"logger": {"wandb": {"project": "other"}}, "run_dir": "x"}, 1),
-        *(({f"trainer.{name}": 7}, 1) for name in ("devices", "num_nodes", "accumulate", "threads", "strategy")),
-        ({"trainer.accelerator": "cpu"}, 1),
-        *(({f"trainer.{name}": 7}, 2) for name in ("max_steps", "clip", "precision")),
-        *(({key: 7}, 2) for key in ("model.dim", "optimizer.lr", "schedule.warmup", "tbptt.k2", "data.batch_size")),
-        *(({key: 7}, 2) for key in ("layer_decay", "init_from", "freeze", "task.tied")),
-    ],
-)
-def test_runs_are_one_variant_where_nothing_differs_that_changes_a_number(
-    tmp_path: Path, changes: dict[str, Any], num_variants: int
-) -> None:
-    fake_runs.run(tmp_path / "1")
-    fake_runs.run(tmp_path / "2", seed=2, config=changes)
+def test_runs_are_one_variant_where_nothing_differs_that_changes_a_number(tmp_path: Path) -> None:
+    fake_runs.run(tmp_path / "same" / "0")
+    for place, changes in enumerate(NUMBERS_STAY, 1):
+        fake_runs.run(tmp_path / "same" / str(place), seed=place + 1, config=changes)
+    for place, changes in enumerate(NUMBERS_CHANGE):
+        fake_runs.run(tmp_path / "unlike" / str(place), config=changes)
+    (group,) = groups(read([tmp_path / "same"]))
+    assert [variant.name for variant in variants(group)] == ["lstm"]
     (group,) = groups(read([tmp_path]))
-    assert len(variants(group)) == num_variants
+    names = [variant.name for variant in variants(group)]
+    assert len(names) == 1 + len(NUMBERS_CHANGE), names
 
 
 def test_a_cost_that_one_seed_does_not_know_is_none_of_the_variant(tmp_path: Path) -> None:
@@ -93,28 +94,18 @@ def test_at_equal_x_each_run_counts_as_it_was_when_the_shortest_ended(tmp_path: 
     assert said.endswith("at equal tokens (2k)")
 
 
-def test_flops_are_those_of_the_tokens_so_a_dearer_model_counts_as_it_was_earlier(tmp_path: Path) -> None:
-    for model, cost in (("lstm", 5.0), ("gpt", 10.0)):
+def test_a_variant_that_is_measured_well_before_x_says_where(tmp_path: Path) -> None:
+    for speed, says in ((60, "20; gpt at 16.7"), (50.25, "20")):
+        home = tmp_path / str(speed)
         for seed in (1, 2):
-            values = (3.0 + seed, 2.0 + seed)
-            fake_runs.run(tmp_path / f"{model}{seed}", 1.0, model=model, seed=seed, values=values, flops_per_token=cost)
-    entries = read([tmp_path])
-    assert [entry.curve("validation/loss", "flops")[0][-1] for entry in entries] == [30_000.0] * 2 + [15_000.0] * 2
-    (group,) = groups(entries)
-    assert {variant.name: variant.mean for variant in variants(group, x="flops")} == {"lstm": 1.0, "gpt": 4.5}
-
-
-@pytest.mark.parametrize(("speed", "says"), [(60, "20; gpt at 16.7"), (50.25, "20")])
-def test_a_variant_that_is_measured_well_before_x_says_where(tmp_path: Path, speed: float, says: str) -> None:
-    for seed in (1, 2):
-        fake_runs.run(tmp_path / f"lstm{seed}", 1.0 + seed / 100, values=(2.0,), seed=seed, tokens_a_second=100)
-        fake_runs.run(
-            tmp_path / f"gpt{seed}", 1.5, model="gpt", values=(2.5 + seed / 100,), seed=seed, tokens_a_second=speed
-        )
-    (group,) = groups(read([tmp_path]))
-    (said,) = sentences(group, variants(group, x="seconds"), x="seconds")
-    assert said.startswith("lstm beats gpt by 1.5")
-    assert f"at equal seconds ({says})" in said
+            spread = seed / 100
+            fake_runs.run(home / f"lstm{seed}", 1.0 + spread, values=(2.0,), seed=seed, tokens_a_second=100)
+            past = {"values": (2.5 + spread,), "tokens_a_second": speed}
+            fake_runs.run(home / f"gpt{seed}", 1.5, model="gpt", seed=seed, **past)
+        (group,) = groups(read([home]))
+        (said,) = sentences(group, variants(group, x="seconds"), x="seconds")
+        assert said.startswith("lstm beats gpt by 1.5")
+        assert f"at equal seconds ({says})" in said
 
 
 def test_a_run_that_was_not_validated_so_early_is_refused(tmp_path: Path) -> None:
@@ -136,13 +127,10 @@ def test_best_of_several_validations_says_of_how_many(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "more", 1.0, seed=9, values=(1.2,))
     (mixed,) = conclusions(read([tmp_path]), checkpoint="best")
     assert "best of 3.33 and 4 validations; " in mixed.sentences[0]
-
-
-def test_the_best_of_several_validations_is_the_most_where_more_is_better(tmp_path: Path) -> None:
     bleu = {"metric": "bleu", "monitor": ["bleu", "max"], "config": fake_runs.TRANSLATION}
-    fake_runs.run(tmp_path / "1", 21.0, values=(20.0, 22.0), **bleu)
-    (group,) = groups(read([tmp_path]))
-    assert [variant.mean for variant in variants(group, checkpoint="best")] == [22.0]
+    fake_runs.run(tmp_path / "bleu", 21.0, values=(20.0, 22.0), **bleu)  # more is better
+    (found,) = conclusions(read([tmp_path / "bleu"]), checkpoint="best")
+    assert found.variants[0].mean == 22.0
 
 
 def test_costs_that_differ_by_more_than_a_tenth_are_in_the_first_sentence_as_multiples(tmp_path: Path) -> None:
@@ -181,31 +169,60 @@ def test_a_state_that_differs_by_more_than_a_tenth_is_said_and_one_that_is_not_k
 # -- names -------------------------------------------------------------------------------------------------------
 
 
-def test_a_variant_is_named_by_the_options_that_were_typed_and_differ(tmp_path: Path) -> None:
-    fake_runs.run(tmp_path / "1", 1.0)
-    fake_runs.run(tmp_path / "2", 2.0, config={"model.dim": 64})
-    fake_runs.run(tmp_path / "3", 3.0, model="gpt", config={"model.dim": 32, "optimizer.lr": 0.1})
-    (group,) = groups(read([tmp_path]))
-    assert [variant.name for variant in variants(group)] == [*("lstm dim=16", "lstm dim=64", "gpt dim=32 lr=0.1")]
+PARENT, OTHER_PARENT = "d" * 32, "e" * 32
+ALL = {"layer_decay": 0.5, "tbptt.k2": 9, "tbptt.k1": 9, "schedule.warmup": 5, "trainer.precision": "64-true"}
+# Runs, and the names of their variants.
+NAMES: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
+    "typed options that differ": (
+        [{}, {"config": {"model.dim": 64}}, {"model": "gpt", "config": {"model.dim": 32, "optimizer.lr": 0.1}}],
+        ["lstm dim=16", "lstm dim=64", "gpt dim=32 lr=0.1"],
+    ),
+    "every one of them": (
+        [{}, {"config": {**ALL, "model.dim": 64}}],
+        [
+            "lstm dim=16 layer_decay=1 warmup=50 k1=8 k2=8 precision=32-true",
+            "lstm dim=64 layer_decay=0.5 warmup=5 k1=9 k2=9 precision=64-true",
+        ],
+    ),
+    "an option that one alone has, unless of another model": (
+        [
+            {},
+            {"config": {"callbacks.mine": {"_target_": "mine.Stop", "patience": 9}}},
+            {"model": "gpt", "config": {"model.num_heads": 4}},
+        ],
+        ["lstm", "lstm callbacks.mine=mine.Stop patience=9", "gpt"],
+    ),
+    "few digits": (
+        [{"config": {"optimizer.lr": 0.3000638904270512}}, {"config": {"optimizer.lr": 0.01234567}}],
+        ["lstm lr=0.3001", "lstm lr=0.01235"],
+    ),
+    "digits that do not tell apart": (
+        [{"config": {"optimizer.lr": 0.0012341}}, {"config": {"optimizer.lr": 0.0012342}}],
+        ["lstm lr=0.001234 runs/0", "lstm lr=0.001234 runs/1"],
+    ),
+    "the same weights wherever they lie": (
+        [
+            {"seed": seed, "config": {"init_from": place}, "parent": PARENT, "lineage": [PARENT]}
+            for seed, place in enumerate(("outputs/a", "moved/b"))
+        ],
+        ["lstm"],
+    ),
+    "other weights at the same place": (
+        [
+            {"config": {"init_from": "outputs/a"}, "parent": parent, "lineage": [parent]}
+            for parent in (PARENT, OTHER_PARENT)
+        ],
+        ["lstm init_from=outputs/a@dddddddd", "lstm init_from=outputs/a@eeeeeeee"],
+    ),
+}
 
 
-def test_a_variant_of_a_sweep_is_named_by_all_that_was_swept_in_few_digits(tmp_path: Path) -> None:
-    fake_runs.sweep(tmp_path / "s", {})
-    for number, (dropout, rate) in enumerate([(0.3000638904270512, 0.001), (0.27469018617750957, 0.01234567)]):
-        fake_runs.trial(tmp_path / "s", number, f"model.dropout={dropout} optimizer.lr={rate}")
-        fake_runs.run(tmp_path / "s" / f"{number:03d}", 1.0, config={"model.dropout": dropout, "optimizer.lr": rate})
-    (group,) = groups(read([tmp_path]))
-    names = {variant.name for variant in variants(group)}
-    assert names == {"lstm dropout=0.3001 lr=0.001", "lstm dropout=0.2747 lr=0.01235"}
-
-
-def test_variants_whose_digits_do_not_tell_them_apart_are_named_by_their_first_run_too(tmp_path: Path) -> None:
-    for name, rate in (("1", 0.0012341), ("2", 0.0012342)):
-        fake_runs.run(tmp_path / name, float(name), config={"optimizer.lr": rate})
-    (group,) = groups(read([tmp_path]))
-    assert [variant.name for variant in variants(group)] == [
-        f"lstm lr=0.001234 {tmp_path.name}/{name}" for name in "12"
-    ]
+def test_a_variant_is_named_by_what_was_typed_and_differs(tmp_path: Path) -> None:
+    for number, (case, (runs, expected)) in enumerate(NAMES.items()):
+        for place, options in enumerate(runs):
+            fake_runs.run(tmp_path / str(number) / "runs" / str(place), 1.0 + place, **options)
+        (group,) = groups(read([tmp_path / str(number) / "runs"]))
+        assert [variant.name for variant in variants(group)] == expected, case
 
 
 def test_what_follows_from_another_option_is_in_no_name_but_in_the_line_below_unless_it_alone_tells_apart(

@@ -15,10 +15,8 @@ import pytest
 
 import seqtrain
 from seqtrain.cli.main import main
-from seqtrain.compare.compared import Compared
 from seqtrain.compare.entries import AXES
 from seqtrain.errors import UserError
-from seqtrain.runs.directory import Run
 from tests.support import fake_runs, pages
 
 VARIANTS = {"lstm": (1.5, 1.51, 1.52), "gpt": (1.63, 1.62, 1.64)}
@@ -60,25 +58,25 @@ def same(one: Any, other: Any) -> bool:
     return other is None if missing or one is None else one == other
 
 
-@pytest.mark.parametrize("options", [{}, {"x": "tokens", "checkpoint": "best"}], ids=["plain", "at equal tokens"])
-def test_the_tables_have_every_number_of_the_command_s_json(
-    folder: Path, options: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["--x", "tokens", "--best"] if options else []
-    assert main(["compare", str(folder), "--json", *words]) == 0
-    told = json.loads(capsys.readouterr().out)
-    found = seqtrain.compare(folder, **options)
-    rows = found.runs.to_dict("records")
-    assert [row["name"] for row in rows] == [run["name"] for run in told["runs"]]
-    for row, run in zip(rows, told["runs"], strict=True):
-        assert [key for key, value in run.items() if not same(row[key], value)] == []
-    of_json = [(group, variant) for group in told["groups"] for variant in group["variants"]]
-    for row, (group, variant) in zip(found.variants.to_dict("records"), of_json, strict=True):
-        assert (row["group"], row["variant"], row["seeds"]) == (group["group"], variant["name"], len(variant["values"]))
-        low, high = variant["interval"] or (None, None)
-        numbers = {"mean": variant["mean"], "sd": variant["sd"], "low": low, "high": high}
-        numbers |= {axis: variant["costs"].get(axis) for axis in AXES}
-        assert [name for name, value in numbers.items() if not same(row[name], value)] == []
+def test_the_tables_have_every_number_of_the_command_s_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, options in (([], {}), (["--x", "tokens", "--best"], {"x": "tokens", "checkpoint": "best"})):
+        assert main(["compare", str(folder), "--json", *words]) == 0
+        told = json.loads(capsys.readouterr().out)
+        found = seqtrain.compare(folder, **options)
+        rows = found.runs.to_dict("records")
+        assert [row["name"] for row in rows] == [run["name"] for run in told["runs"]]
+        for row, run in zip(rows, told["runs"], strict=True):
+            assert [key for key, value in run.items() if not same(row[key], value)] == []
+        of_json = [(group, variant) for group in told["groups"] for variant in group["variants"]]
+        for row, (group, variant) in zip(found.variants.to_dict("records"), of_json, strict=True):
+            counted = (group["group"], variant["name"], len(variant["values"]))
+            assert (row["group"], row["variant"], row["seeds"]) == counted
+            low, high = variant["interval"] or (None, None)
+            numbers = {"mean": variant["mean"], "sd": variant["sd"], "low": low, "high": high}
+            numbers |= {axis: variant["costs"].get(axis) for axis in AXES}
+            assert [name for name, value in numbers.items() if not same(row[name], value)] == []
+            own = [run["value"] for run in rows if (run["group"], run["variant"]) == counted[:2]]
+            assert sum(own) / len(own) == pytest.approx(row["mean"], rel=1e-12)
 
 
 def test_as_text_it_is_what_the_command_prints(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,16 +99,6 @@ def test_a_run_that_is_still_running_has_its_row_and_no_part_in_a_mean(folder: P
     assert (lstm["mean"], lstm["seeds"], lstm["runs"]) == (before.variants["mean"][0], 3, 4)
     assert found.remarks == ["does not count: sweep/running lstm: running"]
     assert found.history("validation/loss")["run"].tolist().count("sweep/running") == 1
-
-
-def test_the_values_of_the_runs_make_the_means_of_the_variants(tmp_path: Path) -> None:
-    pages.sweep(tmp_path / "sweep", records=60)
-    for options in ({}, {"x": "seconds"}, {"checkpoint": "best"}):
-        found = seqtrain.compare(tmp_path, **options)
-        runs = found.runs.to_dict("records")
-        for row in found.variants.to_dict("records"):
-            own = [run["value"] for run in runs if run["variant"] == row["variant"]]
-            assert sum(own) / len(own) == pytest.approx(row["mean"], rel=1e-12)
 
 
 def test_runs_that_are_not_alike_are_kept_apart_in_every_table_and_in_words(folder: Path) -> None:
@@ -149,15 +137,6 @@ def test_the_figure_has_every_point_and_the_mean_of_seeds_as_far_as_all_of_them_
             assert list(trace.y) == pytest.approx(both[name].tolist(), rel=1e-12)
 
 
-def test_the_history_has_every_recorded_point(tmp_path: Path) -> None:
-    path = pages.run(tmp_path / "run", records=900)
-    history = seqtrain.compare(path).history("train/loss")
-    records = [record for record in Run(path).metrics() if "train/loss" in record]
-    assert len(history) == len(records) == 900
-    for name, key in {"step": "step", "tokens": "tokens", "seconds": "seconds", "value": "train/loss"}.items():
-        assert history[name].tolist() == [record[key] for record in records]
-
-
 FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "nothing named": (lambda at: seqtrain.compare(), "compare: name a run"),
     "no such axis": (lambda at: seqtrain.compare(at, x="epochs"), "x='epochs': expected steps or tokens or"),
@@ -173,13 +152,12 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_mistake_is_one_line(folder: Path, name: str) -> None:
-    call, says = FAULTS[name]
-    with pytest.raises(UserError) as caught:
-        call(folder)
-    (line,) = caught.value.lines
-    assert says in line
+def test_a_mistake_is_one_line(folder: Path) -> None:
+    for name, (call, says) in FAULTS.items():
+        with pytest.raises(UserError) as caught:
+            call(folder)
+        (line,) = caught.value.lines
+        assert says in line, name
 
 
 def test_the_short_form_says_how_many_runs_stand_how_and_the_first_sentence(folder: Path) -> None:
@@ -201,12 +179,6 @@ def test_what_a_stranger_named_is_no_markup_in_a_notebook(tmp_path: Path) -> Non
     drawn = found.plot().to_json() or ""
     assert "<img" not in drawn.replace("\\u003c", "<")
     assert "<b>" not in drawn.replace("\\u003c", "<")
-
-
-def test_the_function_keeps_its_name_beside_the_package_of_the_same_name() -> None:
-    assert callable(seqtrain.compare)
-    assert sys.modules["seqtrain.compare"].__name__ == "seqtrain.compare"
-    assert Compared.__module__ == "seqtrain.compare.compared"
 
 
 FRESH = """

@@ -84,12 +84,6 @@ def test_of_few_trials_a_note_says_how_many_are_needed(tmp_path: Path) -> None:
     assert importance.text_lines(found) == ["importance of options: at least 10 finished runs are needed, not 9"]
 
 
-def test_without_the_package_a_note_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = read_one(searched(tmp_path / "s", 12, rate_alone))
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    assert importances(found).note == NEEDED
-
-
 def test_of_a_grid_and_of_weights_that_have_read_validation_nothing_is_said(tmp_path: Path) -> None:
     assert importances(read_one(searched(tmp_path / "grid", 12, rate_alone, kind="grid"))).options == []
     leaks = {"validation": {"train": {"share": 0.5, "kind": "documents", "asked": 50}}}
@@ -117,3 +111,9 @@ def test_a_search_is_shown_with_its_options_the_most_important_first_and_what_wa
     assert group["importance"]["options"][0]["key"] == LR
     page = content(report.page([read_one(path)], title="t"))
     assert page["groups"][0]["importance"] == group["importance"]
+
+
+def test_without_the_package_a_note_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = read_one(searched(tmp_path / "s", 13, rate_alone))  # of no other test: shares are kept
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert importances(found).note == NEEDED

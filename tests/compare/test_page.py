@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import re
-from collections import Counter
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 from seqtrain.compare.entries import read
-from seqtrain.compare.page import content as page_content
 from seqtrain.compare.page import curves, report
 from seqtrain.compare.verdict import conclusions
 from seqtrain.terminal import printable
@@ -55,17 +53,45 @@ def summed(differences: list[int]) -> list[int]:
     return [sum(differences[: place + 1]) for place in range(len(differences))]
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 199, 200, 201, 202, 203, 399, 1000, 12_345])
-def test_thinning_keeps_first_last_lowest_and_highest_within_200_points(count: int) -> None:
-    chance = random.Random(count)
-    values = [chance.gauss(0, 1) for _ in range(count)]
+def test_thinning_keeps_first_last_lowest_and_highest_within_200_points_and_their_weighted_mean_is_that_of_all() -> (
+    None
+):
+    for count in (0, 1, 2, 199, 200, 201, 202, 399, 1000, 12_345):
+        for spikes in (0, 17, 100):
+            chance = random.Random(count + spikes)
+            values = [chance.gauss(1, 0.1) for _ in range(count)]
+            if spikes:
+                values[::spikes] = [50.0] * len(values[::spikes])
+            kept = curves.thinned(values)
+            assert len(kept) == min(count, len(kept)) <= 200, count
+            assert kept == sorted(set(kept)), count
+            if count:
+                wanted = {0, count - 1, values.index(min(values)), values.index(max(values))}
+                assert wanted <= set(kept), count
+            if count <= 200:
+                assert kept == list(range(count))
+            else:
+                allowed = max(0.02, 0.02 * (max(values) - min(values)))  # a digit of 36 of each stretch
+                assert weighed(values) == pytest.approx(sum(values) / count, abs=allowed), count
+
+
+def weighed(values: Sequence[float]) -> float:
+    """The mean of the points that are kept, by their weights."""
     kept = curves.thinned(values)
-    assert len(kept) == min(count, len(kept)) <= 200
-    assert kept == sorted(set(kept))
-    if count:
-        wanted = {0, count - 1, values.index(min(values)), values.index(max(values))}
-        assert wanted <= set(kept)
-    assert count > 200 or kept == list(range(count))
+    shares = [int(digit, 36) for digit in curves.weights(values, kept)]
+    return sum(share * values[place] for share, place in zip(shares, kept, strict=True)) / sum(shares)
+
+
+def test_a_flat_curve_keeps_its_mean_and_only_what_is_thinned_has_weights() -> None:
+    assert weighed([3.0] * 1000) == 3.0
+    records: list[dict[str, Any]] = []
+    for step in range(1, 1001):
+        record = {"step": step, "train/loss": 1 / step, "system/memory_mb": 800.0 + step, "other": 1.0}
+        records.append(record | ({"validation/loss": 2.0} if step % 100 == 0 else {}))
+    found = curves.curves(records)
+    assert found.weights.keys() == {"train/loss", "system/memory_mb"}
+    packed = {name: found.packed(name) for name in ("train/loss", "validation/loss", "other")}
+    assert [None if each is None else len(each) for each in packed.values()] == [3, 2, None]
 
 
 def test_thinning_keeps_the_extremes_of_each_stretch() -> None:
@@ -109,23 +135,6 @@ def test_no_text_of_a_run_can_end_its_script_or_become_markup(tmp_path: Path) ->
     assert content(text)["groups"][0]["remarks"][0].endswith(f"failed: {printable(HOSTILE)}")
     assert [run["kept"][0]["text"] for run in block(text, "samples")] == [HOSTILE] * 2
     assert HOSTILE in [run["settings"].get("init_from") for run in content(text)["runs"]]
-
-
-def test_json_inside_a_script_holds_nothing_that_ends_it() -> None:
-    text = page_content.safe_json({HOSTILE: [HOSTILE, "\ud800", None, 1.5]})
-    assert "<" not in text
-    assert text.isascii()
-    assert json.loads(text) == {HOSTILE: [HOSTILE, "\ud800", None, 1.5]}
-
-
-def test_no_two_scripts_of_the_page_declare_one_name() -> None:
-    # They run as one script, which does not run at all where a name is declared twice.
-    names: list[str] = []
-    for script in report.SCRIPTS:
-        for line in re.findall(r"^(?:async )?(?:function|const|let) (.*)", report.asset(script), re.MULTILINE):
-            names += re.findall(r"^\w+(?=\()|(?:(?<=, )|^)\w+(?= = )", line)
-    assert len(names) > 100
-    assert sorted(name for name, count in Counter(names).items() if count > 1) == []
 
 
 def test_the_policy_lets_run_what_we_wrote_and_nothing_else(tmp_path: Path) -> None:

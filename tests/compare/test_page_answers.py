@@ -74,36 +74,29 @@ def test_a_row_calls_a_difference_shown_exactly_where_a_sentence_says_beats(tmp_
 
 
 def test_whether_it_is_sure_is_said_of_the_ties_and_of_how_many_are_worse(tmp_path: Path) -> None:
-    said = answers(concluded(fake_runs.sweep(tmp_path / "sweep", SPREAD)))
-    assert said["Which is best?"].startswith("lstm: 1.51 bits per byte (mean of 3 seeds")
-    assert said["Is it sure?"].startswith("in part: better than 1 of 2 others, no significant difference from gru")
-    clear = fake_runs.sweep(tmp_path / "clear", {name: SPREAD[name] for name in ("lstm", "gpt")})
-    assert answers(concluded(clear))["Is it sure?"].startswith("yes: lstm is better than the other one")
-    tied = fake_runs.sweep(tmp_path / "tied", {name: SPREAD[name] for name in ("lstm", "gru")})
-    assert answers(concluded(tied))["Is it sure?"].startswith("no: lstm has no significant difference from gru (about ")
-
-
-def test_of_one_seed_each_nothing_is_sure_and_there_is_no_interval(tmp_path: Path) -> None:
-    known = group(concluded(fake_runs.sweep(tmp_path / "sweep", {"lstm": [1.5], "gru": [1.9]})))
-    assert dict(known["answers"])["Is it sure?"].startswith("no: one seed each")
-    for row in known["variants"]:
-        assert (row["interval"], row["comparison"], row["reference"]) == (None, None, False)
-
-
-def test_a_lucky_single_seed_is_not_called_best_without_a_word(tmp_path: Path) -> None:
-    said = answers(concluded(fake_runs.sweep(tmp_path / "sweep", {"rnn": [1.2], **SPREAD})))
+    cases: list[tuple[dict[str, Any], str, str]] = [
+        (
+            SPREAD,
+            "lstm: 1.51 bits per byte (mean of 3 seeds",
+            "in part: better than 1 of 2 others, no significant difference from gru",
+        ),
+        ({name: SPREAD[name] for name in ("lstm", "gpt")}, "lstm", "yes: lstm is better than the other one"),
+        ({name: SPREAD[name] for name in ("lstm", "gru")}, "lstm", "no: lstm has no significant difference from gru ("),
+        ({"lstm": [1.5], "gru": [1.9]}, "the best number is that of lstm", "no: one seed each"),
+    ]
+    for place, (values, best, sure) in enumerate(cases):
+        known = group(concluded(fake_runs.sweep(tmp_path / str(place), values)))
+        said = dict(known["answers"])
+        assert said["Which is best?"].startswith(best)
+        assert said["Is it sure?"].startswith(sure)
+        if len(values["lstm"]) == 1:
+            for row in known["variants"]:
+                assert (row["interval"], row["comparison"], row["reference"]) == (None, None, False)
+    # A lucky single seed is not called best without a word.
+    said = answers(concluded(fake_runs.sweep(tmp_path / "lucky", {"rnn": [1.2], **SPREAD})))
     assert "one seed" in said["Which is best?"]
     assert "of those with several seeds lstm" in said["Which is best?"]
     assert "nothing is said of 1 with one seed" in said["Is it sure?"]
-
-
-def test_seeds_that_all_give_one_number_are_no_difference_that_is_shown(tmp_path: Path) -> None:
-    for seed in (1, 2, 3):
-        fake_runs.run(tmp_path / f"a{seed}", 1.5, seed=seed, values=[3.0 + seed])
-        fake_runs.run(tmp_path / f"b{seed}", 1.9, seed=seed, model="gru", values=[3.0 + seed])
-    found = concluded(tmp_path)
-    assert not any(row["comparison"] for row in group(found)["variants"])
-    assert answers(found)["Is it sure?"].startswith("no: ")
 
 
 def test_against_a_variant_the_rows_are_held_against_it_and_a_better_one_has_a_negative_difference(
@@ -134,13 +127,6 @@ def test_a_test_figure_stands_in_a_row_only_where_every_seed_has_one(tmp_path: P
     assert (gru["test"], gru["tested"]) == (None, 1)
 
 
-def test_what_differs_names_causes_and_not_seeds(tmp_path: Path) -> None:
-    for place, dim in enumerate((16, 32, 8, 64, 128, 24)):
-        for seed in (1, 2):
-            fake_runs.run(tmp_path / f"{place}{seed}", 1.5 + seed / 9, seed=seed, config={"model.dim": dim})
-    assert answers(concluded(tmp_path))["What differs?"] == "dim (6 values from 8 to 128)"
-
-
 # -- overfitting -------------------------------------------------------------------------------------------------
 
 
@@ -159,15 +145,8 @@ def judged(validation: list[float], training: list[float | None], mode: Any = "m
     return found
 
 
-def test_the_gap_is_not_told_of_a_run_validated_once_for_its_training_begins_with_random_weights() -> None:
-    once, twice = judged([1.0], [3.0]), judged([2.0, 1.0], [3.0, 0.75])
-    assert once.gap is None
-    assert twice.gap == pytest.approx(0.25)
-
-
-@pytest.mark.parametrize(
-    ("validation", "training", "mode", "overfits"),
-    [
+def test_overfitting_is_validation_that_became_worse_while_training_became_better() -> None:
+    cases: list[tuple[list[float], list[float | None], str, bool | None]] = [
         ([2.0, 1.5, 1.2, 1.4], [2.0, 1.4, 1.0, 0.6], "min", True),
         ([2.0, 1.5, 1.2, 1.2], [2.0, 1.4, 1.0, 0.6], "min", False),  # a gap alone is no harm
         ([2.0, 1.5, 1.2, 1.21], [2.0, 1.4, 1.0, 0.6], "min", False),  # chance
@@ -177,12 +156,9 @@ def test_the_gap_is_not_told_of_a_run_validated_once_for_its_training_begins_wit
         ([0.5, 0.8, 0.9, 0.8], [0.5, 0.8, 0.9, 0.99], "max", True),
         ([0.5, 0.8, 0.7, 0.9], [0.5, 0.8, 0.9, 0.99], "max", False),
         ([9000.0, 60.0, 50.0, 60.0], [8000.0, 50.0, 40.0, 30.0], "min", True),  # perplexity gains thousands at first
-    ],
-)
-def test_overfitting_is_validation_that_became_worse_while_training_became_better(
-    validation: list[float], training: list[float | None], mode: str, overfits: bool | None
-) -> None:
-    assert judged(validation, training, mode).overfits is overfits
+    ]
+    for validation, training, mode, overfits in cases:
+        assert judged(validation, training, mode).overfits is overfits, (validation, training)
 
 
 def test_the_gap_is_to_training_since_the_last_validation_in_the_same_metric() -> None:
@@ -191,6 +167,7 @@ def test_the_gap_is_to_training_since_the_last_validation_in_the_same_metric() -
     assert found.gap == pytest.approx(0.3)
     assert judged([0.7, 0.8], [0.8, 0.9], "max").gap == pytest.approx(0.1)  # worse than training, where more is better
     assert judged([2.0, 1.5], [None, None]).gap is None
+    assert judged([1.0], [3.0]).gap is None  # training began with random weights
 
 
 # -- baselines ---------------------------------------------------------------------------------------------------
@@ -206,18 +183,11 @@ def test_baselines_stand_once_and_apart_where_runs_have_other_figures_of_them(tm
     assert found[0]["knows"] == "how often each token is"
 
 
-@pytest.mark.parametrize("strange", [{"validation": []}, {"validation": {"a": 1}}, {"validation": {"a": {"b": "x"}}}])
-def test_what_is_no_baseline_counts_as_not_said(tmp_path: Path, strange: Any) -> None:
-    fake_runs.run(tmp_path / "run", baselines=strange, baseline_words={"a": 3})
+def test_what_is_no_baseline_counts_as_not_said(tmp_path: Path) -> None:
+    strange: list[Any] = [{"validation": []}, {"validation": {"a": 1}}, {"validation": {"a": {"b": "x"}}}]
+    for place, each in enumerate(strange):
+        fake_runs.run(tmp_path / str(place), baselines=each, baseline_words={"a": 3})
     assert baselines(read([tmp_path])) == []
-
-
-def test_the_best_of_several_variants_is_held_against_baselines(tmp_path: Path) -> None:
-    known = {"validation": {"unigram": {"bits_per_byte": 1.55}, "xz": {"bits_per_byte": 1.4}}}
-    for place, value in enumerate((1.5, 1.6)):
-        fake_runs.run(tmp_path / str(place), value, config={"model.dim": 8 * (place + 1)}, baselines=known)
-    said = answers(concluded(tmp_path))
-    assert said["Better than baselines?"] == "lstm dim=8: not better than xz (1.4); better than unigram (1.55)"
 
 
 # -- progress ----------------------------------------------------------------------------------------------------
@@ -241,11 +211,8 @@ def test_a_running_run_says_how_far_it_is_how_fast_and_what_is_left(
     assert found["left"] == pytest.approx(150 / 4)
     words = progress_words(read([tmp_path])[0])
     assert words == "step 50 of 200 (25%), 4 steps/s, about 38 s of training left"
-
-
-def test_the_limit_that_is_met_first_decides_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = {"trainer.max_seconds": 15.0}
-    found = progress_of(monkeypatch, tmp_path / "run", HALF, config, max_steps=200)
+    # The limit that is met first decides.
+    found = progress_of(monkeypatch, tmp_path / "short", HALF, {"trainer.max_seconds": 15.0}, max_steps=200)
     assert found["share"] == pytest.approx(12.5 / 15)
     assert found["left"] == pytest.approx(2.5)
 
@@ -261,19 +228,14 @@ def test_nothing_is_said_of_what_is_left_where_it_is_not_known(tmp_path: Path, m
     assert (stopped["share"], stopped["rate"], stopped["left"]) == (0.25, None, None)
 
 
-@pytest.mark.parametrize(
-    ("status", "resumable"), [("failed", True), ("pruned", True), ("interrupted", True), ("refused", False)]
-)
-def test_a_run_that_ended_early_has_the_command_that_goes_on(tmp_path: Path, status: str, resumable: bool) -> None:
-    entry = read([fake_runs.run(tmp_path / "a b", status=status, trust=["mine"])])[0]
-    expected = ["seqtrain", "resume", str(tmp_path / "a b"), "--trust", "mine"]
-    command = resume_command(entry)
-    assert (None if command is None else shlex.split(command)) == (expected if resumable else None)
-
-
-def test_no_command_goes_on_with_a_run_whose_loss_is_no_number_for_it_would_fail_alike(tmp_path: Path) -> None:
-    entry = read([fake_runs.run(tmp_path / "a", status="failed", reason="the loss is inf at step 2")])[0]
-    assert resume_command(entry) is None
+def test_a_run_that_ended_early_has_the_command_that_goes_on_unless_it_would_fail_alike(tmp_path: Path) -> None:
+    for status in ("failed", "pruned", "interrupted"):
+        entry = read([fake_runs.run(tmp_path / status / "a b", status=status, trust=["mine"])])[0]
+        expected = ["seqtrain", "resume", str(tmp_path / status / "a b"), "--trust", "mine"]
+        assert shlex.split(resume_command(entry) or "") == expected
+    for status, reason in (("refused", ""), ("failed", "the loss is inf at step 2")):
+        entry = read([fake_runs.run(tmp_path / f"not {status}", status=status, reason=reason)])[0]
+        assert resume_command(entry) is None
 
 
 # -- one run alone, links ----------------------------------------------------------------------------------------
@@ -290,22 +252,19 @@ def test_a_run_alone_has_the_page_of_several_with_one_row(tmp_path: Path) -> Non
     assert len(group(found)["variants"]) == 1
 
 
-@pytest.mark.parametrize("name", ["plain", "javascript:alert(1)", "a b#c?d%20", "--x", "<b>"])
-@pytest.mark.parametrize("below", [True, False])
-def test_links_lead_from_where_the_page_stands_to_the_run_whatever_it_is_called(
-    tmp_path: Path, name: str, below: bool
-) -> None:
-    run = fake_runs.run(tmp_path / "runs" / name)
-    (run / "samples").mkdir()
-    page = tmp_path / "runs" if below else tmp_path / "elsewhere" / "deep"
-    page.mkdir(parents=True, exist_ok=True)
-    found = links(read([run])[0], page)
-    assert set(found) == {"folder", "samples"}
-    for address in found.values():
-        assert address.startswith("./")
-        assert not set(address) & set(':?#<>" ')
-    assert os.path.samefile(page / unquote(found["folder"]), run)
-    assert os.path.samefile(page / unquote(found["samples"]), run / "samples")
+def test_links_lead_from_where_the_page_stands_to_the_run_whatever_it_is_called(tmp_path: Path) -> None:
+    for name in ("plain", "javascript:alert(1)", "a b#c?d%20", "--x", "<b>"):
+        run = fake_runs.run(tmp_path / "runs" / name)
+        (run / "samples").mkdir()
+        for page in (tmp_path / "runs", tmp_path / "elsewhere" / "deep"):
+            page.mkdir(parents=True, exist_ok=True)
+            found = links(read([run])[0], page)
+            assert set(found) == {"folder", "samples"}
+            for address in found.values():
+                assert address.startswith("./")
+                assert not set(address) & set(':?#<>" ')
+            assert os.path.samefile(page / unquote(found["folder"]), run)
+            assert os.path.samefile(page / unquote(found["samples"]), run / "samples")
 
 
 def test_a_trial_has_a_link_to_its_log_and_a_served_page_has_none_at_all(tmp_path: Path) -> None:
@@ -322,6 +281,10 @@ def test_a_trial_has_a_link_to_its_log_and_a_served_page_has_none_at_all(tmp_pat
 def test_what_differs_has_as_many_digits_as_names_have_unless_two_values_would_be_called_the_same(
     tmp_path: Path,
 ) -> None:
+    for place, dim in enumerate((16, 32, 8, 64, 128, 24)):
+        for seed in (1, 2):  # no cause of a difference
+            fake_runs.run(tmp_path / "many" / f"{place}{seed}", 1.5 + seed / 9, seed=seed, config={"model.dim": dim})
+    assert answers(concluded(tmp_path / "many"))["What differs?"] == "dim (6 values from 8 to 128)"
     for place, lr in enumerate((0.00010398256468788535, 0.0123456789)):
         fake_runs.run(tmp_path / "few" / str(place), 1.5 + place, config={"optimizer.lr": lr})
     assert answers(concluded(tmp_path / "few"))["What differs?"] == "lr (0.000104, 0.01235)"

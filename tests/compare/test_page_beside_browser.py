@@ -48,6 +48,9 @@ def test_translations_of_one_source_stand_in_a_row_with_what_the_reference_has_n
     sources = [row[0] for row in reader.page.evaluate(TEXTS)]
     assert sources == [f"{source}reference: {right}" for source, right in shown_runs.SENTENCES.items()]
     assert "3 of 3 sources shown by all 2 runs" in reader.page.inner_text("#samples-note")
+    # Marks can be told without colours.
+    marks = "[...document.querySelectorAll('#samples-table ins, #samples-table del')]"
+    assert reader.page.evaluate(f"new Set({marks}.map(each => getComputedStyle(each).textDecorationLine)).size") == 2
     reader.choose("step", "50")
     reader.settled(f"{TEXTS}[0][1]", "earlynot marked: too unlike, or too long")
 
@@ -108,16 +111,6 @@ def test_a_confusion_matrix_is_a_table_of_shares_and_counts_and_a_label_without_
     assert "with callbacks=default" in reader.page.inner_text("#pictures-note")  # of attention nothing was kept
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_marks_can_be_told_without_colours(tab: Any, tmp_path: Path, scheme: Any) -> None:
-    shown_runs.translations(tmp_path)
-    reader = tab(color_scheme=scheme).open(written(tmp_path, "report.html")).drawn("table")
-    tick(reader, "/gru", "/lstm")
-    reader.drawn("samples")
-    marks = "[...document.querySelectorAll('#samples-table ins, #samples-table del')]"
-    reader.settled(f"new Set({marks}.map(each => getComputedStyle(each).textDecorationLine)).size", 2)
-
-
 def test_forecasts_of_a_row_are_drawn_on_one_scale_with_gaps_where_values_are_missing(tab: Any, tmp_path: Path) -> None:
     shown_runs.forecasts(tmp_path)
     reader = tab().open(written(tmp_path, "report.html")).drawn("table")
@@ -152,15 +145,6 @@ def test_settings_that_differ_stand_side_by_side_and_all_on_a_press(tab: Any, tm
     reader.settled(f"{SETTINGS}['trainer.max_steps']", ["100", "100"])
     tick(reader)
     reader.settled("document.querySelector('#diff-note').textContent.startsWith('Tick runs')", True)
-
-
-def test_equal_settings_are_said_to_be_equal(tab: Any, tmp_path: Path) -> None:
-    for name in ("x", "y"):
-        fake_runs.run(tmp_path / name)
-    reader = tab().open(written(tmp_path, "report.html")).drawn("table")
-    tick(reader, "/x", "/y")
-    reader.drawn("diff").settled("document.querySelectorAll('#diff-table tbody tr').length", 0)
-    assert "are equal in all of" in reader.page.inner_text("#diff-note")
 
 
 @pytest.mark.parametrize("count", [2, 5])

@@ -191,24 +191,30 @@ def test_a_running_run_shows_how_far_it_is_and_a_failed_one_why_and_what_goes_on
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-def test_no_table_of_variants_makes_the_page_wider_than_the_window(tab: Any, running: Path, width: int) -> None:
+def test_the_page_is_never_wider_than_the_window(tab: Any, running: Path, width: int) -> None:
     pages.sweep(running.parent / "sweep", records=20, baselines={"validation": BASELINES})
     unfinished(running.parent / "lost", "failed", seed=4, reason="word" * 60)
     reader = tab(viewport={"width": width, "height": HEIGHT}).open(written(running.parent, "report.html"))
     reader.page.click("#legend summary")
-    assert reader.page.evaluate(SIDEWAYS) == 0
     assert "Pareto front" in reader.page.inner_text("#legend")
+    reader.drawn("curves", "costs", "table", "samples", "diff", "environment")
+    assert reader.page.evaluate(SIDEWAYS) == 0
+    for section in ("curves", "costs"):
+        box = reader.page.locator(f"#{section}-plot .plot-container").bounding_box()
+        assert 0.85 * width - 64 < box["width"] <= width
 
 
-def test_names_and_reasons_of_strangers_are_text_in_what_the_page_says_first(tab: Any, tmp_path: Path) -> None:
+def test_names_and_reasons_of_strangers_are_shown_and_do_nothing(tab: Any, tmp_path: Path) -> None:
     words = {
         "baseline_words": {HOSTILE: {"knows": HOSTILE}},
         "baselines": {"validation": {HOSTILE: {"bits_per_byte": 3.0}}},
+        "versions": {HOSTILE: HOSTILE},
     }
-    pages.run(tmp_path / "a", records=20, config={"model.kind": HOSTILE}, **words)
+    path = pages.run(tmp_path / "a", records=20, config={"init_from": HOSTILE, "model.kind": HOSTILE}, **words)
     pages.run(tmp_path / "b", records=20, config={"model.kind": "b"}, **words)
     unfinished(tmp_path / HOSTILE.replace("/", ""), "failed", reason=HOSTILE, trust=[HOSTILE])
-    reader = tab().open(written(tmp_path, "report.html"))
-    assert HOSTILE in reader.page.locator("#variants-table .baselines").inner_text()
-    assert HOSTILE in reader.page.locator("table.going").inner_text()
-    assert reader.page.locator("#conclusion img, #variants img, #conclusion script").count() == 0
+    pages.sample(path, 99_999, HOSTILE)
+    reader = tab().open(written(tmp_path, "report.html")).drawn("table", "samples", "diff", "environment")
+    for place in ("#variants-table .baselines", "table.going", "#samples-table"):
+        assert HOSTILE in reader.page.locator(place).inner_text()
+    assert reader.page.locator("main img, main script").count() == 0

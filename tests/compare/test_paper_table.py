@@ -39,6 +39,8 @@ def test_a_row_has_the_mean_half_of_its_interval_and_its_seeds(tmp_path: Path) -
     # Student's t of two degrees of freedom, 4.303, times 0.01 / sqrt(3).
     assert table.rows == (("lstm", "1.510 ± 0.025", "3"), ("gpt", "1.630 ± 0.025", "3"))
     assert any("± is half of the 95% interval" in note and "not a standard deviation" in note for note in table.notes)
+    (table,) = tables(tmp_path / "best", CLEAR, checkpoint="best", x="tokens")
+    assert "of validation, the best validation of each run, at equal tokens, mean over seeds." in table.notes[0]
 
 
 def test_best_is_bold_only_where_the_verdict_shows_it(tmp_path: Path) -> None:
@@ -73,11 +75,6 @@ def test_runs_that_do_not_compare_stand_in_a_table_each_with_the_reason(tmp_path
     assert paper_table.latex(made).count(r"\begin{table}") == 2
 
 
-def test_the_note_says_which_validation_and_which_split_the_figures_are_of(tmp_path: Path) -> None:
-    (table,) = tables(tmp_path / "a", CLEAR, checkpoint="best", x="tokens")
-    assert "of validation, the best validation of each run, at equal tokens, mean over seeds." in table.notes[0]
-
-
 NASTY = r"a_b%c&d$e#f{g}h~i^j\k<l>|m*n`o[p]" + '"q'
 
 
@@ -94,11 +91,8 @@ def test_latex_takes_no_character_of_a_name_for_a_command() -> None:
     assert not set(left) & set('&%$#_{}~^\\<>|"')
     assert r"\textbf{1.5} $\pm$ 0.1 & 3 \\" in text
     assert r"x & $-$2.0 & 1 \\" in text
-
-
-@pytest.mark.parametrize(("name", "is_said"), [("größe é", False), ("größe 中", True)])
-def test_letters_that_pdflatex_does_not_know_are_said(name: str, is_said: bool) -> None:
-    assert ("lualatex" in paper_table.latex([nasty(name)])) == is_said
+    assert "lualatex" not in paper_table.latex([nasty("größe é")])
+    assert "lualatex" in paper_table.latex([nasty("größe 中")])
 
 
 def test_markdown_takes_no_character_of_a_name_for_a_mark() -> None:
@@ -119,21 +113,17 @@ def test_latex_sets_the_table(tmp_path: Path) -> None:
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False).returncode == 0
 
 
-@pytest.mark.parametrize("option", ["latex", "markdown"])
-def test_a_table_goes_to_standard_output_or_into_a_file(
-    tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_goes_to_standard_output_or_into_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep, file = fake_runs.sweep(tmp_path / "s", CLEAR), tmp_path / "table"
-    assert main(["compare", str(sweep), f"--{option}"]) == 0
-    out = capsys.readouterr().out
-    assert "1.510" in out
-    assert " beats " not in out  # nothing of what is for the terminal
-    assert main(["compare", str(sweep), f"--{option}", "--output", str(file)]) == 0
-    captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("", f"wrote {file}\n")
-    assert file.read_text(encoding="utf-8") == out
-    assert main(["compare", str(sweep), f"--{option}", "--output", str(file), "--json"]) == 0
-    assert capsys.readouterr().out.startswith("{")
+    for option in ("--latex", "--markdown"):
+        assert main(["compare", str(sweep), option]) == 0
+        out = capsys.readouterr().out
+        assert "1.510" in out
+        assert " beats " not in out  # nothing of what is for the terminal
+        assert main(["compare", str(sweep), option, "--output", str(file)]) == 0
+        captured = capsys.readouterr()
+        assert (captured.out, captured.err) == ("", f"wrote {file}\n")
+        assert file.read_text(encoding="utf-8") == out
 
 
 def test_a_table_of_test_figures_says_what_spoils_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,34 +139,25 @@ def test_a_table_of_test_figures_says_what_spoils_them(tmp_path: Path, capsys: p
     assert "1 run was left out for want of test figures." in text
 
 
-@pytest.mark.parametrize("names", ["seconds", "test,params", "params,flops,seconds,test"])
-def test_columns_stand_beside_the_metric_in_the_order_given(
-    tmp_path: Path, names: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_columns_stand_beside_the_metric_in_the_order_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = fake_runs.sweep(tmp_path / "s", CLEAR)
     for number in range(5):  # of six: one seed of gpt has no test figure
         fake_runs.evaluated(sweep / f"{number:03d}", 2.0 + number)
-    asked = names.split(",")
-    heads = {"params": "parameters", "flops": "FLOPs", "seconds": "seconds", "test": "bits per byte of test"}
-    lstm = {"params": "2.56k", "flops": "6M", "seconds": "10", "test": "3.000"}
+    names = "params,flops,seconds,test"
     printed = []
     for option in ("--markdown", "--latex"):
         assert main(["compare", str(sweep), option, "--columns", names]) == 0
         printed.append([re.split(r" [|&] ", line.strip(" |\\\n")) for line in capsys.readouterr().out.splitlines()])
     for lines, unknown in zip(printed, ("-", "--"), strict=True):
         by_name = {line[0]: line for line in lines}
-        assert by_name["variant"][2:] == [*map(heads.get, asked), "seeds"]
-        assert by_name["lstm"][2:] == [*map(lstm.get, asked), "3"]
-        assert by_name["gpt"][2:] == [*map((lstm | {"test": unknown}).get, asked), "3"]
+        assert by_name["variant"][2:] == ["parameters", "FLOPs", "seconds", "bits per byte of test", "seeds"]
+        assert by_name["lstm"][2:] == ["2.56k", "6M", "10", "3.000", "3"]
+        assert by_name["gpt"][2:] == ["2.56k", "6M", "10", unknown, "3"]
     assert main(["compare", str(sweep), "--csv", "-", "--columns", names]) == 0
     columns = capsys.readouterr().out.splitlines()[0].split(",")
     start = columns.index("best") + 1
-    assert columns[start : start + len(asked)] == [name.replace("params", "parameters") for name in asked]
-
-
-def test_a_test_column_leaves_out_figures_of_a_run_that_went_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    assert columns[start : start + 4] == ["parameters", "flops", "seconds", "test"]
+    # Figures of a run that went on since are left out.
     fake_runs.evaluated(fake_runs.run(tmp_path / "a"), 2.0, step=25)
-    assert main(["compare", str(tmp_path), "--markdown", "--columns", "test"]) == 0
+    assert main(["compare", str(tmp_path / "a"), "--markdown", "--columns", "test"]) == 0
     assert "| - | 1 |" in capsys.readouterr().out

@@ -106,20 +106,14 @@ def test_the_column_metric_is_read_unless_another_one_is_named(
     assert "gru beats lstm" in compared(f"variant,seed,metric\n{PLAIN}", "--better", "min", capsys=capsys)
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_bad_file_is_refused_in_one_line(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    content, says = FAULTS[name]
-    (folder / "r.csv").write_text(content)
-    assert main(["compare", "--from", "r.csv", *OPTIONS]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {says}")
-
-
-def test_text_that_is_not_utf8_is_refused_in_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "r.csv").write_bytes("variant,seed,accuracy\nä,1,1\n".encode("latin-1"))
-    assert main(["compare", "--from", "r.csv", *OPTIONS]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: r.csv: no CSV file in UTF-8")
+def test_a_bad_file_is_refused_in_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    latin = "variant,seed,accuracy\nä,1,1\n".encode("latin-1")
+    faults = {name: (content.encode(), says) for name, (content, says) in FAULTS.items()}
+    for name, (content, says) in {**faults, "latin-1": (latin, "r.csv: no CSV file in UTF-8")}.items():
+        (folder / "r.csv").write_bytes(content)
+        assert main(["compare", "--from", "r.csv", *OPTIONS]) == 2, name
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"error: {says}"), name
 
 
 def test_two_seeds_or_two_variants_of_equal_numbers_are_not_taken_for_one(
@@ -142,23 +136,17 @@ def test_nothing_is_said_of_costs_that_the_file_does_not_have(folder: Path, caps
     assert heads == ["run variant seed accuracy", "variant seeds mean accuracy 95 % interval sd"]
 
 
-def test_where_chooses_rows_before_a_seed_counts_as_given_twice(
+def test_where_chooses_rows_before_a_seed_counts_as_given_twice_and_by_sets_them_apart(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("--metric", "loss", "--better", "min", "--where")
-    chosen = compared(SETS, *words, "data=b", capsys=capsys)
+    words = ("--metric", "loss", "--better", "min")
+    chosen = compared(SETS, *words, "--where", "data=b", capsys=capsys)
     assert "gru beats lstm by 1.00 loss" in chosen
     assert "hides" not in chosen
-
-
-def test_where_says_which_seeds_it_hides(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = compared(f"variant,seed,accuracy\n{PLAIN}", *OPTIONS, "--where", "seed!=1", capsys=capsys)
-    assert "--where hides 2 finished runs of the same variants" in answer
-
-
-def test_by_sets_rows_apart_by_a_column(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = compared(SETS, "--metric", "loss", "--better", "min", "--by", "data", capsys=capsys)
-    assert "at data a against data b: lstm data=a beats lstm data=b by 2.00 loss" in answer
+    hidden = compared(SETS, *words, "--where", "data=b", "--where", "seed!=1", capsys=capsys)
+    assert "--where hides 2 finished runs of the same variants" in hidden
+    apart = compared(SETS, *words, "--by", "data", capsys=capsys)
+    assert "at data a against data b: lstm data=a beats lstm data=b by 2.00 loss" in apart
 
 
 def test_against_target_and_the_table_for_a_paper_take_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

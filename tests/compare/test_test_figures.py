@@ -77,13 +77,6 @@ def test_csv_and_json_hold_the_figures_of_both_splits(runs: Path, capsys: pytest
     assert found["runs"][0]["test"] == pytest.approx(2.001)
 
 
-def test_runs_that_were_never_evaluated_have_no_columns_about_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake_runs.run(tmp_path / "a")
-    assert "test" not in shown(capsys, tmp_path, "--csv", "-").splitlines()[0]
-
-
 def test_a_run_without_test_figures_is_left_out_with_the_command_that_makes_them(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,27 +123,19 @@ def test_of_several_evaluations_the_newest_counts_and_looks_are_said(
     assert "test split evaluated 1 to 3 times in a run (most often in" in notes
 
 
-def test_equal_looks_beyond_one_are_said_too(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for path in runs.iterdir():
-        fake_runs.evaluated(path, 2.0)
-    assert "test split evaluated 2 times in each run: what was chosen" in shown(capsys, runs, "--split", "test")
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
+def test_figures_of_other_text_or_another_reading_of_it_stand_apart(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"hash": "0" * 32}, "other test text"),
         ({"options": {"eval_lanes": 8}}, "test was read on another number of lanes: 8, not 4"),
-    ],
-)
-def test_figures_of_other_text_or_another_reading_of_it_stand_apart(
-    runs: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], reason: str
-) -> None:
-    for seed in SEEDS:
-        fake_runs.evaluated(runs / f"lstm{seed}", 1.0, **changes)
-    first, second = record(capsys, runs, "--split", "test")["groups"]
-    assert [first["reason"], second["reason"]] == [[], [reason]]
-    assert "beats" not in str(first["verdict"]) + str(second["verdict"])
+    ]
+    for changes, reason in cases:
+        for seed in SEEDS:
+            fake_runs.evaluated(runs / f"lstm{seed}", 1.0, **changes)
+        first, second = record(capsys, runs, "--split", "test")["groups"]
+        assert [first["reason"], second["reason"]] == [[], [reason]]
+        assert "beats" not in str(first["verdict"]) + str(second["verdict"])
 
 
 def test_a_torn_or_forged_line_is_said_and_steers_no_terminal(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

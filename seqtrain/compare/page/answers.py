@@ -7,20 +7,24 @@ from operator import attrgetter
 from typing import Any
 
 from seqtrain.compare.baselines import standing_words
-from seqtrain.compare.comparisons import MOST_SEEDS, Comparison, repeated
-from seqtrain.compare.entries import Entry, Mode, count_statuses, differing, number, quantity, short_names
+from seqtrain.compare.comparisons import Comparison, repeated
+from seqtrain.compare.entries import Entry, Mode, count_statuses, differing, mean_of, number, quantity, short_names
 from seqtrain.compare.filters import written
 from seqtrain.compare.names import brief
-from seqtrain.compare.page.course import Ending, Endings, duration, mean_cost, mean_of
+from seqtrain.compare.page.course import Endings, duration, mean_cost
 from seqtrain.compare.variants import Variant
-from seqtrain.compare.verdict import Conclusion
+from seqtrain.compare.verdict import Conclusion, needed, ties
 from seqtrain.errors import first_few
 
 MOST_NAMED = 4  # variants, settings or values in one line
 BETTER: dict[Mode, str] = {"min": "less", "max": "more"}
+# Costs in the order in which they are told.
+UNITS = {
+    **{"parameters": "parameters", "state": "numbers of state", "tokens": "tokens", "flops": "FLOPs"},
+    **{"seconds": "of training", "joules": "joules", "tokens_per_second": "tokens/s"},
+}
 
 Answers = list[tuple[str, str]]
-_overfits, _gap_of = attrgetter("overfits"), attrgetter("gap")
 
 
 def answers(found: Conclusion, endings: Endings) -> Answers:
@@ -54,52 +58,30 @@ def read_first(found: Conclusion) -> list[str]:
 def cost_words(entries: Sequence[Entry]) -> str:
     """Return the mean cost of these runs in words; empty if no cost is known."""
     words = []
-    units = {"parameters": "parameters", "state": "numbers of state", "tokens": "tokens", "flops": "FLOPs"}
-    for name, unit in units.items():
+    for name, unit in UNITS.items():
         value = mean_cost(entries, name)
         if value is not None:
-            words.append(f"{quantity(value)} {unit}")
-    seconds, speed = mean_cost(entries, "seconds"), mean_cost(entries, "tokens_per_second")
-    if seconds is not None:
-        words.append(f"{duration(seconds)} of training")
-    if (joules := mean_cost(entries, "joules")) is not None:
-        words.append(f"{quantity(joules)} joules")
-    if speed is not None:
-        words.append(f"{quantity(speed)} tokens/s")
+            words.append(f"{(duration if name == 'seconds' else quantity)(value)} {unit}")
     return ", ".join(words)
 
 
 def ending_words(name: str, entries: Sequence[Entry], endings: Endings) -> str:
     """Return whether the runs of a variant overfit, in words, as far as their validations show it."""
-    told, worst = [], None
-    for entry in entries:
-        ending = endings.get(id(entry))
-        if ending is None or ending.overfits is None:
-            continue
-        told.append(ending)
-        if ending.overfits and (worst is None or ending.lost > worst.lost):
-            worst = ending
+    known = [ending for ending in map(endings.get, map(id, entries)) if ending is not None]
+    told = [ending for ending in known if ending.overfits is not None]
+    overfit = [ending for ending in told if ending.overfits]
     if not told:
         return f"{name}: cannot be told: too few validations, or no record of the metric in training"
-    if worst is not None:
-        runs = ""
-        if len(told) > 1:
-            runs = f" in {list(map(_overfits, told)).count(True)} of {len(told)} runs"
-        # The clearest case stands for all.
+    if overfit:
+        runs = f" in {len(overfit)} of {len(told)} runs" if len(told) > 1 else ""
+        worst = max(overfit, key=attrgetter("lost"))  # the clearest case stands for all
         return (
             f"{name}: yes{runs}: validation was best at step {worst.best_step:,} and {worst.lost:.4g} worse at step "
             f"{worst.last_step:,}, while training still became better"
         )
-    return f"{name}: no sign of it: validation at the end is as good as its best, or nearly so{_gap(told)}"
-
-
-def _gap(told: Sequence[Ending]) -> str:
-    """Return the mean gap between validation and training in words; empty if training is not known."""
-    mean = mean_of(map(_gap_of, told))
-    if mean is None:
-        return ""
-    side = "worse" if mean > 0 else "better"
-    return f", and {abs(mean):.2g} {side} than training"
+    gap = mean_of(ending.gap for ending in told)
+    beside = "" if gap is None else f", and {abs(gap):.2g} {'worse' if gap > 0 else 'better'} than training"
+    return f"{name}: no sign of it: validation at the end is as good as its best, or nearly so{beside}"
 
 
 def _best(found: Conclusion, valued: Sequence[Variant]) -> Answers:
@@ -113,7 +95,10 @@ def _best(found: Conclusion, valued: Sequence[Variant]) -> Answers:
     # One where all were held against the same variant; with `--by` there may be several.
     references = set(map(attrgetter("reference.name"), found.comparisons))
     if len(valued) == 1:
-        return [("Which is best?", f"there is one variant alone: {words}"), ("Is it sure?", _alone(best))]
+        alone = "there is nothing to hold it against"
+        if len(best.values) == 1:
+            alone = f"one run says nothing of chance, and {alone}"
+        return [("Which is best?", f"there is one variant alone: {words}"), ("Is it sure?", alone)]
     if len(references) > 1:  # of `--by`: what is held against what differs from row to row
         sure = f"{_shown(found.comparisons)}; each was held against what differs from it in nothing else"
         return [("Which is best?", f"the best number is that of {words}"), ("Is it sure?", sure)]
@@ -130,12 +115,6 @@ def _best(found: Conclusion, valued: Sequence[Variant]) -> Answers:
     return [("Which is best?", words), ("Is it sure?", _sure(reference, several, valued, found.comparisons))]
 
 
-def _alone(variant: Variant) -> str:
-    if len(variant.values) > 1:
-        return "there is nothing to hold it against"
-    return "one run says nothing of chance, and there is nothing to hold it against"
-
-
 def _shown(comparisons: Sequence[Comparison]) -> str:
     shown = list(map(attrgetter("significant"), comparisons)).count(True)
     return f"{shown} of {len(comparisons)} differences are significant"
@@ -149,22 +128,14 @@ def _sure(
         return f"no: only {reference.name} has several seeds; 3 seeds of the others would be a start"
     if reference is not several[0]:
         return f"{_shown(pairs)}, each against {reference.name}, as asked"
-    by_other = {id(pair.other): pair for pair in pairs}
-    ties = []
-    for variant in several:
-        pair = by_other.get(id(variant))
-        # Without a pair there was no spread to tell by.
-        if variant is not reference and (pair is None or not pair.significant):
-            ties.append(variant)
-    others = len(several) - 1
-    if ties:
-        named = first_few(map(attrgetter("name"), ties), MOST_NAMED)
+    tied, others = ties(reference, several, pairs), len(several) - 1
+    if tied:
+        named = first_few(map(attrgetter("name"), tied), MOST_NAMED)
         words = f"no: {reference.name} has no significant difference from {named}"
-        if len(ties) < others:
-            words = (
-                f"in part: better than {others - len(ties)} of {others} others, no significant difference from {named}"
-            )
-        words += _needed(by_other.get(id(ties[0])))
+        if len(tied) < others:
+            apart = others - len(tied)
+            words = f"in part: better than {apart} of {others} others, no significant difference from {named}"
+        words += "".join(f" ({needed(pair)})" for pair in pairs if pair.other is tied[0])
     else:
         every = "the other one" if others == 1 else f"all {others} others"
         words = f"yes: {reference.name} is better than {every}, beyond what chance over seeds explains"
@@ -172,16 +143,6 @@ def _sure(
     if single:
         words += f"; nothing is said of {single} with one seed"
     return words
-
-
-def _needed(pair: Comparison | None) -> str:
-    if pair is None:
-        return ""
-    if pair.folds:
-        return " (more folds of the same rows would hardly show it; more rows would)"
-    if pair.seeds_needed > MOST_SEEDS:
-        return f" (more than {MOST_SEEDS} seeds each would be needed)"
-    return f" (about {pair.seeds_needed} seeds each would show a difference of this size)"
 
 
 def _cost(found: Conclusion, valued: Sequence[Variant]) -> str:
@@ -245,11 +206,8 @@ def _overfitting(valued: Sequence[Variant], endings: Endings) -> str:
     words = ending_words(valued[0].name, valued[0].counted, endings)
     others, unknown = [], []
     for variant in valued[1:]:
-        told = []
-        for entry in variant.counted:
-            ending = endings.get(id(entry))
-            if ending is not None:
-                told.append(ending.overfits)
+        known = map(endings.get, map(id, variant.counted))
+        told = [ending.overfits for ending in known if ending is not None]
         if any(told):
             others.append(variant.name)
         elif None in told:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from seqtrain.compare import baselines, importance, pareto, test_figures
+from seqtrain.compare import baselines, importance, pareto, records, test_figures
 from seqtrain.compare.comparisons import Comparison
-from seqtrain.compare.entries import AXES, Entry, decimals, differing, number, short_names
+from seqtrain.compare.entries import AXES, Entry, decimals, differing, mean_of, number, short_names
 from seqtrain.compare.filters import FIGURES, GRAMMAR, value, words
 from seqtrain.compare.names import COMMIT, LABEL, TAG, by_value
 from seqtrain.compare.page import answers, course, curves, samples
-from seqtrain.compare.page.course import Course, Endings, mean_cost, mean_of
+from seqtrain.compare.page.course import Course, Endings, mean_cost
 from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import Conclusion, all_entries
 from seqtrain.runs import measures
@@ -28,8 +28,6 @@ from seqtrain.terminal import printable
 
 # Entries of summary.json that say where and how a run was made, beside the versions of packages.
 ENVIRONMENT = ("command", "trust", "platform", "cpu", "cores", "world_size", "commit")
-# Costs of a variant, in the table of variants.
-COSTING = (*AXES, "parameters", "state", "tokens_per_second")
 
 
 def safe_json(value: Any) -> str:
@@ -45,7 +43,7 @@ def pack(value: Any) -> str:
 
 def all_curves(entries: Sequence[Entry]) -> list[curves.Curves]:
     """Return the curves of each run."""
-    return [_recorded(entry.path, _stamp(entry.path / METRICS))[0] for entry in entries]
+    return [_recorded(entry.path, samples.stamp(entry.path / METRICS))[0] for entry in entries]
 
 
 def endings(found: Conclusion) -> Endings:
@@ -53,7 +51,7 @@ def endings(found: Conclusion) -> Endings:
     group = found.group
     known = {}
     for entry in group.entries:
-        courses = _recorded(entry.path, _stamp(entry.path / METRICS))[1]
+        courses = _recorded(entry.path, samples.stamp(entry.path / METRICS))[1]
         known[id(entry)] = course.ending(courses.get(group.metric), group.mode)
     return known
 
@@ -128,16 +126,9 @@ def _group(found: Conclusion) -> dict[str, Any]:
     for row in variants:
         row["pareto"] = standings.get(row["name"], {})  # by cost: front, perhaps, near, behind
     return {
-        "metric": group.metric,
-        "mode": group.mode,
-        "reason": group.reason,
-        "remedy": group.remedy,
+        **records.statement(found),
         "first": answers.read_first(found),
         "refused": group.refusal is not None,
-        "notes": group.notes,
-        "caveats": found.caveats,
-        "remarks": found.remarks,
-        "verdict": found.sentences,
         "answers": answers.answers(found, ends),
         "variants": variants,
         "digits": digits(found.variants),
@@ -182,16 +173,10 @@ def _environment(entry: Entry) -> dict[str, str]:
 
 
 @functools.lru_cache(maxsize=10_000)
-def _recorded(run: Path, stamp: tuple[int, int]) -> tuple[curves.Curves, dict[str, Course]]:
+def _recorded(run: Path, stamp: tuple[int, ...]) -> tuple[curves.Curves, dict[str, Course]]:
     """Return a run's curves and the course of its validations; cached by `stamp` for a served page."""
-    records = Run(run).metrics()
-    return curves.curves(records), course.courses(records)
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    """Return a mark that changes whenever the file does: its time in nanoseconds and its size in bytes."""
-    found = path.stat()
-    return found.st_mtime_ns, found.st_size
+    recorded = Run(run).metrics()
+    return curves.curves(recorded), course.courses(recorded)
 
 
 def _shared(entries: Sequence[Entry]) -> dict[str, Any]:
@@ -272,7 +257,7 @@ def digits(variants: Sequence[Variant]) -> int:
 def _row(variant: Variant, metric: str, endings: Endings) -> dict[str, Any]:
     own = variant.counted or variant.entries
     # What its runs have cost so far; of those that count, what they had cost at the weights that were measured.
-    costs = {name: mean_cost(own, name) for name in COSTING}
+    costs = {name: mean_cost(own, name) for name in ("steps", *records.COSTING)}
     if variant.counted:
         costs |= {axis: variant.costs.get(axis) for axis in AXES}
     ends = [end for end in map(endings.get, map(id, own)) if end is not None]

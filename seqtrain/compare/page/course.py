@@ -6,12 +6,11 @@ be below zero, and it is stated for the same metric only.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from seqtrain.compare.entries import BEST_OF, Entry, Mode, number
+from seqtrain.compare.entries import BEST_OF, Entry, Mode, mean_of, number
 from seqtrain.compare.filters import value
 from seqtrain.terminal import pasted
 
@@ -76,12 +75,6 @@ def courses(records: Iterable[Mapping[str, Any]]) -> dict[str, Course]:
                 # Popped: what was trained before this validation says nothing of the next one.
                 course.trained.append(mean_of(training.pop(name, [])))
     return found
-
-
-def mean_of(values: Iterable[float | None]) -> float | None:
-    """Return the mean; None if one of the values is not known, or there are no values."""
-    known = list(values)
-    return None if None in known or not known else statistics.fmean(known)  # type: ignore[arg-type]
 
 
 def mean_cost(entries: Iterable[Entry], name: str) -> float | None:
@@ -151,7 +144,8 @@ def progress(entry: Entry) -> dict[str, Any] | None:
     """
     if entry.finished:
         return None
-    trainer = _trainer(entry)
+    trainer, callbacks = (entry.config.get(name) for name in ("trainer", "callbacks"))
+    trainer = trainer if isinstance(trainer, Mapping) else {}  # the file is untrusted
     step, seconds = entry.cost("steps"), entry.cost("seconds")
     planned = number(entry.summary.max_steps)
     if planned is None:
@@ -179,8 +173,8 @@ def progress(entry: Entry) -> dict[str, Any] | None:
         "share": share,
         "rate": rate,
         "left": remaining,
-        "early": _may_stop_early(entry),
-        "speed": _speed(entry),
+        "early": isinstance(callbacks, Mapping) and bool(callbacks.get("early_stopping")),
+        "speed": next(reversed(entry.curve("tokens_per_second", "steps")[1]), None),  # as last recorded
     }
 
 
@@ -214,17 +208,6 @@ def resume_command(entry: Entry) -> str | None:
     return pasted("seqtrain", "resume", entry.path, *entry.trust_words)
 
 
-def _trainer(entry: Entry) -> Mapping[str, Any]:
-    """Return the part of the config that limits a run; empty if an untrusted file has none."""
-    found = entry.config.get("trainer")
-    return found if isinstance(found, Mapping) else {}
-
-
-def _may_stop_early(entry: Entry) -> bool:
-    callbacks = entry.config.get("callbacks")
-    return isinstance(callbacks, Mapping) and bool(callbacks.get("early_stopping"))
-
-
 def _rate(entry: Entry) -> float | None:
     """Return steps a second over the newest records; None if they do not show it."""
     steps, seconds = entry.curve("seconds", "steps")
@@ -232,12 +215,6 @@ def _rate(entry: Entry) -> float | None:
     if len(steps) < 2 or steps[-1] <= steps[0] or seconds[-1] <= seconds[0]:
         return None
     return (steps[-1] - steps[0]) / (seconds[-1] - seconds[0])
-
-
-def _speed(entry: Entry) -> float | None:
-    """Return tokens a second, as last recorded."""
-    values = entry.curve("tokens_per_second", "steps")[1]
-    return values[-1] if values else None
 
 
 def duration(seconds: float) -> str:

@@ -16,7 +16,6 @@ from seqtrain.runs.directory import Run
 from seqtrain.runs.shown import (
     Confusion,
     Samples,
-    Table,
     read_confusion,
     read_samples,
     steps_with_confusion,
@@ -56,7 +55,8 @@ def samples(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         kept = []
         for step in sorted(own, reverse=True):
             if step in wanted or step == max(own):
-                kept.append(_sample(entry.path, step, _stamp(entry.path, step)))
+                files = [entry.path / "samples" / f"step-{step:08d}.{ending}" for ending in ("txt", "json")]
+                kept.append(_sample(entry.path, step, stamp(*files)))
         kept, room = _bounded(kept, room)
         found.append({"steps": len(own), "kept": kept})
     return found
@@ -134,6 +134,7 @@ def _columns(found: Samples) -> dict[str, Any]:
     if table is None or not table.columns:
         text = found.text
         return {"text": text[:LONGEST_SAMPLE], "cut": len(text) > LONGEST_SAMPLE}
+    answers = [place for place, name in enumerate(table.columns) if place and name in REFERENCES]
     rows, room = [], LONGEST_SAMPLE
     for row in table.rows:
         cells = [cell[:LONGEST_CELL] if isinstance(cell, str) else cell for cell in row]
@@ -142,22 +143,22 @@ def _columns(found: Samples) -> dict[str, Any]:
             break
         rows.append(cells)
     return {
-        **{"columns": table.columns, "rows": rows, "given": _given(table), "reference": _reference(table)},
+        **{"columns": table.columns, "rows": rows, "reference": next(iter(answers), None)},
+        "given": 0 if len(table.columns) > 1 else None,  # the index of what the model was given
         **{"left_out": len(table.rows) - len(rows), "longest": LONGEST_CELL, "fans": _fans(found, len(rows))},
     }
 
 
-def _given(table: Table) -> int | None:
-    """Return the index of the column that holds what the model was given; None if there is only one column."""
-    return 0 if len(table.columns) > 1 else None
-
-
-def _reference(table: Table) -> int | None:
-    """Return the index of the column that holds the right answer; None if there is none."""
-    for place, name in enumerate(table.columns):
-        if place and name in REFERENCES:
-            return place
-    return None
+def stamp(*files: Path) -> tuple[int, ...]:
+    """Return a mark that changes whenever one of the files does: their times in nanoseconds and sizes in bytes."""
+    found: list[int] = []
+    for file in files:
+        try:
+            state = file.stat()
+        except OSError:  # there is none, or it was removed
+            continue
+        found += [state.st_mtime_ns, state.st_size]
+    return tuple(found)
 
 
 def _counts(confusion: Confusion) -> dict[str, Any]:
@@ -172,18 +173,6 @@ def _counts(confusion: Confusion) -> dict[str, Any]:
                 pairs.append((count, labels[true], labels[taken], sum(row)))
     pairs.sort(key=lambda pair: -pair[0])
     return {"many": len(labels), "confused": pairs[:MAX_CONFUSED], "examples": examples}
-
-
-def _stamp(run: Path, step: int) -> tuple[int, ...]:
-    """Return a mark that changes whenever the files of a step do: their times in nanoseconds and sizes in bytes."""
-    found: list[int] = []
-    for name in (f"step-{step:08d}.txt", f"step-{step:08d}.json"):
-        try:
-            state = (run / "samples" / name).stat()
-        except OSError:  # there is none, or it was removed
-            continue
-        found += [state.st_mtime_ns, state.st_size]
-    return tuple(found)
 
 
 def _fans(found: Samples, rows: int) -> list[dict[str, Any] | None]:
@@ -213,26 +202,19 @@ def _bounded(kept: Sequence[dict[str, Any]], room: int) -> tuple[list[dict[str, 
     """Return the samples of steps, without pictures once there is no room, and the room that is left.
 
     Args:
-        kept: Of one run, newest first.
-        room: Values that the page has room for.
+        kept: samples of one run, newest first.
+        room: number of values that the page has room for.
     """
     found = []
     for step in kept:
-        size = sum(map(_size, step.get("fans", ())))
+        pictures = [fan for fan in step.get("fans", ()) if fan is not None]
+        size = sum(len(fan["history"]) + (2 + 2 * len(fan["bands"])) * len(fan["median"]) for fan in pictures)
         if size > room:
             found.append({**step, "fans": [], "without_fans": True})
             continue
         room -= size
         found.append(step)
     return found, room
-
-
-def _size(fan: dict[str, Any] | None) -> int:
-    """Return the number of values of a picture."""
-    if fan is None:
-        return 0
-    ahead = len(fan["median"])
-    return len(fan["history"]) + (2 + 2 * len(fan["bands"])) * ahead
 
 
 def _few_digits(values: np.ndarray) -> list[float | None]:
