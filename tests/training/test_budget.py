@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -12,15 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from seqtrain.config import check
-from seqtrain.config.options import RunOptions, read_budget
 from seqtrain.data.batching.plan import TBPTT, Chunk
 from seqtrain.errors import UserError
 from seqtrain.experiment.dry_run import dry_run
-from seqtrain.experiment.start import Request, prepare
+from seqtrain.experiment.start import Request
 from seqtrain.training import budget
 from seqtrain.training.cost import Reading, training_flops
 from seqtrain.training.data import make_data
@@ -134,20 +132,6 @@ def test_every_model_gets_a_state_of_the_size_that_was_asked_for(model: str, mad
         assert config == before
 
 
-def test_a_model_that_carries_no_state_of_a_fixed_size_is_refused_before_data_is_read() -> None:
-    for task, model in (
-        ("masked_lm", "bert"),
-        ("sentiment", "lstm model.bidirectional=true"),
-        ("translation", "encoder_decoder"),
-    ):
-        name, *options = model.split()
-        overrides = [f"task={task}", f"model={name}", *options, "budget=state:64"]
-        with pytest.raises(UserError) as caught:
-            prepare(check.compose(overrides).config, Request(overrides))
-        (line,) = caught.value.lines
-        assert line.startswith(f"budget=state: model={name} carries no state of a fixed size")
-
-
 @pytest.mark.long
 def test_what_is_solved_stays_when_it_is_solved_again(made: Made) -> None:
     config, data = made("next_token", "gpt", ["params:3e5", "flops:1e12"])
@@ -156,13 +140,6 @@ def test_what_is_solved_stays_when_it_is_solved_again(made: Made) -> None:
     before = config.copy()
     assert solve(config, data) == lines
     assert config == before
-
-
-def test_heads_that_do_not_divide_the_default_width_share_the_solved_one(made: Made) -> None:
-    config, data = made("next_token", "gpt model.num_heads=3", "params:1e6")
-    solve(config, data)
-    assert config.model.dim % 6 == 0
-    assert parameters(config, data) == pytest.approx(1e6, rel=0.01)
 
 
 def test_an_inner_width_that_is_given_is_kept_where_only_another_one_would_meet_the_budget(made: Made) -> None:
@@ -216,49 +193,6 @@ def test_the_clock_decides_the_steps_of_a_budget_of_seconds(made: Made) -> None:
     assert "as many as trainer.max_seconds allows" in "\n".join(cost.lines())
 
 
-def test_the_inner_width_of_a_transformer_is_four_times_the_outer_one_unless_it_is_given(made: Made) -> None:
-    for task, model in (("next_token", "gpt"), ("masked_lm", "bert"), ("translation", "encoder_decoder")):
-        default, same, more = (
-            parameters(*made(task, f"{model} model.dim=32 model.dim_feedforward={width}", "flops:1e9"))
-            for width in ("null", "128", "129")
-        )
-        assert default == same < more
-
-
-def test_a_text_that_is_no_budget_is_refused_in_one_line() -> None:
-    for text, told in {
-        "width:64": "budget=width:64: expected params:NUMBER, state:NUMBER, flops:NUMBER, seconds:NUMBER",
-        "params": "budget=params: '' is no number; give one, as in params:1e6",
-        "params:0": "budget=params:0: expected a number above 0",
-        "seconds:nan": "budget=seconds:nan: expected a number above 0",
-        "[params:1e6, params:2e6]": "budget=params:2e6: params is given twice; give it once",
-        "[params:1e6, state:64]": "budget: params and state both say how wide the model is; give one of them",
-        "[flops:1e9, seconds:9]": "budget: flops and seconds both say when training ends; give one of them",
-    }.items():
-        given = yaml.safe_load(text)
-        with pytest.raises(UserError) as caught:
-            read_budget(given)
-        assert caught.value.lines == (told,)
-    options = {option.name: None for option in fields(RunOptions)} | {"seed": 1, "layer_decay": 1.0, "run_dir": "x"}
-    with pytest.raises(UserError) as caught:
-        RunOptions(**options | {"budget": given})  # type: ignore[arg-type]
-    assert caught.value.lines == (told,)
-
-
-def test_what_a_budget_decides_cannot_be_given() -> None:
-    for asked, given, told in (
-        ("params:1e6", "model.dim=64", "model.dim: budget=params:1e+06 decides it; leave it out"),
-        ("state:64", "model.dim=64", "model.dim: budget=state:64 decides it; leave it out"),
-        ("flops:1e9", "trainer.max_steps=64", "trainer.max_steps: budget=flops:1e+09 decides it; leave it out"),
-        ("flops:1e9", "trainer.max_epochs=2", "trainer.max_epochs: budget=flops:1e+09 decides it; leave it out"),
-        ("seconds:9", "trainer.max_steps=64", "trainer.max_steps: budget=seconds:9 decides it; leave it out"),
-        ("seconds:9", "+trainer.max_seconds=8", "trainer.max_seconds: budget=seconds:9 decides it; leave it out"),
-    ):
-        with pytest.raises(UserError) as caught:
-            budget.check_free(OmegaConf.create({"budget": asked}), [f"budget={asked}", given, "seed=1"])
-        assert caught.value.lines == (told,)
-
-
 def test_a_budget_that_cannot_be_met_is_refused_in_one_line(made: Made) -> None:
     for asked, told in {
         "params:9": "budget=params:9: no width comes within 1 %: model.dim=1 makes",
@@ -299,10 +233,3 @@ def test_no_argument_comes_nearer_than_the_one_that_is_found() -> None:
             found = budget.closest(function, number, most)
             assert 1 <= found <= most
             assert abs(function(found) - number) == min(abs(function(x) - number) for x in range(1, most + 1))
-
-
-def test_how_far_a_budget_was_missed_is_no_less_than_nothing_on_either_side() -> None:
-    config = OmegaConf.create({"budget": ["params:200", "seconds:10"]})
-    found = budget.met(config, {"params": 199, "seconds": 10.1, "flops": 1e9, "state": None})
-    assert {kind: one["within"] for kind, one in found.items()} == pytest.approx({"params": 0.005, "seconds": 0.01})
-    assert list(budget.met(config, {"params": 199, "seconds": None})) == ["params"]

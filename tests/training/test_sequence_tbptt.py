@@ -17,9 +17,8 @@ from seqtrain import load
 from seqtrain.config import check
 from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.plan import TBPTT
-from seqtrain.errors import UserError
 from seqtrain.experiment.dry_run import dry_run
-from seqtrain.experiment.start import Request, check_all
+from seqtrain.experiment.start import Request
 from seqtrain.models.base import Capability, Segment, SequenceModel, State, detach
 from seqtrain.tasks.sentiment import Pool, Sentiment, pool_segments
 from seqtrain.training.compatibility import incompatibility
@@ -247,35 +246,6 @@ def test_a_run_says_what_is_cut_and_answers_as_one_that_is_read_whole(
         answers.append(trained.classify(["line", "a line far longer than k2 tokens"]))
     cut, whole = ([found["probabilities"] for found in each] for each in answers)
     assert cut == [pytest.approx(found, abs=1e-9) for found in whole]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (("task=sentiment", "model=bert"), "a state that goes on from piece to piece, and model=bert has none"),
-        (
-            ("task=sentiment", "model=cbow"),
-            "and model=cbow has none; .*: ar, cnn, dlinear, gpt, gru, gru_d and 5 more$",
-        ),
-        (("task=sentiment", "model.bidirectional=true"), "and model=lstm has none; .* use tbptt=whole"),
-        (("task=sentiment", "model=cnn", "model.causal=false"), "and model=cnn has none"),
-        (
-            ("task=sentiment", "model=gpt", "model.positions=learned", "model.max_length=9"),
-            "data.max_length=50: longer than the 9 positions of model.max_length",
-        ),
-        (("task=sentiment", "task.pool=cls"), "task.pool=cls: the first position of model=lstm sees no later token"),
-        (("task=sentiment", "tbptt.k1=2"), "tbptt.k1=2: task=sentiment has one update for each batch of examples"),
-        (("task=masked_lm",), "task=masked_lm cannot cut .*, because a hidden token is told from both sides"),
-        (("task=translation",), "task=translation cannot cut .*, because every word .* from the whole source"),
-    ],
-    ids=str,
-)
-def test_where_cutting_makes_no_sense_it_is_refused_with_the_reason(given: tuple[str, ...], words: str) -> None:
-    config = check.compose([*given, "tbptt.k2=8", "data.max_length=50", "trainer.accelerator=cpu"]).config
-    with pytest.raises(UserError, match=words) as caught:
-        check_all(config, Request())
-    assert len(caught.value.lines) == 1
 
 
 def test_every_model_is_asked_for_a_state_only_where_examples_are_longer_than_k2() -> None:
