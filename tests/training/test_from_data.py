@@ -52,15 +52,6 @@ def test_words_that_occur_once_are_unknown_where_most_of_the_text_is_left() -> N
     assert least_count(Counter()) == 1
 
 
-def test_the_share_of_words_that_occur_once_is_said_as_it_is(tmp_path: Path) -> None:
-    config, rows_of = source(rows(tmp_path, 200))
-    (line,) = from_data.resolve_tokenizer(config, rows_of)
-    assert config.tokenizer.min_count == 2
-    counts = Counter(word for row in rows_of.rows("train") for word in row["text"].split())
-    single = sum(count == 1 for count in counts.values())
-    assert f" {single / sum(counts.values()):.1%} of train's words occur once" in line
-
-
 def test_what_the_user_or_an_experiment_sets_does_not_follow_from_the_data(tmp_path: Path) -> None:
     config, rows_of = source(rows(tmp_path, 200), "tokenizer.min_count=3", "trainer.max_steps=7")
     assert from_data.resolve_tokenizer(config, rows_of) == []

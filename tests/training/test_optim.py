@@ -59,20 +59,14 @@ def test_a_run_no_longer_than_warm_up_has_rates_between_0_and_1() -> None:
         assert all(0 < SCHEDULES[name](step, max_steps) <= 1 for step in range(max_steps)), (name, max_steps)
 
 
-def test_a_cosine_is_halfway_at_half_time() -> None:
-    assert Cosine(warmup=0, final=0.2)(50, 101) == pytest.approx(0.6)
-
-
-def test_warm_up_stable_decay_holds_until_its_decay_begins() -> None:
-    schedule = WarmupStableDecay(warmup=10, decay=0.2, final=0.0)
-    assert [schedule(step, STEPS) for step in (10, 400, 799)] == [1.0] * 3
-    assert schedule(800, STEPS) < 1.0
-    assert schedule(899, STEPS) == pytest.approx(0.5)
-
-
-def test_an_inverse_square_root_halves_when_steps_quadruple() -> None:
-    schedule = InverseSqrt(warmup=0)
-    assert schedule(399, STEPS) == pytest.approx(schedule(99, STEPS) / 2)
+def test_a_schedule_has_the_shape_of_its_paper() -> None:
+    assert Cosine(warmup=0, final=0.2)(50, 101) == pytest.approx(0.6), "halfway at half time"
+    holds = WarmupStableDecay(warmup=10, decay=0.2, final=0.0)
+    assert [holds(step, STEPS) for step in (10, 400, 799)] == [1.0] * 3, "until its decay begins"
+    assert holds(800, STEPS) < 1.0
+    assert holds(899, STEPS) == pytest.approx(0.5)
+    falls = InverseSqrt(warmup=0)
+    assert falls(399, STEPS) == pytest.approx(falls(99, STEPS) / 2), "half of it when steps quadruple"
 
 
 # -- parameter groups --------------------------------------------------------------------------------------------

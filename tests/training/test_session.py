@@ -121,14 +121,6 @@ def test_each_layer_begins_with_its_share_of_the_rate_and_keeps_it_at_every_step
     assert len({group["lr_scale"] for group in parameter_groups(learner.model, learner.task, 0.5)}) == 4
 
 
-def test_a_plan_of_examples_is_shuffled_for_training_and_in_order_for_evaluation(make: Make) -> None:
-    session = make("trainer.max_epochs=2", "trainer.max_steps=null", base=options("sentiment"))
-    plans = [session.plan, session.data.plan("validation")]
-    assert [plan.shuffle for plan in plans] == [True, False]
-    assert session.max_steps == 2 * session.plan.steps
-    assert session.learner.carry is False
-
-
 GRU = 2 * 3 * 8 * (8 + 8)  # operations of a forward pass of one layer of eight units
 RECURRENT = ("task=next_token", *DATA["next_token"], "model=gru", "model.dim=8", "task.tied=true")
 
