@@ -1,4 +1,4 @@
-"""Low-rank adapters (Hu et al. 2021, arXiv 2106.09685): a model stays as it is, and its maps learn a small change."""
+"""Low-rank adapters (Hu et al. 2021, arXiv 2106.09685): weights are frozen, and each matrix learns a small change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from seqtrain.training.transfer import freeze
 
 
 class LowRank(nn.Module):
-    """A change of a matrix of N rows and M columns: the product of two thin ones, zero at first."""
+    """Change of a matrix with N rows and M columns: the product of two thin matrices, zero at first."""
 
     def __init__(self, weight: Float[Tensor, "N M"], rank: int, alpha: float) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class LowRank(nn.Module):
 
 
 class NewRows(nn.Module):
-    """The last rows of an embedding, of which the parent knows the others: special tokens that a task brings."""
+    """Trained rows at the end of an embedding: special tokens that the parent lacks. The other rows stay frozen."""
 
     def __init__(self, weight: Float[Tensor, "N M"], count: int) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ def adapt(model: SequenceModel, config: DictConfig, new_rows: Mapping[str, int])
     Args:
         model: Model with the weights that are adapted. Embeddings get no adapter.
         config: Config of the run, with the group `adapter`.
-        new_rows: Rows at the end of a weight that the parent has not, by name; they are trained.
+        new_rows: Number of rows at the end of a weight that the parent lacks, by name; they are trained.
 
     Returns:
         A line: how many numbers are trained.
@@ -93,7 +93,7 @@ def adapt(model: SequenceModel, config: DictConfig, new_rows: Mapping[str, int])
 
 
 def _matching(weights: Mapping[str, Tensor], parts: Sequence[str], option: str) -> list[str]:
-    """Return the names of weights of which a part is one or several whole words; `all` is part of each."""
+    """Return the names of weights that contain one of `parts` as whole words between dots; `all` matches each."""
     if option == "targets" and not parts:
         raise UserError("adapter.targets=[]: names no part; [all] is each")
     found: dict[str, None] = {}
@@ -139,7 +139,7 @@ def check_adapter(model: SequenceModel, config: DictConfig) -> None:
     """Raise UserError, with a line for each fault, if adapters do not go with the rest of a config.
 
     Args:
-        model: Model of the config, on the meta device; it gets its adapters.
+        model: Model of the config, on the meta device; the check gives it its adapters.
         config: Config of the run, with the group `adapter`.
     """
     lines = []

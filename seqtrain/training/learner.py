@@ -194,12 +194,6 @@ class Learner(LightningModule):
             return optimizer
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
-    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
-        """Clear the gradients, without the profiler and the bookkeeping of torch's own method."""
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None
-
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Set the learning rate of this step. It is a function of the step, so a resumed run needs no saved state."""
         if self.schedule is not None and not isinstance(self.schedule, partial):

@@ -42,18 +42,10 @@ SRUN = {
 BATCH_SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
 
 
-@pytest.mark.parametrize(
-    ("env", "expected"),
-    [
-        ({}, RankInfo()),
-        (TORCHRUN, RankInfo(3, 4, 1, 2, 1)),
-        (SRUN, RankInfo(3, 4, 1, 2, 1)),
-        (BATCH_SCRIPT, RankInfo()),
-    ],
-    ids=["alone", "torchrun", "srun", "batch script"],
-)
-def test_a_process_knows_its_place(env: dict[str, str], expected: RankInfo) -> None:
-    assert rank_info(env) == expected
+def test_a_process_knows_its_place() -> None:
+    there = RankInfo(3, 4, 1, 2, 1)
+    for env, expected in (({}, RankInfo()), (TORCHRUN, there), (SRUN, there), (BATCH_SCRIPT, RankInfo())):
+        assert rank_info(env) == expected, env
 
 
 NOWHERE = {
@@ -67,51 +59,56 @@ NOWHERE = {
 }
 
 
-@pytest.mark.parametrize("name", NOWHERE)
-def test_a_place_that_there_is_not_is_one_line(name: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    for key in (*TORCHRUN, *SRUN):
-        monkeypatch.delenv(key, raising=False)
-    for key, value in NOWHERE[name].items():
-        monkeypatch.setenv(key, value)
-    assert main.main(["compare", "nowhere"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "no place of a process among several; start them with torchrun or srun, or unset it" in line
+def test_a_place_that_there_is_not_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    for name, env in NOWHERE.items():
+        for key in (*TORCHRUN, *SRUN):
+            monkeypatch.delenv(key, raising=False)
+        for key, value in env.items():
+            monkeypatch.setenv(key, value)
+        assert main.main(["compare", "nowhere"]) == 2, name
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "no place of a process among several; start them with torchrun or srun, or unset it" in line, name
 
 
-@pytest.mark.parametrize("port", ["abc", "0", "-1", "65536", None])
-def test_a_port_that_there_is_not_is_one_line(port: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_to_meet_that_there_is_not_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     for key in (*SRUN, "MASTER_PORT", "SEQTRAIN_MEET"):
         monkeypatch.delenv(key, raising=False)
-    for key, value in {**TORCHRUN, "MASTER_ADDR": "127.0.0.1"}.items():
+    for key, value in TORCHRUN.items():
         monkeypatch.setenv(key, value)
-    if port is not None:
-        monkeypatch.setenv("MASTER_PORT", port)
-    with pytest.raises(UserError, match="MASTER_PORT"), ranks.process_group():
+    with pytest.raises(UserError, match=r"RANK=3, WORLD_SIZE=4: .*not MASTER_ADDR.*torchrun"), ranks.process_group():
+        pass
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    for port in (None, "abc", "0", "-1", "65536"):
+        if port is not None:
+            monkeypatch.setenv("MASTER_PORT", port)
+        with pytest.raises(UserError, match="MASTER_PORT"), ranks.process_group():
+            pass
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    monkeypatch.setenv("MASTER_ADDR", "nowhere.invalid")
+    with pytest.raises(UserError, match=r"MASTER_ADDR=nowhere\.invalid: no such host"), ranks.process_group():
         pass
 
 
-@pytest.mark.parametrize("as_json", [True, False])
 def test_how_a_run_ended_is_told_by_the_first_process_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], as_json: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = Run(fake_runs.run(tmp_path / "run"))
     monkeypatch.setattr(report, "lines", lambda run: ["the end"])
     for name, value in TORCHRUN.items():
         monkeypatch.setenv(name, value)
-    told = []
-    for rank in range(4):
-        monkeypatch.setenv("RANK", str(rank))
-        assert arguments.finish(run, as_json) == 0
-        told.append(bool(capsys.readouterr().out))
-    assert told == [True, False, False, False]
+    for as_json in (True, False):
+        told = []
+        for rank in range(4):
+            monkeypatch.setenv("RANK", str(rank))
+            assert arguments.finish(run, as_json) == 0
+            told.append(bool(capsys.readouterr().out))
+        assert told == [True, False, False, False], as_json
 
 
-@pytest.mark.parametrize(
-    ("nodes", "host"),
-    [("one", "one"), ("one,two", "one"), ("a[3-5,7],b", "a3"), ("node-[01-04]", "node-01"), ("x1,y[2-3]", "x1")],
-)
-def test_processes_meet_at_the_first_host(nodes: str, host: str) -> None:
-    assert first_host(nodes) == host
+def test_processes_meet_at_the_first_host() -> None:
+    hosts = {"one": "one", "one,two": "one", "a[3-5,7],b": "a3", "node-[01-04]": "node-01", "x1,y[2-3]": "x1"}
+    for nodes, host in hosts.items():
+        assert first_host(nodes) == host
 
 
 def test_a_world_that_is_not_what_was_asked_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,33 +120,6 @@ def test_a_world_that_is_not_what_was_asked_for_is_refused(monkeypatch: pytest.M
         UserError, match=r"trainer.devices=4.*4 processes were started; use trainer.devices=2 and .*nodes=2"
     ):
         check_world(4, 2)
-
-
-def test_a_world_without_a_place_to_meet_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in TORCHRUN.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(UserError, match=r"RANK=3, WORLD_SIZE=4: .*not MASTER_ADDR.*torchrun"), ranks.process_group():
-        pass
-
-
-def test_a_place_to_meet_that_nobody_knows_is_a_fault_at_once(monkeypatch) -> None:
-    for name, value in {
-        "RANK": "1",
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "nowhere.invalid",
-        "MASTER_PORT": "29500",
-    }.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(UserError, match=r"MASTER_ADDR=nowhere\.invalid: no such host"), ranks.process_group():
-        pass
-
-
-def test_alone_everything_is_told_at_once() -> None:
-    assert ranks.all_gather(3) == [3]
-    assert ranks.broadcast("a") == "a"
-    assert ranks.all_max(7) == 7
-    with ranks.process_group() as here:
-        assert here == RankInfo()
 
 
 def test_a_checksum_sees_every_bit_and_the_order() -> None:
@@ -202,48 +172,39 @@ def test_a_process_that_dies_while_it_is_looked_at_is_not_overlooked() -> None:
         os.close(member.sentinel)
 
 
-@pytest.mark.parametrize(("codes", "cause"), [((1, -9), 1), ((-9, 1), 0), ((0, 2), 1), ((2, 0), 0), ((0, 0), 0)])
-def test_of_processes_that_are_found_dead_together_the_killed_one_is_the_cause(
-    codes: tuple[int, int], cause: int
-) -> None:
-    members = [Dying(code) for code in codes]
+def test_of_processes_that_are_found_dead_together_the_killed_one_is_the_cause() -> None:
     nobody = 1 << 30  # a number that no process has
-    assert launch._watch(members, {nobody + rank: rank for rank in range(2)}) == cause
-    for member in members:
-        os.close(member.sentinel)
+    for codes, cause in (((1, -9), 1), ((-9, 1), 0), ((0, 2), 1), ((2, 0), 0), ((0, 0), 0)):
+        members = [Dying(code) for code in codes]
+        assert launch._watch(members, {nobody + rank: rank for rank in range(2)}) == cause, codes
+        for member in members:
+            os.close(member.sentinel)
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        (0, launch.Outcome(0, ("said",))),
-        (2, launch.Outcome(2, ("said",))),
-        (143, launch.Outcome(143, ("said",))),
-        (-signal.SIGTERM, launch.Outcome(143)),
-        (-signal.SIGSEGV, launch.Outcome(1, ("said", "process 1 was killed by SIGSEGV"))),
-        (
-            -signal.SIGKILL,
-            launch.Outcome(1, ("said", "process 1 was killed by SIGKILL (the machine may have run out of memory)")),
-        ),
-    ],
-)
-def test_what_the_first_process_to_fail_ended_with_is_what_its_run_ends_with(
-    code: int, expected: launch.Outcome
-) -> None:
-    assert launch._outcome(1, code, ["said", "said"][: 1 + (code > -1)]) == expected
+def test_what_the_first_process_to_fail_ended_with_is_what_its_run_ends_with() -> None:
+    memory = "process 1 was killed by SIGKILL (the machine may have run out of memory)"
+    for code, expected in {
+        0: launch.Outcome(0, ("said",)),
+        2: launch.Outcome(2, ("said",)),
+        143: launch.Outcome(143, ("said",)),
+        -signal.SIGTERM: launch.Outcome(143),
+        -signal.SIGSEGV: launch.Outcome(1, ("said", "process 1 was killed by SIGSEGV")),
+        -signal.SIGKILL: launch.Outcome(1, ("said", memory)),
+    }.items():
+        assert launch._outcome(1, code, ["said", "said"][: 1 + (code > -1)]) == expected, code
 
 
-@pytest.mark.parametrize(("saved", "says"), [(False, "begins again"), (True, "goes on from the last checkpoint")])
 def test_who_hears_of_a_dead_process_hears_what_a_resume_would_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: bool, says: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run.create(tmp_path / "run")
-    if saved:
-        (run.checkpoints / step_name(3)).touch()
     monkeypatch.setattr(launch, "start", lambda *_, **__: launch.Outcome(1, ("process 1 was killed",)))
     config = check.compose(["trainer.accelerator=cpu", "trainer.devices=2"]).config
-    with pytest.raises(RunFailed, match=f"^process 1 was killed; `seqtrain resume {run.path}` {says}"):
-        attempts._in_group(run, config, Attempt())
+    for says in ("begins again", "goes on from the last checkpoint"):
+        with pytest.raises(RunFailed, match=f"^process 1 was killed; `seqtrain resume {run.path}` {says}"):
+            attempts._in_group(run, config, Attempt())
+        run.checkpoints.mkdir(exist_ok=True)
+        (run.checkpoints / step_name(3)).touch()
 
 
 @pytest.fixture(scope="module")

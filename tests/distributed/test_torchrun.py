@@ -105,16 +105,3 @@ def test_a_run_that_one_process_began_goes_on_under_two_agents(
     )
     for key, value in one.items():
         assert float((value - two[key]).abs().max()) < 1e-9, key
-
-
-@pytest.mark.long
-def test_processes_that_do_not_fit_what_was_asked_for_are_refused_by_both_agents(
-    env: dict[str, str], tmp_path: Path
-) -> None:
-    folder = corpus(tmp_path)
-    codes, said = on_two_nodes(
-        (*TRAIN, "trainer.devices=2", "trainer.num_nodes=2", "run_dir=run"), folder, env, "static"
-    )
-    assert 0 not in codes
-    assert "2 processes were started; use trainer.devices=1 and trainer.num_nodes=2" in said
-    assert not (folder / "run").exists()

@@ -60,29 +60,19 @@ def chosen(folder: Path, task: str, metrics: list[dict[str, float]], *, keep_bes
 
 
 @pytest.mark.parametrize("task", BETTER)
-@pytest.mark.parametrize("values", [[1, 2, 3, 2], [3, 2, 1, 2], [2, 1, 3, 2], [2, 3, 1, 2]])
-def test_the_best_checkpoint_is_that_of_the_best_validation(task: str, values: list[int], tmp_path: Path) -> None:
+def test_the_best_checkpoint_is_that_of_the_best_validation(task: str, tmp_path: Path) -> None:
     name, sign = BETTER[task]
-    # The loss, where it does not judge, says the opposite of what does.
-    metrics = [{"loss": float(value), name: float(value)} for value in values]
-    best, *rest = sorted(range(1, 5), key=lambda step: -sign * values[step - 1])
-    assert chosen(tmp_path / "one", task, metrics) == [best]
-    assert chosen(tmp_path / "two", task, metrics, keep_best=2) == [best, rest[0]]
-    assert chosen(tmp_path / "all", task, metrics, keep_best=9)[0] == best
-
-
-@pytest.mark.parametrize("task", BETTER)
-def test_of_equal_validations_the_surer_is_the_best_and_of_those_the_earlier(task: str, tmp_path: Path) -> None:
-    name, _ = BETTER[task]
-    metrics = [{"loss": loss, name: 0.5} if name != "loss" else {"loss": loss} for loss in (2.0, 1.0, 1.0, 3.0)]
-    assert chosen(tmp_path / "run", task, metrics, keep_best=4) == [2, 3, 1, 4]
-
-
-@pytest.mark.parametrize("task", BETTER)
-def test_a_validation_that_is_no_number_is_the_last_of_all(task: str, tmp_path: Path) -> None:
-    name, _ = BETTER[task]
-    metrics = [{"loss": value, name: value} for value in (math.nan, 5.0, math.nan)]
-    assert chosen(tmp_path / "run", task, metrics, keep_best=3) == [2, 1, 3]
+    for number, values in enumerate([[1, 2, 3, 2], [3, 2, 1, 2], [2, 1, 3, 2], [2, 3, 1, 2]]):
+        # The loss, where it does not judge, says the opposite of what does.
+        metrics = [{"loss": float(value), name: float(value)} for value in values]
+        best, *rest = sorted(range(1, 5), key=lambda step, values=values: -sign * values[step - 1])
+        for kept, expected in ((1, [best]), (2, [best, rest[0]])):
+            assert chosen(tmp_path / f"{number}-{kept}", task, metrics, keep_best=kept) == expected, values
+        assert chosen(tmp_path / f"{number}-all", task, metrics, keep_best=9)[0] == best, values
+    equal = [{"loss": loss, name: 0.5} if name != "loss" else {"loss": loss} for loss in (2.0, 1.0, 1.0, 3.0)]
+    assert chosen(tmp_path / "equal", task, equal, keep_best=4) == [2, 3, 1, 4], "the surer, and of those the earlier"
+    numbers = [{"loss": value, name: value} for value in (math.nan, 5.0, math.nan)]
+    assert chosen(tmp_path / "nan", task, numbers, keep_best=3) == [2, 1, 3], "what is no number is the last"
 
 
 def test_a_step_that_is_measured_twice_is_ranked_once() -> None:
@@ -95,28 +85,23 @@ def test_a_step_that_is_measured_twice_is_ranked_once() -> None:
 # -- other choosers ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("losses", "rates"),
-    [
+def test_the_shipped_plateau_lowers_the_rate_where_the_loss_stops_falling() -> None:
+    made = make(OmegaConf.load(CONF / "schedule" / "plateau.yaml"))  # type: ignore[arg-type]
+    for losses, rates in (
         ([4.0, 3.0, 2.0, 1.0, 0.5], [1.0] * 5),
         ([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 1.0, 0.5, 0.5, 0.25]),
         ([2.0, 2.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0, 0.5]),
-    ],
-)
-def test_the_shipped_plateau_lowers_the_rate_where_the_loss_stops_falling(
-    losses: list[float], rates: list[float]
-) -> None:
-    made = make(OmegaConf.load(CONF / "schedule" / "plateau.yaml"))  # type: ignore[arg-type]
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    learner = SimpleNamespace(plateau=made(optimizer))
-    found = []
-    for loss in losses:
-        learner.metrics = {"loss": loss, "accuracy": -loss, "perplexity": math.exp(-loss)}
-        for stage in ("validate", "fit"):  # the last validation, after training, moves nothing
-            trainer = SimpleNamespace(state=SimpleNamespace(fn=stage))
-            Plateau().on_validation_end(trainer, learner)  # type: ignore[arg-type]
-        found.append(optimizer.param_groups[0]["lr"])
-    assert found == rates
+    ):
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+        learner = SimpleNamespace(plateau=made(optimizer))
+        found = []
+        for loss in losses:
+            learner.metrics = {"loss": loss, "accuracy": -loss, "perplexity": math.exp(-loss)}
+            for stage in ("validate", "fit"):  # the last validation, after training, moves nothing
+                trainer = SimpleNamespace(state=SimpleNamespace(fn=stage))
+                Plateau().on_validation_end(trainer, learner)  # type: ignore[arg-type]
+            found.append(optimizer.param_groups[0]["lr"])
+        assert found == rates, losses
 
 
 @pytest.mark.parametrize(
@@ -159,13 +144,13 @@ SMALLER = {"loss", "perplexity", "bits_per_byte", "word_perplexity", "pseudo_per
 LARGER = {"accuracy", "next_sentence_accuracy", "macro_f1", "bleu", "chrf", "exact_match"}
 
 
-@pytest.mark.parametrize("task", BETTER)
-def test_searches_loggers_and_comparisons_know_which_way_every_metric_is_better(task: str) -> None:
-    made = resolve(OmegaConf.load(CONF / "task" / f"{task}.yaml")._target_)
-    assert {metric.name for metric in made.metrics} <= SMALLER | LARGER
-    for metric in made.metrics:
-        way = "min" if metric.name in SMALLER else "max"
-        assert metric.better == measures.better(Summary.from_plain(made.said()), metric.name) == way
+def test_searches_loggers_and_comparisons_know_which_way_every_metric_is_better() -> None:
+    for task in BETTER:
+        made = resolve(OmegaConf.load(CONF / "task" / f"{task}.yaml")._target_)
+        assert {metric.name for metric in made.metrics} <= SMALLER | LARGER, task
+        for metric in made.metrics:
+            way = "min" if metric.name in SMALLER else "max"
+            assert metric.better == measures.better(Summary.from_plain(made.said()), metric.name) == way, task
 
 
 # -- what is opened ----------------------------------------------------------------------------------------------
@@ -181,16 +166,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("options", "step"), [({}, 3), ({"checkpoint": "best"}, 3), ({"checkpoint": "last"}, 7)])
-def test_a_run_is_opened_at_its_best_checkpoint_or_where_asked_at_its_last(
-    run: Path, options: dict[str, Any], step: int
-) -> None:
-    file = run / "checkpoints" / (checkpoint.BEST if step == 3 else checkpoint.step_name(step))
-    expected = checkpoint.load(file)["state_dict"]
-    for found in (seqtrain.load(run, **options).opened, open_run(run, **options)):
-        assert found.step == step
-        own = {f"model.{name}": value for name, value in found.model.state_dict().items()}
-        assert all(torch.equal(value, expected[name]) for name, value in own.items())
+def test_a_run_is_opened_at_its_best_checkpoint_or_where_asked_at_its_last(run: Path) -> None:
+    options: dict[str, Any]
+    for options, step in (({}, 3), ({"checkpoint": "best"}, 3), ({"checkpoint": "last"}, 7)):
+        file = run / "checkpoints" / (checkpoint.BEST if step == 3 else checkpoint.step_name(step))
+        expected = checkpoint.load(file)["state_dict"]
+        for found in (seqtrain.load(run, **options).opened, open_run(run, **options)):
+            assert found.step == step, options
+            own = {f"model.{name}": value for name, value in found.model.state_dict().items()}
+            assert all(torch.equal(value, expected[name]) for name, value in own.items()), options
 
 
 COMMANDS = {
@@ -207,10 +191,8 @@ class Opened(Exception):
     """A command has opened a run."""
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize(("options", "expected"), [((), "best"), (("--checkpoint", "last"), "last")], ids=str)
 def test_every_command_opens_the_best_checkpoint_unless_it_is_told_to_take_the_last(
-    command: str, options: tuple[str, ...], expected: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def opening(path: Any, checkpoint: str = "best") -> None:
         raise Opened(checkpoint)
@@ -218,6 +200,9 @@ def test_every_command_opens_the_best_checkpoint_unless_it_is_told_to_take_the_l
     monkeypatch.chdir(tmp_path)
     (tmp_path / "texts.txt").write_text("a text\n")
     monkeypatch.setattr("seqtrain.inference.opened.open_run", opening)
-    module = importlib.import_module(f"seqtrain.cli.{command.partition(' ')[0]}")
-    with pytest.raises(Opened, match=f"^{expected}$"):
-        module.main([str(run), *COMMANDS[command], *options])
+    for command, words in COMMANDS.items():
+        module = importlib.import_module(f"seqtrain.cli.{command.partition(' ')[0]}")
+        for options, expected in (((), "best"), (("--checkpoint", "last"), "last")):
+            with pytest.raises(Opened) as opened:
+                module.main([str(run), *words, *options])
+            assert str(opened.value) == expected, command

@@ -22,22 +22,12 @@ def test_the_share_counts_updates_above_the_limit_and_the_excess_is_a_mean_over_
     assert summed([1.0, 2.0, 4.0, 8.0]).measures() == {"clipped": 0.5, "clipped_by": 3.0}
 
 
-def test_where_nothing_is_clipped_no_excess_is_said_and_without_a_limit_nothing_at_all() -> None:
-    assert summed([1.0, 2.0]).measures() == {"clipped": 0.0}
-    assert summed([1.0, 9.0], None).measures() == {}
-    assert summed([1.0, 9.0], 0).measures() == {}
-
-
 def test_sums_that_go_through_a_checkpoint_go_on_as_if_nothing_had_been_saved() -> None:
     whole = summed([3.0, 1.0, 7.3, 2.5])
     resumed = Clipping.from_plain(summed([3.0, 1.0]).plain())
     for norm in (7.3, 2.5):
         resumed.add(torch.tensor(norm), 2.0)
     assert resumed.plain() == whole.plain()
-
-
-def test_a_checkpoint_of_a_run_that_began_before_clipping_was_counted_begins_at_nothing() -> None:
-    assert Clipping.from_plain(None).measures() == {}
 
 
 def test_the_norm_is_not_read_as_a_number_until_a_record_asks() -> None:
@@ -59,14 +49,3 @@ def test_the_figures_of_a_run_are_those_of_its_records_and_old_records_have_none
     assert figures["share"] == pytest.approx(0.2)
     assert figures["by"] == pytest.approx(5.0)
     assert of_records([{"step": 10, "gradient_norm": 1.0}], 10, 10) == {}
-
-
-def test_the_last_line_says_how_often_and_by_how_much_and_nothing_of_an_old_run() -> None:
-    from seqtrain.experiment.report import _clipped_line
-    from seqtrain.runs.summary import Summary
-
-    said = list(_clipped_line(Summary(clipped={"share": 0.25, "by": 3.0})))
-    assert said == [
-        "gradients were clipped in 25.0% of the updates, there 3 times the limit on average (trainer.grad_clip)"
-    ]
-    assert list(_clipped_line(Summary())) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.training import cost
 from seqtrain.training.model_and_task import make_model
 from seqtrain.training.transfer import freeze
-from tests.support.model_cases import VOCABULARY, Case, cases, mixtures_long, next_token, some_tokens
+from tests.support.model_cases import VOCABULARY, Case, cases, next_token, some_tokens
 
 BATCH = 3
 GPTS = [case for case in cases() if case.name == "gpt"]
@@ -38,20 +39,19 @@ def counted(model: SequenceModel, length: int, carried: bool, *, backward: bool,
     return counter.get_total_flops() / size
 
 
-@pytest.mark.parametrize("case", GPTS, ids=str)
-@pytest.mark.parametrize(("length", "carried"), [(3, False), (4, False), (4, True), (9, True), (1, True), (9, False)])
-def test_a_decoders_operations_are_those_that_torch_counts(case: Case, length: int, carried: bool) -> None:
-    model = case.make()
-    forward = model.flops_per_token(length, carried) + next_token(model).head_flops()
-    assert forward == counted(model, length, carried, backward=False)
+def test_a_decoders_operations_are_those_that_torch_counts() -> None:
+    for case in GPTS:
+        for length, carried in ((3, False), (4, False), (4, True), (9, True), (1, True), (9, False)):
+            model = case.make()
+            forward = model.flops_per_token(length, carried) + next_token(model).head_flops()
+            assert forward == counted(model, length, carried, backward=False), (case, length, carried)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("carried", [True, False])
-def test_training_costs_three_times_the_forward_pass(tied: bool, carried: bool) -> None:
-    model = Case("gpt", ()).make()
-    expected = cost.training_flops(model, next_token(model, tied=tied), cost.Reading(4, carried))
-    assert expected == counted(model, 4, carried, backward=True, tied=tied)
+def test_training_costs_three_times_the_forward_pass() -> None:
+    for tied, carried in product((True, False), (True, False)):
+        model = Case("gpt", ()).make()
+        expected = cost.training_flops(model, next_token(model, tied=tied), cost.Reading(4, carried))
+        assert expected == counted(model, 4, carried, backward=True, tied=tied), (tied, carried)
 
 
 def test_a_head_is_paid_for_each_target_and_backward_for_each_token_that_gradients_reach() -> None:
@@ -91,23 +91,21 @@ HAND: dict[Case, Callable[[int, bool], float]] = {
 }
 
 
-@pytest.mark.parametrize("case", HAND, ids=str)
-def test_operations_are_those_counted_by_hand(case: Case) -> None:
-    model = case.make()
-    for length in (1, 4, 7, 32):
-        for carried in (True, False):
-            assert model.flops_per_token(length, carried) == HAND[case](length, carried)
+def test_operations_are_those_counted_by_hand() -> None:
+    for case, by_hand in HAND.items():
+        model = case.make()
+        for length, carried in product((1, 4, 7, 32), (True, False)):
+            assert model.flops_per_token(length, carried) == by_hand(length, carried), (case, length, carried)
 
 
-OWN = [case for case in cases() if type(case.make()).flops_per_token is not SequenceModel.flops_per_token]
-
-
-@pytest.mark.parametrize("case", mixtures_long(OWN), ids=str)
-def test_a_model_that_says_its_operations_says_what_torch_counts(case: Case) -> None:
-    model = case.make()
-    for length in (1, 7):
-        counted = SequenceModel.flops_per_token(model, length, False)
-        assert model.flops_per_token(length, False) == pytest.approx(counted, rel=1e-12)
+def test_a_model_that_says_its_operations_says_what_torch_counts() -> None:
+    for case in (case for case in cases() if not case.is_mixture):
+        model = case.make()
+        if type(model).flops_per_token is SequenceModel.flops_per_token:
+            continue
+        for length in (1, 7):
+            counted = SequenceModel.flops_per_token(model, length, False)
+            assert model.flops_per_token(length, False) == pytest.approx(counted, rel=1e-12), (case, length)
 
 
 class Torchs(SequenceModel):
@@ -135,12 +133,10 @@ class Torchs(SequenceModel):
         return x * (scores.max().item() if self.kind == "values" else scores.softmax(-1).unsqueeze(-1)), {}
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"), [("lstm", 2 * 2 * 4 * 8 * (8 + 8)), ("block", BLOCK + LOOK * 5), ("scores", 2 * 8)]
-)
-def test_of_a_users_model_torch_counts_what_its_parts_cost(kind: str, expected: float) -> None:
-    for training in (True, False):
-        assert Torchs(kind).train(training).flops_per_token(5, False) == expected
+def test_of_a_users_model_torch_counts_what_its_parts_cost() -> None:
+    for kind, expected in (("lstm", 2 * 2 * 4 * 8 * (8 + 8)), ("block", BLOCK + LOOK * 5), ("scores", 2 * 8)):
+        for training in (True, False):
+            assert Torchs(kind).train(training).flops_per_token(5, False) == expected, kind
 
 
 def test_a_model_whose_work_depends_on_values_is_asked_to_say_its_operations() -> None:
@@ -160,19 +156,6 @@ def test_a_model_whose_work_depends_on_values_has_a_cost_once_it_says_its_operat
     assert found.memory_bytes == 16 * found.parameters["total"]  # activations cannot be counted there
 
 
-@pytest.mark.parametrize("case", mixtures_long(cases()), ids=str)
-def test_operations_cover_every_matrix_that_a_token_meets(case: Case) -> None:
-    model = case.make()
-    embedded = {id(part) for part in model.embed.parameters()}
-    tables = {id(part.weight) for part in model.modules() if isinstance(part, torch.nn.Embedding)}
-    matrices = [weight for weight in model.parameters() if weight.dim() == 2 and id(weight) not in embedded | tables]
-    # Of a model that reads a source, a token of it and one of the target meet all matrices between them.
-    tokens = 1 if Capability.UNCONDITIONAL in model.capabilities else 2
-    # The maps of trend and remainder are made one before they meet a token.
-    merged = 2 if case.name == "dlinear" else 1
-    assert tokens * model.flops_per_token(1, False) >= 2 * sum(weight.numel() for weight in matrices) / merged
-
-
 def estimate(case: Case, *, tied: bool, accumulate: int = 1, carry: bool = True, lanes: int = 4) -> cost.Cost:
     return estimated(case.make(), tied=tied, accumulate=accumulate, carry=carry, lanes=lanes)
 
@@ -186,16 +169,22 @@ def estimated(
     return cost.estimate(model, task, plan, cost.Reading(8, carry), accumulate=accumulate, steps=12)
 
 
-@pytest.mark.parametrize("case", mixtures_long(cases()), ids=str)
-@pytest.mark.parametrize("tied", [True, False])
-def test_parameters_by_part_add_up_to_all_there_are(case: Case, tied: bool) -> None:
-    parameters = estimate(case, tied=tied).parameters
-    model = case.make()
-    everything = (*model.parameters(), *next_token(model, tied=tied).parameters())
-    assert parameters["total"] == sum(weight.numel() for weight in everything)
-    assert parameters["embed"] + parameters["core"] + parameters["head"] == parameters["total"]
-    assert parameters["embed"] == (VOCABULARY + 3) * 8
-    assert parameters["head"] == (0 if tied else VOCABULARY * 8 + VOCABULARY)
+def test_parameters_by_part_add_up_and_the_state_is_what_a_lane_carries() -> None:
+    for case in (case for case in cases() if not case.options):
+        for tied in (True, False):
+            model = case.make()
+            found = estimated(model, tied=tied)
+            parameters = found.parameters
+            everything = (*model.parameters(), *next_token(model, tied=tied).parameters())
+            assert parameters["total"] == sum(weight.numel() for weight in everything), case
+            assert parameters["embed"] + parameters["core"] + parameters["head"] == parameters["total"], case
+            assert parameters["embed"] == (VOCABULARY + 3) * 8, case
+            assert parameters["head"] == (0 if tied else VOCABULARY * 8 + VOCABULARY), case
+        model = case.make()
+        carries = Capability.STATEFUL | Capability.UNCONDITIONAL in model.capabilities
+        state = model(some_tokens(3, 5), model.initial(3))[1] if carries else {}
+        expected = sum(tensor.numel() for tensor in state.values()) / 3 if carries else None
+        assert found.state == expected, case
 
 
 @pytest.mark.parametrize("name", ["encoder_decoder", "rnn_encoder_decoder"])
@@ -219,17 +208,6 @@ def test_both_front_ends_of_separate_vocabularies_are_embeddings_and_a_frozen_we
     assert found == {**one, "embed": (VOCABULARY + 3 + 20 + 3) * 8, "total": one["total"] + (20 + 3) * 8}
 
 
-@pytest.mark.parametrize("case", mixtures_long(cases()), ids=str)
-def test_the_state_is_what_a_lane_carries_and_unknown_where_none_goes_on_or_it_grows(case: Case) -> None:
-    model = case.make()
-    found = estimated(model).state
-    if Capability.STATEFUL | Capability.UNCONDITIONAL in model.capabilities:
-        _, state = model(some_tokens(3, 5), model.initial(3))
-        assert found == sum(tensor.numel() for tensor in state.values()) / 3
-    else:
-        assert found is None
-
-
 def test_the_state_of_known_models_is_that_of_their_papers() -> None:
     sizes = {"rnn": 2 * 8, "gru": 2 * 8, "min_gru": 2 * 8, "lstm": 2 * 2 * 8}  # of two layers of width 8
     assert {name: estimate(Case(name, ()), tied=True).state for name in sizes} == sizes
@@ -247,35 +225,30 @@ def test_tokens_steps_and_epochs_are_those_of_the_plan() -> None:
     assert found.padding == pytest.approx(1 - 150 / (4 * 32 + 4 * 6))
 
 
-@pytest.mark.parametrize("case", [*GPTS[:1], Case("lstm", ()), Case("min_gru", ())], ids=str)
-def test_memory_follows_the_lanes_of_a_micro_batch(case: Case) -> None:
-    one, two, four = (estimate(case, tied=True, lanes=4, accumulate=n).memory_bytes for n in (4, 2, 1))
-    # Of each number a weight, a gradient and two moments, of four bytes each.
-    constant = 16 * estimate(case, tied=True).parameters["total"]
-    assert one > constant
-    assert (four - constant) / (one - constant) == pytest.approx(4, rel=0.25)
-    assert one < two < four
+def test_memory_follows_the_lanes_of_a_micro_batch() -> None:
+    for case in (*GPTS[:1], Case("lstm", ()), Case("min_gru", ())):
+        one, two, four = (estimate(case, tied=True, lanes=4, accumulate=n).memory_bytes for n in (4, 2, 1))
+        # Of each number a weight, a gradient and two moments, of four bytes each.
+        constant = 16 * estimate(case, tied=True).parameters["total"]
+        assert one > constant, case
+        assert (four - constant) / (one - constant) == pytest.approx(4, rel=0.25), case
+        assert one < two < four, case
 
 
-@pytest.mark.parametrize(
-    ("on_gpu", "strategy", "precision", "size"),
-    [
+def test_a_number_that_trains_takes_memory_by_where_and_how_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 4000, "SC_PHYS_PAGES": 1000}[name])
+    for on_gpu, strategy, precision, size in (
         *((False, "auto", "32-true", 16), (False, "ddp", "bf16-mixed", 16), (False, "auto", "64-true", 32)),
         *((False, "fsdp", "32-true", 4), (False, "fsdp", "64-true", 8), (True, "auto", "32-true", 4)),
-    ],
-)
-def test_a_number_that_trains_takes_memory_by_where_and_how_it_trains(
-    monkeypatch: pytest.MonkeyPatch, on_gpu: bool, strategy: str, precision: str, size: int
-) -> None:
-    monkeypatch.setattr(cost, "on_gpu", lambda config: on_gpu)
-    monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 4000, "SC_PHYS_PAGES": 1000}[name])
-    config = OmegaConf.create({"trainer": {"strategy": strategy, "precision": precision}})
-    most = 4_000_000 // size
-    cost.check_memory(config, "it", most)
-    cost.check_memory(config, "it", most - 1, state=size)
-    for parameters, state in ((most + 1, 0), (most, 1)):
-        with pytest.raises(Unavailable, match="use a smaller model"):
-            cost.check_memory(config, "it", parameters, state)
+    ):
+        monkeypatch.setattr(cost, "on_gpu", lambda config, on_gpu=on_gpu: on_gpu)
+        config = OmegaConf.create({"trainer": {"strategy": strategy, "precision": precision}})
+        most = 4_000_000 // size
+        cost.check_memory(config, "it", most)
+        cost.check_memory(config, "it", most - 1, state=size)
+        for parameters, state in ((most + 1, 0), (most, 1)):
+            with pytest.raises(Unavailable, match="use a smaller model"):
+                cost.check_memory(config, "it", parameters, state)
 
 
 def test_weights_are_no_activations_wherever_they_are() -> None:
@@ -293,12 +266,6 @@ def test_the_estimate_leaves_model_and_task_as_they_were() -> None:
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
 
-def test_the_lines_for_a_person_name_every_figure() -> None:
-    lines = "\n".join(estimate(Case("lstm", ()), tied=True).lines())
-    for word in ("parameters", "state", "FLOPs a token", "tokens an epoch", "steps", "memory", "padding"):
-        assert word in lines
-
-
 class Attends(torch.nn.Module):
     """What a recurrence with attention to all of its own steps would keep: a number for each pair of them."""
 
@@ -306,24 +273,22 @@ class Attends(torch.nn.Module):
         return (x @ x.transpose(1, 2)).softmax(-1) @ x
 
 
-@pytest.mark.parametrize("name", ["rnn", "gru", "lstm"])
-@pytest.mark.parametrize("carry", [True, False])
 def test_what_a_recurrence_keeps_of_a_long_chunk_is_told_from_few_of_its_tokens(
-    name: str, carry: bool, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model, reading = Case(name, (("num_layers", 2), ("dropout", 0.1))).make(), cost.Reading(40, carry)
-    task = next_token(model)
-    whole = cost._kept(model.to("meta"), task.to("meta"), 2, reading)
-    counted_lengths: list[int] = []
-    kept = cost._kept
+    kept, lengths = cost._kept, list[int]()
 
     def noted(*args: Any) -> int:
-        counted_lengths.append(args[-1].length)
+        lengths.append(args[-1].length)
         return kept(*args)
 
     monkeypatch.setattr(cost, "_kept", noted)
-    assert cost.activations(model, task, 2, reading) == whole
-    assert max(counted_lengths) < 40
+    for name, carry in product(("rnn", "gru", "lstm"), (True, False)):
+        model, reading = Case(name, (("num_layers", 2), ("dropout", 0.1))).make(), cost.Reading(40, carry)
+        task = next_token(model)
+        whole = kept(model.to("meta"), task.to("meta"), 2, reading)
+        assert cost.activations(model, task, 2, reading) == whole, (name, carry)
+    assert max(lengths) < 40
 
 
 def test_a_recurrence_that_keeps_more_of_later_tokens_is_counted_whole() -> None:

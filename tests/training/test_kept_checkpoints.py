@@ -30,25 +30,20 @@ def test_a_resumed_run_keeps_no_more_checkpoints_than_it_would_have(tmp_path: Pa
     assert left == [step_name(step) for step in (5, 6, 9)], "what is beyond the step is not judged before the next save"
 
 
-@pytest.mark.parametrize(
-    ("write", "reason"),
-    [
+def test_a_checkpoint_that_is_passed_over_is_told_with_its_own_reason(tmp_path: Path) -> None:
+    sound, refused = tmp_path / step_name(1), tmp_path / step_name(2)
+    save({"global_step": 1}, sound)
+    writers: list[tuple[Callable[[Path], Any], str]] = [
         (lambda path: torch.save({"global_step": 2}, path), FOREIGN),
         (lambda path: save({"global_step": 3}, path), "what it holds is not a checkpoint of this step"),
         (lambda path: save_file({"x": torch.zeros(2)}, path), CUT),
         (lambda path: path.write_bytes(b""), CUT),
-    ],
-    ids=["a pickle", "another step", "safetensors of others", "empty"],
-)
-def test_a_checkpoint_that_is_passed_over_is_told_with_its_own_reason(
-    write: Callable[[Path], Any], reason: str, tmp_path: Path
-) -> None:
-    sound, refused = tmp_path / step_name(1), tmp_path / step_name(2)
-    save({"global_step": 1}, sound)
-    write(refused)
-    said: list[str] = []
-    assert newest_valid(tmp_path, said.append) == sound
-    assert said == [f"skipped {refused}: {reason}"]
+    ]
+    for write, reason in writers:
+        write(refused)
+        said: list[str] = []
+        assert newest_valid(tmp_path, said.append) == sound
+        assert said == [f"skipped {refused}: {reason}"]
 
 
 def test_by_default_saving_takes_at_most_a_fiftieth_of_the_time(

@@ -22,7 +22,7 @@ from seqtrain.errors import NonFinite, UserError
 from seqtrain.models.base import SequenceModel, State
 from seqtrain.tasks.base import Facts
 from seqtrain.training import trainer as trainers
-from seqtrain.training.accumulators import Accumulators
+from seqtrain.training.accumulators import Accumulators, merged
 from seqtrain.training.carried_state import CarriedState, join_slices
 from seqtrain.training.learner import Learner
 from tests.support.model_cases import START, VOCABULARY, Case, assert_near, next_token
@@ -158,14 +158,6 @@ def test_accumulating_changes_no_number(name: str, reset: Reset, accumulate: int
     assert_near(parts.progress.gradient_norm, whole.progress.gradient_norm)
 
 
-def test_training_moves_the_weights_and_counts_every_target(tmp_path: Path) -> None:
-    learner = fit(Case("gru", ()).make(), tmp_path)
-    before = dict(Case("gru", ()).make().state_dict())
-    assert all((learner.model.state_dict()[name] != value).any() for name, value in before.items())
-    plan = Text().plan(8)
-    assert learner.progress.own == plan.tokens_before(10) == learner.sums.read()["loss"][1]
-
-
 # -- evaluation --------------------------------------------------------------------------------------------------
 
 
@@ -177,8 +169,7 @@ def validate(model: SequenceModel, folder: Path, plan: StreamPlan, batch_size: i
 
 
 @BOTH
-@pytest.mark.parametrize("reset", ["never", "document"])
-@pytest.mark.parametrize("carry", [True, False])
+@pytest.mark.parametrize(("reset", "carry"), [("never", True), ("document", True), ("document", False)])
 def test_metrics_are_the_same_for_evaluation_batches_of_1_3_and_8(
     name: str, reset: Reset, carry: bool, tmp_path: Path
 ) -> None:
@@ -206,29 +197,7 @@ def test_evaluation_is_the_mean_over_all_tokens_read_lane_by_lane(name: str, tmp
     assert found["bits_per_byte"] == pytest.approx(found["loss"] / np.log(2) / 2)
 
 
-def test_how_many_lanes_evaluation_uses_is_policy_and_does_change_the_loss(tmp_path: Path) -> None:
-    model = Case("lstm", ()).make().float()
-    one, eight = (validate(model, tmp_path, Text().plan(lanes), None)["loss"] for lanes in (1, 8))
-    assert abs(one - eight) > 1e-6
-
-
 # -- randomness, guards, state -----------------------------------------------------------------------------------
-
-
-def test_randomness_is_a_function_of_seed_and_batch() -> None:
-    learner = make_learner(Case("lstm", ()).make(), Text().plan(8))
-    batch: Any = None
-
-    def drawn(index: int) -> list[float]:
-        learner.on_train_batch_start(batch, index)
-        return torch.rand(4).tolist()
-
-    first = drawn(5)
-    torch.rand(100)
-    assert drawn(6) != first
-    assert drawn(5) == first
-    learner.seed = 4
-    assert drawn(5) != first
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_names_the_step(tmp_path: Path) -> None:
@@ -264,7 +233,7 @@ def some_state(lanes: int) -> State:
     return {"hidden": torch.arange(lanes * 6.0).view(lanes, 2, 3), "filled": torch.arange(lanes)}
 
 
-@pytest.mark.parametrize("lanes", [7, 16, 32, 101])  # above 9: their numbers stand in another order than their words
+@pytest.mark.parametrize("lanes", [7, 101])  # above 9: their numbers stand in another order than their words
 def test_carried_state_is_held_over_global_lanes_whatever_slices_read_it(lanes: int) -> None:
     whole, carried = some_state(lanes), CarriedState()
     for shares in (1, 2, 3, 4, 7):
@@ -282,14 +251,6 @@ def test_carried_state_is_held_over_global_lanes_whatever_slices_read_it(lanes: 
     carried.spread({}, [slice(0, lanes)], torch.device("cpu"))
     assert carried.take(slice(0, lanes)) is None
     assert join_slices([carried.on_cpu()]) == {}
-
-
-def test_carried_state_is_cut_from_the_graph() -> None:
-    carried, weight = CarriedState(), torch.ones(2, 3, requires_grad=True)
-    carried.put(slice(0, 2), {"hidden": weight * 2})
-    taken = carried.take(slice(0, 2))
-    assert taken is not None
-    assert not taken["hidden"].requires_grad
 
 
 def test_carried_state_lies_in_memory_as_that_of_a_resumed_run() -> None:
@@ -315,8 +276,30 @@ def test_a_checkpoint_of_other_lanes_is_refused(tmp_path: Path) -> None:
 
 def test_sums_add_up_in_float64_and_keep_parts_apart() -> None:
     sums = Accumulators()
-    for _ in range(1000):
-        sums.add({"loss": (torch.tensor(0.1, requires_grad=True), 3), "accuracy": (torch.tensor(2), 3)})
-    found = sums.read()
-    assert found["loss"] == (pytest.approx(1000 * float(np.float32(0.1)), rel=1e-12), 3000)
-    assert found["accuracy"] == (2000, 3000)
+    for _ in range(3000):
+        table = torch.tensor([0.1, 16.0], requires_grad=True)
+        sums.add({"loss": (table[0], 3), "accuracy": (torch.tensor(2), 3), "table": (table, 1)})
+    found, exact = sums.read(), 3000 * float(np.float32(0.1))  # a sum in float32 is off by 1e-5
+    assert found["loss"] == (pytest.approx(exact, rel=1e-12), 9000)
+    assert found["accuracy"] == (6000, 9000)
+    assert found["table"] == (pytest.approx([exact, 48000.0], rel=1e-12), 3000)
+
+
+def test_one_sum_that_is_no_number_among_sound_ones_is_seen() -> None:
+    sums = Accumulators()
+    sums.add({"loss": (torch.tensor(1.0), 1)})
+    assert sums.finite()
+    sums.add({"other": (torch.tensor(float("nan")), 1)})
+    assert not sums.finite()
+
+
+def test_sums_of_processes_are_added_part_by_part_also_where_one_has_none() -> None:
+    everyone = []
+    for rank in range(3):
+        own = Accumulators()
+        own.add({"loss": (torch.tensor(float(rank)), rank + 1)})
+        if rank:
+            own.add({"table": (torch.tensor([1.0, rank]), 2)})
+        everyone.append(own.terms)
+    found = merged([{}, *everyone]).read()
+    assert found == {"loss": (3.0, 6.0), "table": ([2.0, 3.0], 4.0)}

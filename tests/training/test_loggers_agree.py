@@ -148,16 +148,10 @@ def test_every_logger_gets_the_numbers_of_the_record_at_their_step(tmp_path: Pat
         {**point, "flops": FLOPS * point["tokens"], "_timestamp": written[place - 1]["time"]}
         for place, point in enumerate(plain, 1)
     ]
+    assert wandb_run.ways["*"] == {"step_metric": "tokens"}
     points = [(name, value, point["step"]) for point in plain for name, value in point.items() if name != "step"]
     assert MLflowClient.points == points
     found = {name: shown for name, shown in events(run.path).items() if shown}
     assert found == {
         name: [(step, pytest.approx(value)) for other, value, step in points if other == name] for name, _, _ in points
     }
-
-
-def test_wandb_draws_against_tokens(tmp_path: Path, wandb_run: WandbRun) -> None:
-    run = Run.create(tmp_path / "run")
-    wandb: Any = WandbLogger(**OPTIONS, x="tokens", mode="offline", directory=run.path, config={})
-    trained(run, [wandb])
-    assert wandb_run.ways["*"] == {"step_metric": "tokens"}

@@ -1,7 +1,10 @@
-"""Laws of the MLflow sink."""
+"""Laws of the loggers that write to MLflow and to Trackio."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -104,16 +107,15 @@ def test_mlflow_writes_one_run_in_a_file_beside_the_runs(directory: Path, client
     ]
 
 
-@pytest.mark.parametrize(
-    ("typed", "expected"), [(None, "sqlite:///of_the_environment"), ("sqlite:///x", "sqlite:///x")]
-)
 def test_an_address_that_is_typed_goes_before_that_of_the_environment(
-    directory: Path, client: type[_Client], monkeypatch: pytest.MonkeyPatch, typed: str | None, expected: str
+    directory: Path, client: type[_Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///of_the_environment")
-    run_logger = MLflowLogger(**PLAIN, experiment="e", tracking_uri=typed, directory=directory, config={})
-    assert run_logger.experiment is not None  # pyright: ignore[reportAttributeAccessIssue]
-    assert client.calls[0] == ("client", expected)
+    for typed, expected in ((None, "sqlite:///of_the_environment"), ("sqlite:///x", "sqlite:///x")):
+        client.calls.clear()
+        run_logger = MLflowLogger(**PLAIN, experiment="e", tracking_uri=typed, directory=directory, config={})
+        assert run_logger.experiment is not None  # pyright: ignore[reportAttributeAccessIssue]
+        assert client.calls[0] == ("client", expected)
 
 
 def test_a_resumed_run_stays_the_same_mlflow_run(directory: Path, client: type[_Client]) -> None:
@@ -125,21 +127,51 @@ def test_a_resumed_run_stays_the_same_mlflow_run(directory: Path, client: type[_
     assert ("update_run", "abc", "RUNNING") in client.calls
 
 
-def test_an_mlflow_server_that_does_not_answer_is_a_fault(directory: Path, client: type[_Client]) -> None:
-    with wandb_tools.host() as server:
-        address = server.url
-        MLflowLogger(**PLAIN, experiment="e", tracking_uri=address, directory=directory, config={})
-    with pytest.raises(UserError, match=r"logger\.mlflow\.tracking_uri=http://127\.0\.0\.1:\d+ does not answer"):
-        MLflowLogger(**PLAIN, experiment="e", tracking_uri=address, directory=directory, config={})
-
-
-@pytest.mark.parametrize(
-    "address", ["http://[", "http://host:port", "http://host:99999", "http://", "http://.", "http://a..b"]
-)
-def test_an_address_that_names_no_host_does_not_answer(
-    address: str, directory: Path, client: type[_Client], monkeypatch: pytest.MonkeyPatch
+def test_an_mlflow_server_that_does_not_answer_is_a_fault(
+    directory: Path, client: type[_Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UserError, match="does not answer: start the server or give another"):
-        MLflowLogger(**PLAIN, experiment="e", tracking_uri=address, directory=directory, config={})
+    with wandb_tools.host() as server:
+        gone = server.url
+        MLflowLogger(**PLAIN, experiment="e", tracking_uri=gone, directory=directory, config={})
+    for address in (gone, "http://[", "http://host:port", "http://host:99999", "http://", "http://.", "http://a..b"):
+        with pytest.raises(UserError, match="does not answer: start the server or give another") as fault:
+            MLflowLogger(**PLAIN, experiment="e", tracking_uri=address, directory=directory, config={})
+        assert fault.value.lines[0].startswith(f"logger.mlflow.tracking_uri={address} ")
+
+
+READ = """
+import json, trackio
+(run,) = trackio.Api().runs("p")
+print(json.dumps([run.name, run.config, trackio.SQLiteStorage.get_logs("p", run.name)]))
+"""
+LOG = """
+import sys
+from pathlib import Path
+from seqtrain.runs.summary import Summary
+from seqtrain.training.loggers.trackio_logger import TrackioLogger
+logger = TrackioLogger(project="p", directory=Path("run"), config={"seed": 7, "run_dir": "run"})
+for step in (1, 2):
+    logger.log_metrics({"step": step, "time": 1.0, "train/loss": 1 / step}, step)
+logger.log_text("samples", "a `text`", 2)
+logger.end(Summary.from_plain({"status": "finished", "steps": 2, "metrics": {"validation/loss": 0.5}}))
+assert not logger.broken
+"""
+
+
+def _said(code: str, folder: Path) -> str:
+    environment = os.environ | {"TRACKIO_DIR": str(folder / "trackio"), "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, check=True
+    ).stdout
+
+
+@pytest.mark.long
+def test_trackio_gets_records_texts_and_the_summary_and_writes_no_results(tmp_path: Path) -> None:
+    assert _said(LOG, tmp_path) == ""
+    name, config, rows = json.loads(_said(READ, tmp_path))
+    assert (name, config["seed"]) == ("run", 7)
+    assert [(row["step"], row["train/loss"]) for row in rows if "train/loss" in row] == [(1, 1.0), (2, 0.5)]
+    assert [row["final/validation/loss"] for row in rows if "final/validation/loss" in row] == [0.5]
+    assert [row["step"] for row in rows if "samples" in row] == [2]

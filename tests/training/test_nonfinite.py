@@ -66,22 +66,21 @@ def test_a_skipped_update_moves_nothing_and_takes_back_its_loss() -> None:
     assert taken["hidden"].tolist() == [[1.0, 2.0], [0.0, 0.0]]
 
 
-@pytest.mark.parametrize("broken", ["hidden", "cell"])
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_lane_is_forgotten_whole_where_any_part_of_its_state_is_no_number(broken: str, value: float) -> None:
-    state = {part: torch.arange(1.0, 13).view(3, 2, 2) for part in ("hidden", "cell")}
-    state |= {"filled": torch.tensor([5, 6, 7])}
-    state[broken] = state[broken].clone()
-    state[broken][1, 1, 0] = value  # the output of an LSTM is a number where its cell is infinite
-    carried = CarriedState()
-    carried.put(slice(3, 6), state)
-    carried.reset_nonfinite()
-    taken = carried.take(slice(3, 6))
-    assert taken is not None
-    assert taken.keys() == state.keys()
-    for name, left in taken.items():
-        assert_near(left[[0, 2]], state[name][[0, 2]], 0)
-        assert not left[1].any(), name
+def test_a_lane_is_forgotten_whole_where_any_part_of_its_state_is_no_number() -> None:
+    for broken, value in (("hidden", float("nan")), ("cell", float("inf"))):
+        state = {part: torch.arange(1.0, 13).view(3, 2, 2) for part in ("hidden", "cell")}
+        state |= {"filled": torch.tensor([5, 6, 7])}
+        state[broken] = state[broken].clone()
+        state[broken][1, 1, 0] = value  # the output of an LSTM is a number where its cell is infinite
+        carried = CarriedState()
+        carried.put(slice(3, 6), state)
+        carried.reset_nonfinite()
+        taken = carried.take(slice(3, 6))
+        assert taken is not None
+        assert taken.keys() == state.keys()
+        for name, left in taken.items():
+            assert_near(left[[0, 2]], state[name][[0, 2]], 0)
+            assert not left[1].any(), name
 
 
 def test_the_first_skips_of_all_sittings_are_told_each_at_its_own_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from seqtrain.inference.attention_maps import Seen, draw
 from seqtrain.tasks.next_token import NextToken
+from seqtrain.tasks.sentiment import Sentiment
 from seqtrain.training.callbacks.confusion import plot_confusion
 from seqtrain.training.callbacks.curves import TRAIN, VALIDATION, plot_curves
 
@@ -95,12 +96,13 @@ def test_a_learning_curve_names_its_lines_and_marks_the_best_validation(tmp_path
     assert small == {"learning rate": [[100, 0.3], [300, 0.2], [900, 0.1]], "gradient norm": [[900, 7.0]]}
 
 
-def test_a_learning_curve_is_of_bits_per_byte_where_they_are_known(tmp_path: Path, figures: list[Figure]) -> None:
-    records = [record | {"train/bits_per_byte": 1.25} for record in RECORDS[:2]]
-    assert plot_curves(records, tmp_path / "curve.png", NextToken)
-    large = figures[0].axes[0]
-    assert large.get_title("left") == "bits per byte"
-    assert large.get_lines()[0].get_xydata().tolist() == [[100, 1.25], [300, 1.25]]  # type: ignore[union-attr]
+def test_a_learning_curve_marks_the_largest_accuracy_as_the_best(tmp_path: Path, figures: list[Figure]) -> None:
+    records = [
+        {"step": step, "tokens": step, "train/accuracy": share, "validation/accuracy": share}
+        for step, share in enumerate((0.5, 0.75, 0.625), 1)
+    ]
+    assert plot_curves(records, tmp_path / "curve.png", Sentiment)
+    assert [text.get_text() for text in figures[0].axes[0].texts] == ["best 0.75"]
 
 
 @pytest.mark.parametrize(

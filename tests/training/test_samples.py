@@ -1,4 +1,4 @@
-"""Laws of the samples: what a validation writes or shows is what the options ask for, of the validation split."""
+"""Laws of the samples: what the options ask for of the validation split, and pictures drawn once for all loggers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ import pytest
 import torch
 
 from seqtrain.data.tokenizers.recipes import Char
+from seqtrain.inference import forecast_plot
+from seqtrain.runs import shown as kept
 from seqtrain.runs.directory import Run
 from seqtrain.tasks import next_token
 from seqtrain.tasks.base import ExampleTask, Sample
+from seqtrain.training.callbacks import samples as shown
 from seqtrain.training.callbacks.samples import Samples
-from seqtrain.training.loggers.base import RunLogger
+from seqtrain.training.loggers.base import Guarded, RunLogger
 from seqtrain.training.splits import ExampleData
+from tests.support.shown_runs import fan
 
 TOKENIZER = Char().train(["abc déjà"])
 
@@ -91,3 +95,71 @@ def test_the_examples_that_are_shown_are_spread_over_validation_and_drawn_once_f
         callback.on_validation_end(SimpleNamespace(global_step=step, loggers=[]), learner)  # type: ignore[arg-type]
         assert callback.newest == "\n".join(f"example {index}" for index in shown)
     assert epochs == [0, 0]
+
+
+class Keeps(RunLogger):
+    """A logger that keeps names of pictures, and their first bytes, read when they are sent."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("Keeps", folder)
+        self.images: dict[str, bytes] = {}
+
+    def _metrics(self, metrics: Any, step: int) -> None: ...
+
+    def _text(self, name: str, text: str, step: int) -> None: ...
+
+    def _image(self, name: str, path: Path, step: int) -> None:
+        self.images[name] = path.read_bytes()[:4]
+
+    def _end(self, figures: Any) -> None: ...
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The pictures that were drawn."""
+    found: list[Path] = []
+    draw = forecast_plot.draw_small_fan
+
+    def count(fan: Any, path: Path) -> None:
+        found.append(path)
+        draw(fan, path)
+
+    monkeypatch.setattr(forecast_plot, "draw_small_fan", count)
+    return found
+
+
+SAMPLES = kept.Samples("", kept.Table(("text",), (("a",), ("b",), ("c",))), (fan(1.0), None, fan(2.0)))
+
+
+def test_each_forecast_is_drawn_once_and_sent_to_every_logger(tmp_path: Path, drawn: list[Path]) -> None:
+    one, other = Keeps(tmp_path), Keeps(tmp_path)
+    shown.log_samples([one, other], SAMPLES, 30)
+    assert one.images == other.images == {"sample_1": b"\x89PNG", "sample_3": b"\x89PNG"}
+    assert len(drawn) == 2
+    assert not any(path.exists() for path in drawn)
+
+
+def test_nothing_is_drawn_where_no_logger_shows_pictures(tmp_path: Path, drawn: list[Path]) -> None:
+    broken = Keeps(tmp_path)
+    broken.broken = True
+    shown.log_samples([], SAMPLES, 30)
+    shown.log_samples([Guarded(Keeps(tmp_path), tmp_path), broken], SAMPLES, 30)
+    shown.log_samples([Keeps(tmp_path)], kept.Samples("", None), 30)
+    assert drawn == []
+
+
+def test_a_picture_that_cannot_be_drawn_costs_a_line_and_the_others_are_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw = forecast_plot.draw_small_fan
+
+    def fail(fan: Any, path: Path) -> None:
+        if path.stem == "sample_1":
+            raise MemoryError("no room")
+        draw(fan, path)
+
+    monkeypatch.setattr(forecast_plot, "draw_small_fan", fail)
+    run_logger = Keeps(tmp_path)
+    shown.log_samples([run_logger], SAMPLES, 30)
+    assert list(run_logger.images) == ["sample_3"]
+    assert "the picture of sample 1 could not be drawn: no room" in "".join(capsys.readouterr())

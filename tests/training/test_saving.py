@@ -89,31 +89,6 @@ def test_no_more_checkpoints_stay_than_asked_beside_the_best(tmp_path: Path) -> 
     assert load(run.checkpoints / "best.ckpt")["global_step"] == found.checkpoints.best["step"]
 
 
-def test_a_record_tells_step_tokens_rate_and_the_mean_since_the_one_before(tmp_path: Path) -> None:
-    losses: list[tuple[float, int]] = []
-
-    class Watch(Callback):
-        def on_before_optimizer_step(self, trainer: Trainer, pl_module: Any, optimizer: Any) -> None:
-            total, count = pl_module.sums.terms["loss"]
-            losses.append((float(total), count))
-
-    run = Run.create(tmp_path / "run")
-    train(run, Watch())
-    records, plan = run.metrics(), Text().plan(LANES)
-    assert [(one["step"], "train/loss" in one) for one in records] == [
-        *((3, True), (5, False), (6, True), (9, True), (10, False))
-    ]
-    for one in records:
-        assert one["tokens"] == plan.tokens_before(one["step"])
-        if "train/loss" not in one:
-            continue
-        total, count = losses[one["step"] - 1]  # sums run from record to record
-        assert one["train/loss"] == pytest.approx(total / count, rel=1e-12)
-        assert count == plan.tokens_before(one["step"]) - plan.tokens_before(one["step"] - 3)
-        assert one["lr"] == pytest.approx(0.01 * Cosine(warmup=2, final=0.1)(one["step"] - 1, STEPS))
-        assert one["epoch"] == round(one["step"] / plan.steps, 4)
-
-
 @pytest.mark.parametrize("accumulate", [1, 4])
 def test_a_training_goes_on_from_any_checkpoint_with_the_bits_of_one_that_was_not_stopped(
     accumulate: int, tmp_path: Path

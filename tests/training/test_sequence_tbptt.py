@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,16 +17,15 @@ from seqtrain import load
 from seqtrain.config import check
 from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.plan import TBPTT
-from seqtrain.errors import UserError
 from seqtrain.experiment.dry_run import dry_run
-from seqtrain.experiment.start import Request, check_all
+from seqtrain.experiment.start import Request
 from seqtrain.models.base import Capability, Segment, SequenceModel, State, detach
 from seqtrain.tasks.sentiment import Pool, Sentiment, pool_segments
 from seqtrain.training.compatibility import incompatibility
 from seqtrain.training.cost import Reading, training_flops
 from tests.conftest import Seqtrain
 from tests.support.examples import files, options
-from tests.support.model_cases import Case, assert_near, cases, mixtures_long, outputs, shipped_first, some_tokens
+from tests.support.model_cases import Case, assert_near, cases, outputs, shipped_first, some_tokens
 
 POOLS: tuple[Pool, ...] = ("last", "mean", "max")
 LENGTHS = [13, 3, 5, 10, 11, 1, 20]  # shorter than k2, as long, multiples of it and not
@@ -98,25 +98,24 @@ def loss_by_hand(model: SequenceModel, given: Sentiment, found: ExampleBatch, bp
 
 
 @STATEFUL
-@pytest.mark.parametrize("how", POOLS)
-def test_the_gradient_is_exactly_zero_before_the_last_k2_tokens_of_each_lane(case: Case, how: Pool) -> None:
+def test_the_gradient_is_exactly_zero_before_the_last_k2_tokens_of_each_lane(case: Case) -> None:
     model, found = placed(case)
-    gradients_of_embedding = gradients(model, task(how, K2), found)
     place = [parameter is model.embed.weight for parameter in model.parameters()].index(True)
-    reached = (gradients_of_embedding[place].view(*found.tokens.shape, -1) != 0).any(-1)
-    for lane, length in enumerate(LENGTHS):
-        first = max(length - K2, 0)
-        assert not reached[lane, :first].any()
-        assert not reached[lane, length:].any()
-        assert reached[lane, first:length].all() or how == "max"  # no gradient where a maximum is not
-    assert reached.any()
+    for how in POOLS:
+        gradient = gradients(model, task(how, K2), found)[place]
+        reached = (gradient.view(*found.tokens.shape, -1) != 0).any(-1)
+        for lane, length in enumerate(LENGTHS):
+            first = max(length - K2, 0)
+            assert not reached[lane, :first].any(), how
+            assert not reached[lane, length:].any(), how
+            assert reached[lane, first:length].all() or how == "max"  # no gradient where a maximum is not
+        assert reached.any(), how
 
 
 @STATEFUL
-@pytest.mark.parametrize("bptt_length", [1, K2])
-def test_gradients_equal_a_hand_written_reference_that_detaches(case: Case, bptt_length: int) -> None:
+def test_gradients_equal_a_hand_written_reference_that_detaches(case: Case) -> None:
     model, found = case.make(dropout=0.0).train(), whole_batch()
-    for how in POOLS:
+    for how, bptt_length in product(POOLS, (1, K2, max(LENGTHS))):
         given = task(how, bptt_length)
         expected = torch.autograd.grad(
             loss_by_hand(model, given, found, bptt_length), [*model.parameters(), *given.parameters()]
@@ -124,47 +123,31 @@ def test_gradients_equal_a_hand_written_reference_that_detaches(case: Case, bptt
         assert_near(gradients(model, given, found), list(expected))
 
 
-@STATEFUL
-@pytest.mark.parametrize("how", POOLS)
-def test_k2_of_the_longest_gives_the_gradients_of_the_whole_and_less_gives_others(case: Case, how: Pool) -> None:
-    model, found = case.make(dropout=0.0).train(), whole_batch()
-    longest = max(LENGTHS)
-    given = task(how, longest)
-    whole = torch.autograd.grad(loss_by_hand(model, given, found, longest), list(model.parameters()))
-    assert_near(gradients(model, given, found)[: len(whole)], list(whole))
-    unbounded = gradients(model, task(how, 10**9), found)
-    for bptt_length in (longest, longest + 1):
-        assert all(map(torch.equal, gradients(model, task(how, bptt_length), found), unbounded))
-    shorter = gradients(model, task(how, K2), found)
-    assert max(float((one - two).abs().max()) for one, two in zip(shorter, unbounded, strict=True)) > 1e-4
-
-
 # -- what is read ------------------------------------------------------------------------------------------------
 
 
 @STATEFUL
-@pytest.mark.parametrize("how", POOLS)
-def test_cutting_changes_no_value_in_training_and_evaluation(case: Case, how: Pool) -> None:
+def test_cutting_changes_no_value_in_training_and_evaluation(case: Case) -> None:
     model, found = case.make(dropout=0.0), whole_batch()
-    for mode in (True, False):
+    for how, mode in product(POOLS, (True, False)):
         expected = task(how, 10**9).train(mode).evaluate(model.train(mode), found, None)[0]
         for bptt_length in (1, 3, 10, 19):
             assert_near(task(how, bptt_length).train(mode).evaluate(model, found, None)[0], expected)
 
 
 @STATEFUL
-@pytest.mark.parametrize("how", POOLS)
-def test_order_padding_and_batching_change_no_gradient(case: Case, how: Pool) -> None:
-    model, given, found = case.make(dropout=0.0).train(), task(how, K2), whole_batch()
-    expected = gradients(model, given, found)
+def test_order_padding_and_batching_change_no_gradient(case: Case) -> None:
+    model, found = case.make(dropout=0.0).train(), whole_batch()
 
     def part(lanes: list[int], wider: int) -> ExampleBatch:
         tokens = torch.cat([found.tokens, some_tokens(len(LENGTHS), wider, seed=3)], 1)[lanes]
         return batch(tokens, [LENGTHS[lane] for lane in lanes], [TARGETS[lane] for lane in lanes])
 
-    assert_near(gradients(model, given, part([6, 2, 0, 5, 3, 1, 4], 4)), expected)
-    assert_near(gradients(model, given, part([5, 1], 0), part([6, 3, 0], 1), part([4, 2], 9)), expected)
-    assert_near(gradients(model, given, *(part([lane], 0) for lane in range(len(LENGTHS)))), expected)
+    for how in POOLS:
+        given = task(how, K2)
+        expected = gradients(model, given, found)
+        assert_near(gradients(model, given, part([6, 2, 0, 5, 3, 1, 4], 4)), expected)
+        assert_near(gradients(model, given, part([5, 1], 0), part([6, 3, 0], 1), part([4, 2], 9)), expected)
 
 
 def test_no_reading_is_longer_than_k2_and_none_reads_a_lane_that_has_ended() -> None:
@@ -265,38 +248,9 @@ def test_a_run_says_what_is_cut_and_answers_as_one_that_is_read_whole(
     assert cut == [pytest.approx(found, abs=1e-9) for found in whole]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (("task=sentiment", "model=bert"), "a state that goes on from piece to piece, and model=bert has none"),
-        (
-            ("task=sentiment", "model=cbow"),
-            "and model=cbow has none; .*: ar, cnn, dlinear, gpt, gru, gru_d and 5 more$",
-        ),
-        (("task=sentiment", "model.bidirectional=true"), "and model=lstm has none; .* use tbptt=whole"),
-        (("task=sentiment", "model=cnn", "model.causal=false"), "and model=cnn has none"),
-        (
-            ("task=sentiment", "model=gpt", "model.positions=learned", "model.max_length=9"),
-            "data.max_length=50: longer than the 9 positions of model.max_length",
-        ),
-        (("task=sentiment", "task.pool=cls"), "task.pool=cls: the first position of model=lstm sees no later token"),
-        (("task=sentiment", "tbptt.k1=2"), "tbptt.k1=2: task=sentiment has one update for each batch of examples"),
-        (("task=masked_lm",), "task=masked_lm cannot cut .*, because a hidden token is told from both sides"),
-        (("task=translation",), "task=translation cannot cut .*, because every word .* from the whole source"),
-    ],
-    ids=str,
-)
-def test_where_cutting_makes_no_sense_it_is_refused_with_the_reason(given: tuple[str, ...], words: str) -> None:
-    config = check.compose([*given, "tbptt.k2=8", "data.max_length=50", "trainer.accelerator=cpu"]).config
-    with pytest.raises(UserError, match=words) as caught:
-        check_all(config, Request())
-    assert len(caught.value.lines) == 1
-
-
-@pytest.mark.parametrize("case", mixtures_long(cases(Capability.UNCONDITIONAL)), ids=str)
-def test_every_model_is_asked_for_a_state_only_where_examples_are_longer_than_k2(case: Case) -> None:
-    stateful = Capability.STATEFUL in case.make().capabilities
-    for k2, trains in ((20, True), (19, stateful)):
-        tbptt = TBPTT(k1=k2, k2=k2, carry=False, reset="never")
-        assert (incompatibility(case.make(), task("max", k2), tbptt, 20) is None) == trains
+def test_every_model_is_asked_for_a_state_only_where_examples_are_longer_than_k2() -> None:
+    for case in cases(Capability.UNCONDITIONAL):
+        model = case.make()
+        for k2, trains in ((20, True), (19, Capability.STATEFUL in model.capabilities)):
+            tbptt = TBPTT(k1=k2, k2=k2, carry=False, reset="never")
+            assert (incompatibility(model, task("max", k2), tbptt, 20) is None) == trains, (case, k2)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,8 +19,8 @@ from seqtrain.training.callbacks.signals import Signals
 from seqtrain.training.data import make_data
 from seqtrain.training.optim.groups import parameter_groups
 from seqtrain.training.optim.schedules import Cosine
-from seqtrain.training.session import Session, cost_of, make_session
-from seqtrain.training.trainer import quiet_lightning, resolve_auto
+from seqtrain.training.session import Session, cost_of, make_session, max_steps
+from seqtrain.training.trainer import resolve_auto, trainer_options
 from tests.support.examples import DATA, files, options
 
 Make = Callable[..., Session]
@@ -98,26 +99,6 @@ def test_a_logger_that_is_null_is_left_out(make: Make) -> None:
     assert [run_logger.label for run_logger in session.trainer.loggers] == ["TensorBoard"]  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_advice_that_does_not_apply_is_silenced_and_no_other_warning() -> None:
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        quiet_lightning()
-        for word in ("The 'train_dataloader' does not have many workers", "of a user's own"):
-            warnings.warn(word, stacklevel=1)
-    assert [str(warning.message) for warning in seen] == ["of a user's own"]
-
-
-def test_what_is_not_asked_for_is_not_done(make: Make) -> None:
-    session = make("trainer.max_steps=4", "trainer.grad_clip=null", "schedule=plateau", "tbptt=windows", "tbptt.k2=8")
-    learner, trainer = session.learner, session.trainer
-    assert (learner.layer_decay, learner.on_nonfinite, learner.carry, session.max_steps) == (1.0, "stop", False, 4)
-    assert (trainer.accumulate_grad_batches, trainer.gradient_clip_val) == (1, None)
-    assert all(weight.requires_grad for weight in learner.parameters())
-    assert isinstance(learner.configure_optimizers(), torch.optim.AdamW)
-    assert learner.plateau is not None
-    assert not {"Skips", "EarlyStopping"} & {type(callback).__name__ for callback in trainer.callbacks}  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_each_layer_begins_with_its_share_of_the_rate_and_keeps_it_at_every_step(optimizer: str, make: Make) -> None:
     session = make("layer_decay=0.5", f"optimizer={optimizer}", "optimizer.lr=0.1", "schedule.warmup=3")
@@ -138,23 +119,6 @@ def test_each_layer_begins_with_its_share_of_the_rate_and_keeps_it_at_every_step
             assert group["initial_lr"] == pytest.approx(whole * 0.5**above), name
             assert group["lr"] == pytest.approx(group["initial_lr"] / 4), name
     assert len({group["lr_scale"] for group in parameter_groups(learner.model, learner.task, 0.5)}) == 4
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-def test_weight_decay_is_of_matrices_alone(optimizer: str, make: Make) -> None:
-    learner: Any = make(f"optimizer={optimizer}", "optimizer.weight_decay=0.3", "model.bias=true").learner
-    made: torch.optim.Optimizer = learner.configure_optimizers()
-    found = {id(weight): group["weight_decay"] for group in made.param_groups for weight in group["params"]}
-    assert {weight.dim() for weight in learner.parameters()} == {1, 2}
-    assert all(found[id(weight)] == (0.3 if weight.dim() > 1 else 0.0) for weight in learner.parameters())
-
-
-def test_a_plan_of_examples_is_shuffled_for_training_and_in_order_for_evaluation(make: Make) -> None:
-    session = make("trainer.max_epochs=2", "trainer.max_steps=null", base=options("sentiment"))
-    plans = [session.plan, session.data.plan("validation")]
-    assert [plan.shuffle for plan in plans] == [True, False]
-    assert session.max_steps == 2 * session.plan.steps
-    assert session.learner.carry is False
 
 
 GRU = 2 * 3 * 8 * (8 + 8)  # operations of a forward pass of one layer of eight units
@@ -181,3 +145,11 @@ def test_the_cost_counts_a_head_once_an_example_where_it_has_one_target(make: Ma
     tokens = int(session.data.batcher("train").lengths[examples].sum())  # pyright: ignore[reportAttributeAccessIssue]
     head = 2 * 8 * 2
     assert found.flops_per_token == pytest.approx(3 * (GRU + head * len(examples) / tokens))
+
+
+def test_the_smaller_of_max_steps_and_max_epochs_ends_a_training() -> None:
+    defaults = trainer_options(check.compose([]).config)
+    plan: Any = SimpleNamespace(steps=7)  # of an epoch
+    for steps, epochs, expected in ((10, None, 10), (10, 2, 10), (15, 2, 14), (14, 2, 14), (None, 2, 14), (1, 5, 1)):
+        options = replace(defaults, max_steps=steps, max_epochs=epochs)
+        assert max_steps(options, plan) == expected, (steps, epochs)

@@ -1,12 +1,17 @@
-"""Laws of the profile of steps: its parts add up to the time of training, and it changes no bit of a run."""
+"""What a training says of its steps while it runs: losses of the step they name, and the time of their parts."""
 
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
+
+import pytest
 
 from seqtrain.training.callbacks.step_profile import PARTS, SKIPPED, TIMED, TRACED
 from tests.conftest import Seqtrain
 from tests.journeys.walk import SMALL, Walk, assert_twins
+from tests.support.tiny import corpus
 
 STEPS = SKIPPED + TIMED + TRACED
 WORDS = (
@@ -51,3 +56,23 @@ def test_a_run_from_before_an_option_existed_is_read_and_resumed(seqtrain: Seqtr
     (run / "config.yaml").write_text("".join(older))
     assert walk.evaluate("old", "validation") == figures
     walk.type("resume", "old", "trainer.max_steps=12")
+
+
+@pytest.mark.long
+def test_a_loss_of_training_that_is_of_an_earlier_step_says_so(tmp_path: Path, seqtrain: Seqtrain) -> None:
+    corpus(tmp_path)
+    data = ["data=text", "data.path=corpus.txt", "data.split_by=position", "tokenizer=byte"]
+    words = [*data, "task=next_token", "model=rnn", "model.dim=8"]
+    trainer = ["trainer.max_steps=6", "trainer.log_every=4", "trainer.validate_every=2", "logger=none", "run_dir=run"]
+    answer = seqtrain("train", *words, *trainer, cwd=tmp_path)
+    assert answer.rc == 0, answer.err
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    (loss,) = [f"{record['train/loss']:.4f}" for record in records if "train/loss" in record]
+    said = re.findall(r"^step (\d) of 6: train (.*), validation", answer.out + answer.err, re.MULTILINE)
+    assert [step for step, _ in said] == ["2", "4", "6"]
+    first, second, third = (words for _, words in said)
+    assert first == "..."
+    assert loss in second
+    assert "at step" not in second
+    assert loss in third
+    assert third.endswith("at step 4")

@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from omegaconf import OmegaConf
+from torch import Tensor, nn
 
 from seqtrain.data.corpus import Corpus
 from seqtrain.data.preprocess import Rows
 from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
-from seqtrain.runs.checkpoint import load
+from seqtrain.runs.checkpoint import load, step_name
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Task
+from seqtrain.tasks.next_token import NextToken
 from seqtrain.tasks.sentiment import Sentiment
 from seqtrain.training.data import _say_unknown
 from seqtrain.training.learner import parameter_groups
 from seqtrain.training.model_and_task import make_model
+from seqtrain.training.session import load_initial_weights
 from seqtrain.training.transfer import copy_matching, freeze
 from tests.conftest import Seqtrain
+from tests.support import untrained_runs
 from tests.support.examples import DATA, files
 from tests.support.model_cases import VOCABULARY, Case, next_token
-from tests.support.quick import some_long
 
 Weights = dict[str, Tensor]
 
 
-def sentiment(model: SequenceModel) -> Sentiment:
-    given: dict[str, Any] = {"pool": "last", "dropout": 0.0, "class_weights": "none"}
-    return Sentiment(**given, dim=model.dim, bptt_length=100, labels=("a", "b"), label_counts=(1, 1)).double()
+def sentiment(model: SequenceModel, labels: int = 2) -> Sentiment:
+    given: dict[str, Any] = {"pool": "last", "dropout": 0.0, "class_weights": "none", "bptt_length": 100}
+    return Sentiment(**given, dim=model.dim, labels=tuple(map(str, range(labels))), label_counts=()).double()
 
 
 def weights_of(model: SequenceModel, task: Task) -> Weights:
@@ -54,7 +57,7 @@ def adopted(model: SequenceModel, task: Task, weights: Weights, *, same_task: bo
 # -- what is loaded ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["gpt", "lstm", "bert", "rnn_encoder_decoder"])
+@pytest.mark.parametrize("name", ["lstm", "rnn_encoder_decoder"])
 def test_all_that_matches_is_loaded_bit_for_bit_and_said(name: str) -> None:
     model = Case(name, ()).make()
     task, origin = sentiment(model), next_token(model, tied=False)
@@ -81,28 +84,20 @@ def test_a_head_is_loaded_where_the_task_is_the_same_and_the_shape_too() -> None
     assert "new: 1 (task.head)" in line
 
 
-@pytest.mark.parametrize("missing", [-2, -1, 0, 1, 2])
-def test_of_an_embedding_with_fewer_or_more_special_tokens_the_rows_of_both_are_loaded(missing: int) -> None:
-    model = Case("gru", ()).make()
-    task, given = sentiment(model), weights_of(model, sentiment(model))
-    rows = len(given["model.embed.weight"]) - missing
-    known = given["model.embed.weight"]
-    given["model.embed.weight"] = known[:rows] if missing >= 0 else torch.cat([known, torch.ones(-missing, 8)])
-    fresh = model.embed.weight.detach().clone()  # type: ignore[union-attr,operator]
-    line = adopted(model, task, given)
-    found: Tensor = model.embed.weight  # type: ignore[assignment]
-    assert torch.equal(found[:rows], given["model.embed.weight"][: len(found)])
-    assert torch.equal(found[rows:], fresh[rows:])
-    assert (f"{abs(missing)} special tokens of model.embed.weight" in line) == (missing != 0)
-    assert (" special tokens" in line.partition("left behind")[2]) == (missing < 0)
-
-
-def test_weights_of_another_width_are_refused_in_one_line_that_names_it() -> None:
-    model = Case("lstm", ()).make()
-    wider = weights_of(Case("lstm", ()).make(dim=16), sentiment(model))
-    with pytest.raises(UserError) as caught:
-        adopted(model, sentiment(model), wider)
-    assert caught.value.lines == ("init_from: model.dim=8 here, and that run's model has 16; set model.dim=16",)
+def test_of_an_embedding_with_fewer_or_more_special_tokens_the_rows_of_both_are_loaded() -> None:
+    for missing in (-2, -1, 0, 1, 2):
+        model = Case("gru", ()).make()
+        task, given = sentiment(model), weights_of(model, sentiment(model))
+        known = given["model.embed.weight"]
+        rows = len(known) - missing
+        given["model.embed.weight"] = known[:rows] if missing >= 0 else torch.cat([known, torch.ones(-missing, 8)])
+        fresh = model.embed.weight.detach().clone()  # type: ignore[union-attr,operator]
+        line = adopted(model, task, given)
+        found: Tensor = model.embed.weight  # type: ignore[assignment]
+        assert torch.equal(found[:rows], given["model.embed.weight"][: len(found)]), missing
+        assert torch.equal(found[rows:], fresh[rows:]), missing
+        assert (f"{abs(missing)} special tokens of model.embed.weight" in line) == (missing != 0)
+        assert (" special tokens" in line.partition("left behind")[2]) == (missing < 0)
 
 
 def test_weights_of_other_shapes_are_refused_in_one_line_that_names_the_first() -> None:
@@ -118,32 +113,16 @@ def test_weights_of_other_shapes_are_refused_in_one_line_that_names_the_first() 
     )
 
 
-def test_another_vocabulary_is_refused() -> None:
-    model = Case("gru", ()).make()
-    given = weights_of(model, sentiment(model))
-    given["model.embed.weight"] = torch.zeros(30, 8)
-    with pytest.raises(UserError, match=r"init_from: model\.embed\.weight is 30x8 there and 10x8 here") as caught:
-        adopted(model, sentiment(model), given)
-    assert len(caught.value.lines) == 1
-
-
-@pytest.mark.parametrize("missing", [-3, 3, 9])
-def test_an_embedding_of_another_vocabulary_is_refused(missing: int) -> None:
-    model = Case("gru", ()).make()
-    given = weights_of(model, sentiment(model))
-    weight = given["model.embed.weight"]
-    given["model.embed.weight"] = torch.cat([weight, weight])[: len(weight) - missing]
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(UserError, match=r"embed\.weight|vocabulary"):
-        adopted(model, sentiment(model), given)
-    assert torch.equal(model.state_dict()["embed.weight"], before["embed.weight"])
-
-
-def test_another_model_is_refused() -> None:
-    model = Case("gru", ()).make()
-    other = weights_of(Case("gpt", ()).make(), sentiment(model))
-    with pytest.raises(UserError, match="has no weight of this model's; use the same model"):
-        adopted(model, sentiment(model), other)
+def test_an_embedding_of_another_vocabulary_is_refused() -> None:
+    for missing in (-3, 3, 9):
+        model = Case("gru", ()).make()
+        given = weights_of(model, sentiment(model))
+        weight = given["model.embed.weight"]
+        given["model.embed.weight"] = torch.cat([weight, weight])[: len(weight) - missing]
+        before = model.state_dict()["embed.weight"].clone()
+        with pytest.raises(UserError, match=r"embed\.weight|vocabulary"):
+            adopted(model, sentiment(model), given)
+        assert torch.equal(model.state_dict()["embed.weight"], before), missing
 
 
 # -- freezing and layers -----------------------------------------------------------------------------------------
@@ -174,62 +153,57 @@ def test_the_whole_model_can_be_frozen_but_not_everything() -> None:
         parameter_groups(model, tied)
 
 
-@pytest.mark.parametrize(
-    ("name", "wanted", "words"),
-    [
+def test_a_part_is_named_by_whole_words_and_numbers() -> None:
+    model = Case("gpt", ()).make(num_layers=12)
+    count = freeze(model, ["blocks.1"])
+    frozen = {name for name, value in model.named_parameters() if not value.requires_grad}
+    assert frozen == {name for name, _ in model.named_parameters() if name.startswith("blocks.1.")}
+    assert count == sum(value.numel() for name, value in model.named_parameters() if name in frozen) > 0
+    for name, wanted, words in (
         ("gpt", "blokcs", r"freeze=blokcs: the model has no such part; did you mean blocks\?$"),
+        ("gpt", "block", r"freeze=block: the model has no such part"),
         ("gpt", "blocks.9", r"freeze=blocks\.9: the model has no such part"),
         ("lstm", "nonsense", r"freeze=nonsense: the model has no such part; known: embed, layer$"),
-    ],
-)
-def test_a_part_that_is_not_there_is_told_in_one_line(name: str, wanted: str, words: str) -> None:
-    with pytest.raises(UserError, match=words) as caught:
-        freeze(Case(name, ()).make(), [wanted])
-    assert len(caught.value.lines) == 1
+    ):
+        with pytest.raises(UserError, match=words) as caught:
+            freeze(Case(name, ()).make(), [wanted])
+        assert len(caught.value.lines) == 1
 
 
-@pytest.mark.parametrize("name", ["gpt", "lstm", "bert", "cnn", "min_gru"])
-def test_each_layer_has_the_learning_rate_of_the_one_above_times_the_decay(name: str) -> None:
-    model = Case(name, ()).make(num_layers=3)
-    task = next_token(model, tied=False)
-    scales = {id(value): group["lr_scale"] for group in parameter_groups(model, task, 0.5) for value in group["params"]}
-    everything = {id(value) for value in (*model.parameters(), *task.parameters())}
-    assert scales.keys() == everything
-    assert {scales[id(value)] for value in task.parameters()} == {1.0}
-    assert {scales[id(value)] for value in model.embed.parameters()} == {0.5**4}
-    for key, value in model.named_parameters():
-        layer = re.search(r"(?:\.|_l)([012])(?:\.|$|_)", key)
-        if layer and not key.startswith("embed"):
-            assert scales[id(value)] == 0.5 ** (3 - int(layer[1])), key
-    assert len(parameter_groups(model, task, 1.0)) == len({group["role"] for group in parameter_groups(model, task)})
+def test_each_layer_has_the_learning_rate_of_the_one_above_times_the_decay() -> None:
+    for name in ("gpt", "lstm", "bert", "cnn", "min_gru"):
+        model = Case(name, ()).make(num_layers=3)
+        task = next_token(model, tied=False)
+        groups = parameter_groups(model, task, 0.5)
+        scales = {id(value): group["lr_scale"] for group in groups for value in group["params"]}
+        assert scales.keys() == {id(value) for value in (*model.parameters(), *task.parameters())}, name
+        assert {scales[id(value)] for value in task.parameters()} == {1.0}, name
+        assert {scales[id(value)] for value in model.embed.parameters()} == {0.5**4}, name
+        for key, value in model.named_parameters():
+            layer = re.search(r"(?:\.|_l)([012])(?:\.|$|_)", key)
+            if layer and not key.startswith("embed"):
+                assert scales[id(value)] == 0.5 ** (3 - int(layer[1])), (name, key)
 
 
 LEARNED = (("positions", "learned"), ("max_length", 16))
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "count"),
-    [
+def test_what_stands_before_the_first_layer_is_below_it_and_no_hidden_matrix() -> None:
+    front = re.compile(r"(target_)?embed\.|(.*\.)?table\.|segments")
+    for name, options, count in (
         ("gpt", LEARNED, 2),
         ("bert", LEARNED, 3),
         ("encoder_decoder", (), 2),
         ("encoder_decoder", LEARNED, 4),
         ("rnn_encoder_decoder", (), 2),
-    ],
-    ids=str,
-)
-def test_what_stands_before_the_first_layer_is_below_it_and_no_hidden_matrix(
-    name: str, options: tuple[tuple[str, Any], ...], count: int
-) -> None:
-    model = make_model(Case(name, options).config(num_layers=3), VOCABULARY, target_vocab_size=9)
-    fronts = [
-        value for key, value in model.named_parameters() if re.match(r"(target_)?embed\.|(.*\.)?table\.|segments", key)
-    ]
-    assert len(fronts) == count
-    for decay, scale in ((1.0, 1.0), (0.5, 0.5**4)):
-        groups = parameter_groups(model, next_token(model), decay)
-        found = {id(value): (group["role"], group["lr_scale"]) for group in groups for value in group["params"]}
-        assert {found[id(value)] for value in fronts} == {("other", scale)}
+    ):
+        model = make_model(Case(name, options).config(num_layers=3), VOCABULARY, target_vocab_size=9)
+        fronts = [value for key, value in model.named_parameters() if front.match(key)]
+        assert len(fronts) == count, name
+        for decay, scale in ((1.0, 1.0), (0.5, 0.5**4)):
+            groups = parameter_groups(model, next_token(model), decay)
+            found = {id(value): (group["role"], group["lr_scale"]) for group in groups for value in group["params"]}
+            assert {found[id(value)] for value in fronts} == {("other", scale)}, name
 
 
 # -- through the command line ------------------------------------------------------------------------------------
@@ -250,9 +224,6 @@ def folder(seqtrain: Seqtrain, tmp_path_factory: pytest.TempPathFactory) -> Path
     for task, options in ORIGINS.items():
         answer = seqtrain("train", *options, *TINY, f"run_dir={task}", cwd=folder)
         assert answer.rc == 0, answer.err
-    shutil.copytree(folder / "next_token", folder / "lost", ignore=shutil.ignore_patterns("checkpoints"))
-    (folder / "foreign").mkdir()
-    (folder / "foreign" / "config.json").write_text('{"model_type": "bert"}')
     return folder
 
 
@@ -295,62 +266,6 @@ def test_what_is_frozen_keeps_its_bits_and_the_rest_moves(folder: Path, seqtrain
         assert torch.equal(after[name], before[name]) == name.startswith(("model.embed.", "model.blocks.0.")), name
 
 
-REFUSED = {
-    "hub": (
-        ("init_from=google/bert_uncased",),
-        ("init_from=google/bert_uncased", "init_from=hub:google/bert_uncased takes it"),
-    ),
-    "nowhere": (("init_from=./nowhere",), ("init_from=./nowhere: no run directory;",)),
-    "not a run": (("init_from=.",), ("init_from=.: no run directory;",)),
-    "a word like a run's": (("init_from=next_tokn",), ("no run directory", "did you mean next_token?")),
-    "a file": (
-        ("init_from=labelled.tsv",),
-        ("init_from=labelled.tsv: no run directory", "give the directory of a run"),
-    ),
-    "a folder of a run": (
-        ("init_from=masked_lm/checkpoints",),
-        (
-            "no run directory",
-            "init_from=masked_lm",
-        ),
-    ),
-    "a file of a run": (("init_from=masked_lm/checkpoints/best.ckpt",), ("give the run itself: init_from=masked_lm",)),
-    "Hugging Face": (("init_from=foreign",), ("foreign: hidden_size=None: expected a number above 0",)),
-    "lost checkpoints": (("init_from=lost", "model=lstm"), ("run lost has lost", "put lost/checkpoints back")),
-    "another model": (
-        ("init_from=masked_lm", "model=lstm"),
-        ("init_from=masked_lm: that run is of model=bert", "set model=bert, or begin with a run of model=lstm"),
-    ),
-    "another width": (("init_from=next_token", "model=lstm", "model.dim=16"), ("set model.dim=8",)),
-    "no such part": (("model=lstm", "freeze=[nonsense]"), ("freeze=nonsense", "known: embed, layer")),
-    "no decay": (("layer_decay=0",), ("layer_decay=0", "from 0.001 to 1")),
-    "too much decay": (("layer_decay=1.5",), ("layer_decay=1.5", "from 0.001 to 1")),
-}
-
-
-@pytest.mark.parametrize(
-    "name", some_long(REFUSED, ["a file of a run", "lost checkpoints", "another model", "no such part"])
-)
-def test_a_beginning_that_cannot_be_is_refused_in_one_line_and_leaves_nothing(
-    name: str, folder: Path, seqtrain: Seqtrain
-) -> None:
-    options, words = REFUSED[name]
-    before = set(folder.rglob("*"))
-    answer = seqtrain("train", *LABELLED, *TINY, *options, cwd=folder)
-    assert answer.rc == 2, answer.err
-    (line,) = [line for line in answer.err.splitlines() if line.startswith("error: ")]
-    assert [word for word in words if word not in line] == [], line
-    assert set(folder.rglob("*")) == before
-
-
-def test_a_model_of_which_the_origin_has_less_than_half_is_refused() -> None:
-    model = Case("gpt", (("num_layers", 6),)).make()
-    task = sentiment(model)
-    given = {name: value for name, value in weights_of(model, task).items() if ".blocks.0." in name}
-    with pytest.raises(UserError, match=r"has only \d+ of this model's \d+ weights"):
-        copy_matching(model, task, given, same_task=False, say=lambda line: None)
-
-
 def test_a_tokenizer_that_does_not_know_most_of_the_text_is_refused() -> None:
     corpus = Corpus(np.zeros(10, dtype=np.uint16), np.array([0, 10]), 20, 10, 6, "")
     rows = Rows({"text": corpus}, None, lambda: iter([]))
@@ -362,10 +277,48 @@ def test_a_tokenizer_that_does_not_know_most_of_the_text_is_refused() -> None:
     assert said == ["10.0% of the tokens are <unk> to the tokenizer of outputs/other"]
 
 
-def test_a_beginning_that_is_not_there_is_told_with_all_other_faults(seqtrain: Seqtrain, tmp_path: Path) -> None:
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "notes.txt").write_text("mine")
-    answer = seqtrain("train", "init_from=./nowhere", "run_dir=taken", cwd=tmp_path)
-    assert answer.rc == 2
-    assert "init_from=./nowhere: no run directory" in answer.err
-    assert "run_dir=taken exists already" in answer.err
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of next_token with a head of its own."""
+    return untrained_runs.make_run(
+        tmp_path_factory.mktemp("beginnings") / "run", *untrained_runs.NEXT_TOKEN, "task.tied=false"
+    )
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_run_hands_its_head_on_to_its_own_task_alone(same: bool, origin: Path) -> None:
+    saved = load(origin / "checkpoints" / step_name(untrained_runs.STEP))["state_dict"]
+    begun = untrained_runs.double(origin)
+    model: SequenceModel = begun.model.float()
+    for weight in model.parameters():
+        nn.init.zeros_(weight)
+    vocab_size = len(saved["task.head.weight"])
+    task: Task = NextToken(tied=False, dim=16, vocab_size=vocab_size) if same else sentiment(model, vocab_size)
+    before: Tensor = task.head.weight.clone()  # type: ignore[union-attr,operator]
+    session: Any = SimpleNamespace(learner=SimpleNamespace(model=model, task=task, run=Run(origin)))
+    config = OmegaConf.create({"init_from": str(origin)})
+    load_initial_weights(config, session, lambda line: None, parent_hash=None)
+    assert all(torch.equal(value, saved[f"model.{name}"]) for name, value in model.state_dict().items())
+    assert torch.equal(task.head.weight, saved["task.head.weight"] if same else before)  # type: ignore[union-attr,arg-type]
+
+
+@pytest.mark.parametrize("adapter", [(), ("adapter=lora",)], ids=["weights", "adapters"])
+def test_a_run_with_a_checkpoint_resumes_without_the_run_that_it_began_with(
+    adapter: tuple[str, ...], seqtrain: Seqtrain, tmp_path: Path
+) -> None:
+    data = ("task=tag", "data=parity", "data.size=40", "data.validation_size=8", "data.test_size=0", "data.longest=9")
+    words = (*data, "trainer.validate_every=1", "trainer.checkpoint_every=1", "logger=none", "callbacks=none")
+    first = seqtrain("train", *words, "model=gru", "model.dim=8", "trainer.max_steps=1", "run_dir=first", cwd=tmp_path)
+    assert first.rc == 0, first.err
+    begun = seqtrain(
+        "train", *words, *adapter, "init_from=first", "trainer.max_steps=1", "run_dir=second", cwd=tmp_path
+    )
+    assert begun.rc == 0, begun.err
+    (tmp_path / "first").rename(tmp_path / "elsewhere")
+    resumed = seqtrain("resume", "second", "trainer.max_steps=2", cwd=tmp_path)
+    assert resumed.rc == 0, resumed.err
+    (tmp_path / "second" / "checkpoints").rename(tmp_path / "lost")  # without one it has to begin again
+    (tmp_path / "second" / "checkpoints").mkdir()
+    refused = seqtrain("resume", "second", "trainer.max_steps=3", cwd=tmp_path)
+    assert refused.rc == 2
+    assert "init_from=first: no run directory" in refused.err

@@ -1,4 +1,4 @@
-"""Laws of TBPTT(k1, k2) with k1 < k2: windows that overlap, held to loops written here."""
+"""Laws of TBPTT(k1, k2): chunks, windows and windows that overlap, held to loops written here."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from seqtrain.data.batching.loader import TrainLoader
 from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.data.batching.stream import EvalLoader, Stream
-from seqtrain.models.base import Capability, State, detach, read_warmup
+from seqtrain.models.base import Capability, SequenceModel, State, detach, read_warmup
+from seqtrain.tasks.output import Output
 from seqtrain.tasks.predictors import Loaded
 from seqtrain.training.cost import Reading, activations, training_flops
-from tests.support.model_cases import START, Case, assert_near, next_token, outputs, shipped_first
+from seqtrain.training.learner import Learner
+from tests.support.model_cases import START, VOCABULARY, Case, assert_near, next_token, outputs, shipped_first
 from tests.support.streams import LANES, Setting
 
 TIME = 11  # of a lane: its last chunk is short for k1 = 2
 DOCUMENTS = (3, 1, 11, 6, 5, 1, 4)  # shorter and longer than a window; 12 or 10 tokens and not lanes of one length
 STATEFUL = pytest.mark.parametrize("case", shipped_first(Capability.STATEFUL | Capability.UNCONDITIONAL), ids=str)
-CUTS = pytest.mark.parametrize(
-    ("k1", "k2", "carry"), [(2, 6, True), (1, 3, True), (2, 4, True), (2, 6, False), (1, 3, False)]
-)
+CUTS = [(k1, k2, carry) for k1, k2 in [(2, 6), (1, 3), (1, 1), (5, 5), (TIME, TIME)] for carry in (True, False)]
+CUTS += [(2, 4, True)]  # of an even share of the window: the state that is carried lies at the begin of a chunk
 
 
 def inputs_and_targets(setting: Setting) -> tuple[Tensor, Tensor]:
@@ -69,20 +71,18 @@ def truncated(setting: Setting, epochs: int) -> Iterator[list[Tensor]]:
 
 
 @STATEFUL
-@CUTS
-def test_gradients_of_overlapping_windows_equal_a_hand_written_reference(
-    case: Case, k1: int, k2: int, carry: bool
-) -> None:
-    setting = Setting(case, k2, k1=k1, carry=carry, time=TIME)
-    count = 0
-    for reference in truncated(setting, epochs=2):
-        found = setting.step()
-        assert_near(found, reference)
-        with torch.no_grad():  # a state that is carried was made by the weights of its time
-            for weight, gradient in zip(setting.learner.parameters(), found, strict=True):
-                weight -= 0.1 * gradient
-        count += 1
-    assert count == 2 * setting.plan.steps == 2 * -(-TIME // k1)
+def test_gradients_equal_a_hand_written_truncated_reference(case: Case) -> None:
+    for k1, k2, carry in CUTS:
+        setting = Setting(case, k2, k1=k1, carry=carry, time=TIME)
+        count = 0
+        for reference in truncated(setting, epochs=2):
+            found = setting.step()
+            assert_near(found, reference)
+            with torch.no_grad():  # a state that is carried was made by the weights of its time
+                for weight, gradient in zip(setting.learner.parameters(), found, strict=True):
+                    weight -= 0.1 * gradient
+            count += 1
+        assert count == 2 * setting.plan.steps == 2 * -(-TIME // k1), (k1, k2, carry)
 
 
 def stretch(setting: Setting, token: int) -> int:
@@ -120,53 +120,53 @@ def test_windows_of_documents_read_each_as_if_alone(case: Case, accumulate: int)
 
 
 @STATEFUL
-@pytest.mark.parametrize("options", [{}, {"carry": False}], ids=str)
-def test_an_update_reaches_exactly_the_last_k2_tokens_and_none_beyond_a_start(case: Case, options: dict) -> None:
-    setting = Setting(case, 6, k1=2, time=TIME, **options)
-    embedded = outputs(setting.model.embed)
-    for step in range(setting.plan.steps + 4):
-        older = len(embedded)
-        loss = setting.learner.training_step(next(setting.batches), step)
-        gradients = torch.autograd.grad(loss, embedded, allow_unused=True)
-        assert set(gradients[:older]) <= {None}  # exactly 0: no earlier reading is reached
-        newest = setting.plan.chunk(*divmod(step, setting.plan.steps))
-        for lane in range(LANES):
-            reached: list[int] = []
-            for part, gradient in zip((*newest.warmup_chunks, newest), gradients[older:], strict=True):
-                assert gradient is not None
-                columns = torch.nonzero((gradient[lane] != 0).any(-1)).flatten().tolist()
-                assert all(column < part.count[lane] for column in columns)  # padding is not reached
-                reached += [int(part.begin[lane]) + column for column in columns]
-            begin, end = int(newest.begin[lane]), int(newest.begin[lane] + newest.count[lane])
-            first = max(begin - 4, stretch(setting, begin))
-            assert reached == (list(range(first, end)) if begin < end else [])
+@pytest.mark.parametrize("carry", [True, False])
+def test_an_update_reaches_exactly_the_last_k2_tokens_and_none_beyond_a_start(case: Case, carry: bool) -> None:
+    for k1 in (2, 6):
+        setting = Setting(case, 6, k1=k1, time=TIME, carry=carry)
+        embedded = outputs(setting.model.embed)
+        for step in range(setting.plan.steps + 4):
+            older = len(embedded)
+            loss = setting.learner.training_step(next(setting.batches), step)
+            gradients = torch.autograd.grad(loss, embedded, allow_unused=True)
+            assert set(gradients[:older]) <= {None}  # exactly 0: no earlier reading is reached
+            newest = setting.plan.chunk(*divmod(step, setting.plan.steps))
+            for lane in range(LANES):
+                reached: list[int] = []
+                for part, gradient in zip((*newest.warmup_chunks, newest), gradients[older:], strict=True):
+                    assert gradient is not None
+                    columns = torch.nonzero((gradient[lane] != 0).any(-1)).flatten().tolist()
+                    assert all(column < part.count[lane] for column in columns)  # padding is not reached
+                    reached += [int(part.begin[lane]) + column for column in columns]
+                begin, end = int(newest.begin[lane]), int(newest.begin[lane] + newest.count[lane])
+                first = max(begin - (6 - k1), stretch(setting, begin))
+                assert reached == (list(range(first, end)) if begin < end else [])
 
 
 @STATEFUL
-@pytest.mark.parametrize(("k1", "k2"), [(2, 6), (1, 3), (2, 4)])
-def test_what_is_carried_is_the_state_of_reading_straight_to_where_the_next_window_begins(
-    case: Case, k1: int, k2: int
-) -> None:
-    setting = Setting(case, k2, k1=k1, time=TIME)
-    inputs = inputs_and_targets(setting)[0].view(LANES, -1)
-    for step in range(setting.plan.steps - 1):
-        setting.step()
-        begin = max((step + 2) * k1 - k2, 0)
-        state = setting.model.initial(LANES)
-        expected = setting.model(inputs[:, :begin], state)[1] if begin else state
-        found = setting.learner.carried.take(slice(0, LANES))
-        assert found is not None
-        assert_near(found, detach(expected))
+def test_what_is_carried_is_the_state_of_reading_straight_to_where_the_next_window_begins(case: Case) -> None:
+    for k1, k2 in ((2, 6), (1, 3), (2, 4), (5, 5)):
+        setting = Setting(case, k2, k1=k1, time=TIME)
+        inputs = inputs_and_targets(setting)[0].view(LANES, -1)
+        for step in range(setting.plan.steps - 1):
+            setting.step()
+            begin = max((step + 2) * k1 - k2, 0)
+            state = setting.model.initial(LANES)
+            expected = setting.model(inputs[:, :begin], state)[1] if begin else state
+            found = setting.learner.carried.take(slice(0, LANES))
+            assert found is not None, (k1, k2)
+            assert_near(found, detach(expected))
 
 
 @STATEFUL
-@pytest.mark.parametrize("options", [{}, {"carry": False}, {"lengths": DOCUMENTS}], ids=str)
-def test_overlapping_windows_give_the_same_however_the_lanes_are_cut(case: Case, options: dict) -> None:
-    whole, *parts = (Setting(case, 6, k1=2, time=TIME, accumulate=n, **options) for n in (1, 2, 3))
-    for _ in range(whole.plan.steps + 2):
-        expected = whole.step()
-        for part in parts:
-            assert_near(part.step(), expected)
+def test_gradients_are_the_same_however_the_lanes_are_cut(case: Case) -> None:
+    options: dict[str, Any]
+    for options in ({"k1": 2}, {"k1": 2, "carry": False}, {"k1": 2, "lengths": DOCUMENTS}, {}):
+        whole, *parts = (Setting(case, 6, time=TIME, accumulate=n, **options) for n in (1, 2, 3))
+        for _ in range(whole.plan.steps + 2):
+            expected = whole.step()
+            for part in parts:
+                assert_near(part.step(), expected)
 
 
 def test_a_window_is_contiguous_up_to_its_targets_and_no_longer_than_k2() -> None:
@@ -199,22 +199,22 @@ def test_windows_visit_every_token_once_as_a_target_in_a_shuffled_order() -> Non
 
 
 @pytest.mark.parametrize("name", ["lstm", "gpt"])
-@pytest.mark.parametrize("reset", ["never", "document"])
-def test_evaluation_depends_on_no_k1_where_state_is_carried(name: str, reset: str) -> None:
-    setting = Setting(Case(name, ()), 6, lengths=DOCUMENTS, reset=reset)
-    stream = Stream(setting.tokens, setting.documents, START)
-    losses = []
-    for k1 in (6, 3, 2, 1):
-        tbptt = replace(setting.tbptt, k1=k1).evaluation
-        plan = StreamPlan(documents=setting.documents, lanes=LANES, tbptt=tbptt, seed=0, shuffle=False)
-        setting.learner.on_validation_epoch_start()
-        setting.learner.eval()
-        for number, batch in enumerate(EvalLoader(stream, plan, batch_size=None)):
-            assert batch.warmup_chunks == ()
-            setting.learner.validation_step(batch, number)
-        losses.append(setting.learner.eval_sums.read()["loss"])
-    assert losses == [losses[0]] * 4
-    assert losses[0][1] == len(setting.tokens)
+def test_evaluation_depends_on_no_k1_where_state_is_carried(name: str) -> None:
+    for reset in ("never", "document"):
+        setting = Setting(Case(name, ()), 6, lengths=DOCUMENTS, reset=reset)
+        stream = Stream(setting.tokens, setting.documents, START)
+        losses = []
+        for k1 in (6, 3, 2, 1):
+            tbptt = replace(setting.tbptt, k1=k1).evaluation
+            plan = StreamPlan(documents=setting.documents, lanes=LANES, tbptt=tbptt, seed=0, shuffle=False)
+            setting.learner.on_validation_epoch_start()
+            setting.learner.eval()
+            for number, batch in enumerate(EvalLoader(stream, plan, batch_size=None)):
+                assert batch.warmup_chunks == ()
+                setting.learner.validation_step(batch, number)
+            losses.append(setting.learner.eval_sums.read()["loss"])
+        assert losses == [losses[0]] * 4, reset
+        assert losses[0][1] == len(setting.tokens)
 
 
 @STATEFUL
@@ -272,3 +272,52 @@ def test_a_text_is_scored_in_the_windows_that_evaluation_reads() -> None:
         hidden = setting.model(inputs[None, first : now + 1])[0][:, -1]
         expected.append(surprise(setting, hidden, targets[now : now + 1]).item())
     assert score.surprisals(setting.tokens[:TIME]) == pytest.approx(expected, abs=1e-9)  # type: ignore[attr-defined]
+
+
+def losses_by_token(model: SequenceModel, stream: Stream, plan: StreamPlan) -> Tensor:
+    """The loss of each token of the stream, by its place, carried and reset as the learner does it."""
+    losses = torch.zeros(plan.num_tokens).double()
+    task, seen = next_token(model), list[Tensor]()
+    output = task.output
+
+    def keep(model: SequenceModel, hidden: Tensor) -> Output:
+        seen.append(hidden)
+        return output(model, hidden)
+
+    task.output = keep  # the hidden states in place: a model may read the documents of a lane one by one
+    learner = Learner(model=model, task=task, carry=True, lanes=plan.lanes, facts={}, seed=0)
+    learner.eval()
+    for step, batch in zip(range(plan.steps), TrainLoader(stream, plan, accumulate=1), strict=False):
+        chunk = plan.chunk(0, step)
+        learner.validation_step(batch, step)
+        scores = next_token(model).logits(model, seen[-1]).detach()
+        for lane, (begin, count) in enumerate(zip(chunk.begin, chunk.count, strict=True)):
+            losses[begin : begin + count] = F.cross_entropy(
+                scores[lane, :count], batch.targets[lane, :count], reduction="none"
+            )
+    return losses
+
+
+def torn_by_lanes(plan: StreamPlan, documents: np.ndarray) -> set[int]:
+    """Begins of the documents that a lane's edge cuts in two: the second half starts from nothing."""
+    first = {int(begin) for begin in plan.chunk(0, 0).begin}
+    return {int(documents[np.searchsorted(documents, begin, side="right") - 1]) for begin in first - set(documents)}
+
+
+@pytest.mark.parametrize("name", ["lstm", "gpt"])
+def test_documents_that_start_from_nothing_are_read_as_if_alone(name: str) -> None:
+    lengths = [3, 1, 14, 9, 5, 1]
+    documents = np.concatenate([[0], np.cumsum(lengths)])
+    tokens = np.random.default_rng(0).integers(0, VOCABULARY, documents[-1])
+    model = Case(name, ()).make()
+    tbptt = TBPTT(k1=4, k2=4, carry=True, reset="document")
+    for lanes in (1, 2, 3):
+        plan = StreamPlan(documents=documents, lanes=lanes, tbptt=tbptt, seed=0, shuffle=False)
+        losses = losses_by_token(model, Stream(tokens, documents, START), plan)
+        for begin, end in pairwise(documents.tolist()):
+            if begin in torn_by_lanes(plan, documents):
+                continue
+            alone = torch.from_numpy(tokens[begin:end])
+            hidden = model(torch.cat([torch.tensor([START]), alone[:-1]])[None])[0][0]
+            expected = F.cross_entropy(next_token(model).logits(model, hidden), alone, reduction="none")
+            assert_near(losses[begin:end], expected)

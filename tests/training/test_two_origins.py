@@ -96,14 +96,13 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_does_not_fit_is_refused_in_one_line(name: str) -> None:
-    case, run, options, words = REFUSED[name]
-    with pytest.raises(UserError) as caught:
-        from_directions(case.make(**options), run.state_dict(), run.state_dict())
-    (line,) = caught.value.lines
-    assert line.startswith("init_from: ")
-    assert words in line
+def test_what_does_not_fit_is_refused_in_one_line() -> None:
+    for name, (case, run, options, words) in REFUSED.items():
+        with pytest.raises(UserError) as caught:
+            from_directions(case.make(**options), run.state_dict(), run.state_dict())
+        (line,) = caught.value.lines
+        assert line.startswith("init_from: "), name
+        assert words in line, name
 
 
 # -- through the command line ------------------------------------------------------------------------------------

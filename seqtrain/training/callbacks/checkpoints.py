@@ -115,7 +115,7 @@ class Checkpoints(Callback):
         self.signals.at_once()
 
     def _due(self, trainer: Trainer) -> bool:
-        if self.every != "auto":
+        if isinstance(self.every, int):
             return trainer.global_step % self.every == 0
         resting = time.monotonic() < self.rest_until
         # Clocks differ: all processes save, or none.

@@ -67,7 +67,7 @@ def plot_curves(records: list[Record], path: Path, task: Task, *, title: str = "
     columns = 1 + min(len(recorded), 1)
     figure = Figure(figsize=(10, 5.2), dpi=140, layout="constrained")
     grid = figure.add_gridspec(max(len(recorded), 1), columns, width_ratios=[2.4, 1][:columns])
-    _draw_metric(figure.add_subplot(grid[:, 0]), records, measure, _label(task, measure))
+    _draw_metric(figure.add_subplot(grid[:, 0]), records, task, measure)
     for row, name in enumerate(recorded):
         _draw_small(figure.add_subplot(grid[row, 1]), _points(records, name), name)
     figure.suptitle(title, fontsize=11)
@@ -86,17 +86,19 @@ def _label(task: Task, name: str) -> str:
     return f"{words} ({metric.unit})"
 
 
-def _draw_metric(axes: Axes, records: list[Record], measure: str, label: str) -> None:
+def _draw_metric(axes: Axes, records: list[Record], task: Task, measure: str) -> None:
     """Draw the large panel: train and validation, with the best validation marked."""
     train, validation = _points(records, f"train/{measure}"), _points(records, f"validation/{measure}")
     if train:
         _line(axes, train, "train", TRAIN, dots=1)
     if validation:
         _line(axes, validation, "validation", VALIDATION, dots=60)
-        best = min(value for _, value in validation)
+        metric = task.metric(measure)
+        best_of = max if metric is not None and metric.better == "max" else min
+        best = best_of(_values(validation))
         axes.axhline(best, color=VALIDATION, linewidth=0.8, linestyle=":")
         axes.text(0.01, best, f"best {best:.4g}", transform=axes.get_yaxis_transform(), color=VALIDATION, va="bottom")
-    _style(axes, label, _values(train + validation))
+    _style(axes, _label(task, measure), _values(train + validation))
     axes.set_xlabel("tokens read")
     axes.legend(frameon=False, loc="upper right")
 

@@ -21,9 +21,9 @@ PARTS = ("data", "forward", "backward", "optimizer", "rest")
 
 
 class StepProfile(Callback):
-    """Time the parts of steps; it stands last, so that what the other callbacks take is `rest`.
+    """Time the parts of some steps, then trace some later ones: tracing takes time. Evaluations are left out.
 
-    Traced steps are others than those timed, for tracing takes time. Evaluations are not in either.
+    This callback comes last, so the time of all other callbacks is counted as `rest`.
     """
 
     def __init__(self, *, run: Run) -> None:
@@ -31,7 +31,7 @@ class StepProfile(Callback):
         self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         self.steps = 0  # done in this attempt
         self.on_gpu = False
-        self._since: float | None = None  # the end of the part before, None where nothing is timed
+        self._since: float | None = None  # when the last part ended; None while nothing is timed
         self._trace: profile | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
@@ -86,7 +86,7 @@ class StepProfile(Callback):
         self._since = now
 
     def _write(self) -> None:
-        """Write the seconds of a step, and the trace; say what was measured."""
+        """Write the seconds of a step and the trace; log what was measured."""
         self._since, count = None, min(self.steps - SKIPPED, TIMED)
         if count < 1:
             say(f"profile: nothing was timed, the first {SKIPPED} steps are not; set trainer.max_steps higher")
