@@ -113,7 +113,7 @@ def test_a_second_start_reads_no_token_unless_a_file_was_edited_whatever_its_tim
 CUT_OFF = [  # format, file, bytes that it lacks, the line
     ("nanogpt", "train.bin", 1, r"train.bin: has \d+ bytes, and not a whole number of tokens of 2 bytes; it is cut"),
     ("llm.c", "train.bin", 2, r"train.bin: has \d+ bytes, and not 369 tokens of 2 bytes"),
-    ("datatrove", "00001.ds", 2, r"00001.ds: has \d+ bytes, and not 301 tokens of two or of four bytes"),
+    ("datatrove", "00001.ds", 2, r"00001.ds: has \d+ bytes, and not 301 tokens of 2 bytes"),
     ("datatrove", "00000.ds.index", 3, "00000.ds.index: ends within a number of eight bytes; it is cut off"),
 ]
 

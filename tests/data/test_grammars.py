@@ -13,7 +13,6 @@ from seqtrain.data.sources.algorithmic import SpelledSums
 from seqtrain.data.sources.base import SPLITS, Split
 from seqtrain.data.sources.person_or_place import PersonOrPlace
 from seqtrain.data.sources.pronoun import ANSWERS, SCENES, Pronoun
-from seqtrain.data.sources.synthetic import Generated
 from seqtrain.data.sources.word_order import FORMS, PAIRS, WORDS, WordOrder
 from tests.support.refused import refusal
 
@@ -28,7 +27,7 @@ GRAMMARS: dict[type[Any], str] = {
 
 
 @cache
-def rows(grammar: type[Generated], split: Split) -> list[tuple[list[str], list[str]]]:
+def rows(grammar: type[Any], split: Split) -> list[tuple[list[str], list[str]]]:
     """Return words and labels of each sentence."""
     source = grammar()
     source.check()

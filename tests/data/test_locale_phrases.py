@@ -10,6 +10,7 @@ from functools import cache
 
 import pytest
 
+from seqtrain.data.sources import locale_phrases as phrases
 from seqtrain.data.sources.base import SPLITS
 from seqtrain.data.sources.locale_phrases import LocalePhrases
 from tests.support.refused import refusal
@@ -49,6 +50,13 @@ def test_any_two_locales_make_phrases_with_plain_spaces_and_without_identifiers(
             assert text
             assert text == " ".join(text.split()), (source, target)
             assert not re.search("(duration|length|mass|volume|digital)-", text), (source, target)
+
+
+def test_a_source_that_had_two_targets_never_comes_back_and_what_a_language_lacks_is_left_out(monkeypatch):
+    said = [("a", "v"), ("a", "w"), ("a", "v"), ("", "v"), ("b", ""), ("c", "x"), ("c", "x"), ("d", "y")]
+    drafts = [phrases.Draft((en,), lambda locale, both={"en": en, "de": de}: both[str(locale)]) for en, de in said]
+    monkeypatch.setattr(phrases, "Drafts", lambda *_: drafts)
+    assert LocalePhrases(size=2)._phrases() == [("c", "x", ("c",)), ("d", "y", ("d",))]
 
 
 def test_phrases_are_those_of_the_two_languages():

@@ -76,6 +76,11 @@ class SeriesSource(Source):
         return found.apart() if self.channels == "apart" else found
 
     @cached_property
+    def _owner(self) -> Int[np.ndarray, " S"] | None:
+        """The split (S,) of each series, where each is in one split as a whole; None where each is cut by time."""
+        return None
+
+    @cached_property
     def remarks(self) -> list[str]:
         """Lines that are logged about the series before training."""
         return []
@@ -87,6 +92,8 @@ class SeriesSource(Source):
             raise UserError(f"data.rows=[{rows}]: leaves no row for {split}; give it some")
         if not self.has(split):
             raise no_split(split)
+        if self._owner is not None:
+            return series_in(self.series, self._owner, split)
         found = bounds(self.series, self.rows, self.validation_fraction, self.test_fraction)
         begin, end = found[split]
         return SeriesSplit(self.series, begin, end)
@@ -210,13 +217,6 @@ class SeriesFile(TableSeries):
     def _layout(self) -> Layout:
         return self._layout_of(Path(self.path), self.format, self.label_column)
 
-    def split(self, split: Split) -> SeriesSplit:
-        if self.label_column is None:
-            return super().split(split)
-        if not self.has(split):
-            raise no_split(split)
-        return series_in(self.series, self._owner, split)
-
     def labels(self, split: Split, kind: LabelKind) -> list[str]:
         found = []
         for place in np.flatnonzero(self._owner == SPLITS.index(split)).tolist():
@@ -247,8 +247,9 @@ class SeriesFile(TableSeries):
         return [rows[begin:end] for begin, end in pairwise(self.series.offsets)]
 
     @cached_property
-    def _owner(self) -> np.ndarray:
-        """The split (S,) of each series."""
+    def _owner(self) -> Int[np.ndarray, " S"] | None:
+        if self.label_column is None:
+            return None
         return split_of_series(
             [" ".join(dict.fromkeys(labels)) for labels in self._labels],
             validation=self.validation_fraction,
