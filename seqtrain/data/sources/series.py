@@ -65,6 +65,12 @@ class SeriesSource(Source):
             if feature not in PERIODS:
                 raise UserError(f"data.time_features: {feature}: expected some of {', '.join(PERIODS)}")
 
+    def check(self) -> None:
+        # Reads all rows: otherwise a text in the last row would raise after minutes of preparation.
+        for split in ("train", "validation"):
+            if split == "train" or self.has(split):
+                self.split(split)
+
     @abstractmethod
     def read(self) -> Series:
         """Return all series, each in the order of time."""
@@ -136,11 +142,6 @@ class TableSeries(SeriesSource):
     time_column: str | None = None
     time_format: str | None = None
     id_column: str | None = None
-
-    def check(self) -> None:
-        # Reads all rows: otherwise a text in the last row would raise after minutes of preparation.
-        for split in ("train", "validation"):
-            self.split(split)
 
     @cached_property
     @abstractmethod

@@ -48,11 +48,6 @@ class UCR(SeriesSource):
         )
         self.path = path
 
-    def check(self) -> None:
-        for split in ("train", "validation"):
-            if self.has(split):
-                self.split(split)
-
     def describe(self) -> dict[str, Any]:
         paths = {split: str(path) for split, path in self._files.items()}
         return {"source": "ucr", "paths": paths, "series": len(self._train.labels), "columns": len(self.series.columns)}

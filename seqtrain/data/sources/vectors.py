@@ -43,11 +43,6 @@ class VectorSource(SeriesSource):
     def answers(self, field: str) -> Sequence[str]:
         """Return the `label` or the `target` of each sequence, those of all splits."""
 
-    def check(self) -> None:
-        for split in ("train", "validation"):
-            if self.has(split):
-                self.split(split)
-
     def labels(self, split: Split, kind: LabelKind) -> list[str]:
         if kind == "names":
             raise UserError("data: has one label for a sequence, and none at each step; use task=classify")
