@@ -10,7 +10,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pytest
 import yaml
@@ -20,6 +19,8 @@ from seqtrain.data.sources.hub import Hub
 from seqtrain.data.sources.hub_series import HubSeries
 from tests.support.refused import refusal
 from tests.support.series import csv, hours, prepared, table
+
+datasets = pytest.importorskip("datasets")
 
 ROWS = {"train": ["", " = Title = \n", "", "text 1", "text 2\n"], "validation": ["v 1\n", "v 2"], "test": ["t"]}
 ALONE: dict[str, Any] = {"validation_split": None, "test_split": None}

@@ -165,9 +165,9 @@ class Parallel(FileSource):
 
 def _check_ways(tables: Mapping[Split, str | None], sides: Mapping[Split, Sides]) -> None:
     """Raise UserError unless the paths are given in exactly one of the two ways, and completely."""
-    by_line = [split for split in SPLITS if sides[split][0] is not None]
-    by_row = [split for split in SPLITS if tables[split] is not None]
-    halves = [split for split in SPLITS if sides[split].count(None) == 1]
+    by_line: list[Split] = [split for split in SPLITS if sides[split][0] is not None]
+    by_row: list[Split] = [split for split in SPLITS if tables[split] is not None]
+    halves: list[Split] = [split for split in SPLITS if sides[split].count(None) == 1]
     faults = [f"{key_of(split, 'source_')} and {key_of(split, 'target_')}: give both, or none" for split in halves]
     if faults:
         raise UserError(*faults)
