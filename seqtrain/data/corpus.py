@@ -150,10 +150,18 @@ def _write_corpus(folder: Path, documents: Iterator[str], tokenizer: Tokenizer, 
     """Write the tokens to disk as a stream; memory holds one document and one piece of tokens."""
     small, large = DTYPES
     dtype = np.dtype(large if tokenizer.vocab_size + 1 >= 65536 else small)
-    count = TextCount()
+    counts = {"num_bytes": 0, "num_words": 0}
+
+    def counted() -> Iterator[str]:
+        for text in documents:
+            for part in segments(text):
+                counts["num_bytes"] += len(part.encode())
+                counts["num_words"] += len(part.split()) + part.count("\n")
+            yield text
+
     offsets, num_tokens, num_unknown = [0], 0, 0
     with durable(folder / "tokens.bin") as file:
-        for ids, ends in tokenizer.blocks(count.passing(documents)):
+        for ids, ends in tokenizer.blocks(counted()):
             file.write(ids.astype(dtype).tobytes())
             num_tokens += len(ids)
             if tokenizer.unknown is not None:
@@ -162,23 +170,8 @@ def _write_corpus(folder: Path, documents: Iterator[str], tokenizer: Tokenizer, 
                 offsets.append(num_tokens)
     with durable(folder / "documents.bin") as file:
         file.write(np.array(offsets, dtype=np.int64).tobytes())
-    meta = {"dtype": dtype.str, "num_tokens": num_tokens, "num_documents": len(offsets) - 1, "num_bytes": count.bytes}
-    meta |= {"num_words": count.words, "num_unknown": num_unknown}
+    meta = {"dtype": dtype.str, "num_tokens": num_tokens, "num_documents": len(offsets) - 1}
+    meta |= {**counts, "num_unknown": num_unknown}
     with durable(folder / "meta.json") as file:
         file.write(json.dumps(meta).encode())
     return meta
-
-
-class TextCount:
-    """Counts the bytes and words of documents that pass through it."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self.words = 0
-
-    def passing(self, documents: Iterable[str]) -> Iterator[str]:
-        for text in documents:
-            for part in segments(text):
-                self.bytes += len(part.encode())
-                self.words += len(part.split()) + part.count("\n")
-            yield text

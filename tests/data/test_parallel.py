@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from seqtrain.data.sources.base import SPLITS
 from seqtrain.data.sources.parallel import Parallel
 from seqtrain.errors import UserError
 from seqtrain.training.data import make_data
+from tests.support.refused import refusal
 
 PAIRS = [
     ("a cat", "eine Katze"),
@@ -32,14 +35,13 @@ def pairs_of(source: Parallel, split="train") -> list[tuple[str, str]]:
     return [(row["source"], row["target"]) for row in source.rows(split)]
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("last", [True, False])
-def test_only_line_feeds_end_a_line_and_blank_lines_stay(tmp_path, end, last):
-    one, other = (end.join(side) + end * last for side in zip(*PAIRS[:3], ("z", "z"), strict=True))
-    paths = {"source_path": put(tmp_path / "x.en", "\ufeff" + one), "target_path": put(tmp_path / "x.de", other)}
-    source = Parallel(**paths, validation_fraction=0.0)
-    assert pairs_of(source) == [*PAIRS[:3], ("z", "z")]
-    assert source.fields == ("source", "target")
+def test_only_line_feeds_end_a_line_and_blank_lines_stay(tmp_path):
+    for end in ("\n", "\r\n"):
+        for last in (True, False):
+            one, other = (end.join(side) + end * last for side in zip(*PAIRS[:3], ("z", "z"), strict=True))
+            paths = {"source_path": put(tmp_path / "en", "\ufeff" + one), "target_path": put(tmp_path / "de", other)}
+            source = Parallel(**paths, validation_fraction=0.0)
+            assert pairs_of(source) == [*PAIRS[:3], ("z", "z")], (end, last)
 
 
 def test_rows_that_hold_both_sides_are_pairs(tmp_path):
@@ -49,17 +51,16 @@ def test_rows_that_hold_both_sides_are_pairs(tmp_path):
     assert pairs_of(Parallel(path=put(tmp_path / "a.tsv", "de\ten\nx\ty\n"), **columns)) == [("y", "x")]
 
 
-@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.txt", "a.tsv.gz"])
-@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
-def test_a_table_without_a_header_loses_no_pair_whatever_packs_it(tmp_path, name, encoding):
+def test_a_table_without_a_header_loses_no_pair_whatever_packs_it(tmp_path):
     pairs = [("two men walk", "zwei Männer gehen"), ("a dog", "ein Hund"), ("Go", "Geh")]
-    delimiter = "," if "csv" in name else "\t"
-    content = "".join(f"{one}{delimiter}{other}\n" for one, other in pairs).encode(encoding)
-    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
-    source = Parallel(path=str(tmp_path / name), encoding=encoding, validation_fraction=0.0)
-    assert pairs_of(source) == pairs
-    note = f"read {tmp_path / name} without a header: source in column 1, target in column 2"
-    assert source.notes() == [note]
+    for name, encoding in (("a.tsv", "latin-1"), ("a.csv", "utf-8"), ("a.txt", "utf-8"), ("b.tsv.gz", "latin-1")):
+        delimiter = "," if "csv" in name else "\t"
+        content = "".join(f"{one}{delimiter}{other}\n" for one, other in pairs).encode(encoding)
+        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+        source = Parallel(path=str(tmp_path / name), encoding=encoding, validation_fraction=0.0)
+        assert pairs_of(source) == pairs, name
+        note = f"read {tmp_path / name} without a header: source in column 1, target in column 2"
+        assert source.notes() == [note]
 
 
 def test_what_may_be_names_or_a_pair_is_refused_and_columns_are_named_by_numbers(tmp_path):
@@ -72,14 +73,13 @@ def test_what_may_be_names_or_a_pair_is_refused_and_columns_are_named_by_numbers
         assert pairs_of(source) == [tuple(row.split("\t")[1::-1])]
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
-def test_line_files_are_read_packed_and_in_the_encoding_that_is_named(tmp_path, encoding):
-    for side, text in (("en", "a\u0130b\nc\n"), ("de", "ä\nö\n")):
-        text = text.replace("\u0130", "" if encoding == "latin-1" else "\u010a")  # holds the byte of a line feed
-        (tmp_path / side).write_bytes(gzip.compress(text.encode(encoding)))
-    paths = {"source_path": str(tmp_path / "en"), "target_path": str(tmp_path / "de")}
-    source = Parallel(**paths, encoding=encoding, validation_fraction=0.0)
-    assert [target for _, target in pairs_of(source)] == ["ä", "ö"]
+def test_line_files_are_read_packed_and_in_the_encoding_that_is_named(tmp_path):
+    for encoding, second in (("latin-1", ""), ("utf-16", "\u010a")):  # which holds the byte of a line feed
+        for side, text in (("en", f"a{second}b\nc\n"), ("de", "ä\nö\n")):
+            (tmp_path / side).write_bytes(gzip.compress(text.encode(encoding)))
+        paths = {"source_path": str(tmp_path / "en"), "target_path": str(tmp_path / "de")}
+        source = Parallel(**paths, encoding=encoding, validation_fraction=0.0)
+        assert [target for _, target in pairs_of(source)] == ["ä", "ö"], encoding
 
 
 def test_a_split_has_files_of_its_own_or_is_cut_off_by_row(tmp_path):
@@ -103,32 +103,20 @@ def test_sides_of_different_length_are_refused_with_the_line_that_has_no_fellow(
     paths = {"source_path": put(tmp_path / "x.en", "a\nb\nc"), "target_path": put(tmp_path / "x.de", "a\nb\u2028c\n")}
     source = Parallel(**paths, validation_fraction=0.0)
     for act in (source.check, lambda: list(source.rows("train"))):
-        with pytest.raises(UserError, match=r"x\.en:3: has no fellow in .*x\.de, which has 2 lines") as caught:
-            act()
-        assert len(caught.value.lines) == 1
+        assert re.search(r"x\.en:3: has no fellow in .*x\.de, which has 2 lines", refusal(act))
 
 
-WAYS = {
-    "one side of test": (
-        {"source_path": "b", "target_path": "c", "test_target_path": "d"},
-        r"data\.test_source_path and data\.test_target_path: give both",
-    ),
-    "mixed": (
-        {"path": "a", "test_source_path": "b", "test_target_path": "c"},
-        r"data\.path and data\.test_source_path",
-    ),
-    "no train": ({"validation_path": "a"}, r"data\.path: missing"),
-    "empty": ({"source_path": "", "target_path": "a"}, "an empty path"),
-    "empty table": ({"path": ""}, r"data\.path=: an empty path"),
+WAYS: dict[str, dict[str, Any]] = {
+    "data.path and data.test_source_path": {"path": "a", "test_source_path": "b", "test_target_path": "c"},
+    "data.path: missing": {"validation_path": "a"},
+    "data.source_path, data.target_path: an empty path": {"source_path": "", "target_path": "a"},
+    "data.path=: an empty path": {"path": ""},
 }
 
 
-@pytest.mark.parametrize("case", WAYS)
-def test_paths_are_given_in_one_way(case):
-    options, expected = WAYS[case]
-    with pytest.raises(UserError, match=expected) as caught:
-        Parallel(**options)
-    assert len(caught.value.lines) == 1
+def test_paths_are_given_in_one_way():
+    for says, options in WAYS.items():
+        assert says in refusal(Parallel, **options)
 
 
 def test_all_faults_of_the_files_are_named_at_once(tmp_path):
@@ -149,26 +137,12 @@ def test_all_faults_of_the_files_are_named_at_once(tmp_path):
     assert "is empty" in empty
 
 
-def test_the_same_files_in_two_splits_are_refused(tmp_path):
+def test_the_same_files_in_two_splits_are_refused_under_another_name_too(tmp_path):
     one, other = put(tmp_path / "a", "a\nb\n"), put(tmp_path / "b", "a\nb\n")
-    source = Parallel(source_path=one, target_path=other, test_source_path=one, test_target_path=other)
-    with pytest.raises(UserError, match=r"data\.test_source_path=.* is in data\.source_path too"):
-        source.check()
-
-
-@pytest.mark.parametrize("name", ["link", "more/../a"])
-def test_the_same_files_in_two_splits_are_refused_under_another_name_too(tmp_path, name):
-    one, other = put(tmp_path / "a", "a\nb\n"), put(tmp_path / "b", "a\nb\n")
-    (tmp_path / "more").mkdir()
     (tmp_path / "link").symlink_to("a")
-    again = {"test_source_path": str(tmp_path / name), "test_target_path": other}
-    with pytest.raises(UserError, match=r"data\.test_source_path=.* is in data\.source_path too"):
-        Parallel(source_path=one, target_path=other, **again).check()
-
-
-def test_a_text_file_holds_no_pairs(tmp_path):
-    with pytest.raises(UserError, match="a txt file has no columns"):
-        Parallel(path=put(tmp_path / "a.txt", "x")).check()
+    again = {"test_source_path": str(tmp_path / "link"), "test_target_path": other}
+    said = refusal(Parallel(source_path=one, target_path=other, **again).check)
+    assert re.match(r"data\.test_source_path=.* is in data\.source_path too", said)
 
 
 def test_pairs_with_an_empty_side_are_counted(tmp_path):

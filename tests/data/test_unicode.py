@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from seqtrain.data.sources.parallel import Parallel
 from seqtrain.data.sources.text import Text
-from seqtrain.data.tokenizers.recipes import BPE, Byte, Char, Recipe, Word
+from seqtrain.data.tokenizers.recipes import BPE, Byte, Char, Word
 from tests.conftest import Seqtrain
 from tests.support.bad_inputs import TASKS
 
@@ -28,18 +28,15 @@ def planes() -> str:
     return f"{spread} {broken_at} {scripts} {unicodedata.normalize('NFD', 'Ångström ﬁ')}"
 
 
-@pytest.mark.parametrize("recipe", [Byte(), Char(), BPE(size=300)], ids=lambda recipe: type(recipe).__name__)
-def test_text_of_every_plane_comes_back_from_a_tokenizer(recipe: Recipe) -> None:
+def test_text_of_every_plane_comes_back_from_a_tokenizer() -> None:
     text = planes() + "\n a\r\nb\rc \n"
-    tokenizer = recipe.train([text])
-    assert tokenizer.decode(tokenizer.encode(text)) == text
-
-
-def test_words_of_every_plane_come_back_from_a_tokenizer() -> None:
+    for recipe in (Byte(), Char(), BPE(size=300)):
+        tokenizer = recipe.train([text])
+        assert tokenizer.decode(tokenizer.encode(text)) == text, recipe
     text = planes()
-    tokenizer = Word().train([text])
-    assert tokenizer.decode(tokenizer.encode(text)) == " ".join(text.split())
-    assert tokenizer.unknown not in tokenizer.encode(text)
+    words = Word().train([text])
+    assert words.decode(words.encode(text)) == " ".join(text.split())
+    assert words.unknown not in words.encode(text)
 
 
 def test_text_of_every_plane_comes_back_from_a_file(tmp_path: Path) -> None:

@@ -10,6 +10,9 @@ from typing import Any, cast
 
 import pytest
 
+from seqtrain.data.cache import Store, cached_json
+from seqtrain.data.corpus import tokenised
+from seqtrain.data.tokenizers.recipes import Byte
 from seqtrain.files import folders
 from seqtrain.files.atomic import atomic
 from seqtrain.runs import checkpoint
@@ -51,6 +54,16 @@ def test_a_folder_that_appears_is_on_the_disk_with_all_that_it_holds(tmp_path: P
     before, after = done[: done.index(NAMED)], done[done.index(NAMED) + 1 :]
     assert {"weights", "about", folder.name} <= set(before)
     assert after == [tmp_path.name]
+
+
+def test_an_entry_of_the_cache_is_on_the_disk_before_it_has_its_name_and_then_its_name_is(
+    tmp_path: Path, done: list[str]
+) -> None:
+    tokenised(Store(tmp_path), lambda: iter(["text"]), "train", Byte().train([]), lambda line: None)
+    cached_json("key", lambda: 1, tmp_path)
+    first = done.index(NAMED)
+    assert sorted(done[:first]) == ["documents.bin", "meta.json", "tokens.bin"]
+    assert done[first:] == [NAMED, "tokens", "value.json", NAMED, "json"]
 
 
 def test_a_run_that_is_made_is_on_the_disk_with_its_config(tmp_path: Path, done: list[str]) -> None:

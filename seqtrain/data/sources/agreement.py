@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from seqtrain.data.batching.splitmix64 import SplitMix64
@@ -52,36 +53,22 @@ class Agreement(Generated):
     called = "agreement"
     in_set = len(PRONOUNS)
 
-    def draw(self, generator: SplitMix64, count: int) -> list[list[Row]]:
-        """Draw sets that share no sentence, and no bag of words apart from pronouns."""
-        sets: list[list[Row]] = []
-        seen: set[str] = set()
-        while len(sets) < count:
-            rows = _draw_set(generator)
-            keys = {_bag(row["text"]) for row in rows}
-            if not keys & seen:
-                seen |= keys
-                sets.append(rows)
-        return sets
+    def draw(self, generator: SplitMix64) -> list[Row]:
+        """Draw four sentences with one frame; each place has another noun in each sentence."""
+        nouns = []
+        for pronoun in PRONOUNS:
+            nouns.append((pronoun, generator.choice(NOUNS[pronoun])))
+        nouns = generator.sample(nouns, len(nouns))
+        words, subject = _draw_frame(generator)
+        rows = []
+        for turn in range(len(nouns)):
+            # Turned once around, each noun stands in each place once.
+            rows.append(_fill(words, nouns[turn:] + nouns[:turn], subject))
+        return generator.sample(rows, len(rows))
 
-
-def _bag(text: str) -> str:
-    """Return the words without the pronoun, in alphabetical order."""
-    return " ".join(sorted(word for word in text.split() if word not in PRONOUNS))
-
-
-def _draw_set(generator: SplitMix64) -> list[Row]:
-    """Draw four sentences with one frame; each place has another noun in each sentence."""
-    nouns = []
-    for pronoun in PRONOUNS:
-        nouns.append((pronoun, generator.choice(NOUNS[pronoun])))
-    nouns = generator.sample(nouns, len(nouns))
-    words, subject = _draw_frame(generator)
-    rows = []
-    for turn in range(len(nouns)):
-        # Turned once around, each noun stands in each place once.
-        rows.append(_fill(words, nouns[turn:] + nouns[:turn], subject))
-    return generator.sample(rows, len(rows))
+    def keys(self, rows: Sequence[Row]) -> set[str]:
+        """Return the bags of the words without the pronoun."""
+        return {" ".join(sorted(word for word in row["text"].split() if word not in PRONOUNS)) for row in rows}
 
 
 def _draw_frame(generator: SplitMix64) -> tuple[list[str], int]:

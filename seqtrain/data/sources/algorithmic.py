@@ -328,16 +328,12 @@ class SpelledSums(Generated):
                 f"data.size={self.size}: there are not that many sums of data.terms=3 to draw; give more terms"
             )
 
-    def draw(self, generator: SplitMix64, count: int) -> list[tuple[Row]]:
-        # By text: a sum that is drawn twice has the same value, and stands in one split alone.
-        values: dict[str, int] = {}
-        while len(values) < count:
-            first = generator.below(len(NUMBERS))
-            words, value = [NUMBERS[first]], first
-            # Two terms at least: a number alone is no sum.
-            for _ in range(1 + generator.below(self.terms - 1)):
-                sign, number = generator.choice(list(SIGNS)), generator.below(len(NUMBERS))
-                words += [sign, NUMBERS[number]]
-                value += SIGNS[sign] * number
-            values[" ".join(words)] = value
-        return [({"text": text, "label": str(value)},) for text, value in values.items()]
+    def draw(self, generator: SplitMix64) -> tuple[Row]:
+        first = generator.below(len(NUMBERS))
+        words, value = [NUMBERS[first]], first
+        # Two terms at least: a number alone is no sum.
+        for _ in range(1 + generator.below(self.terms - 1)):
+            sign, number = generator.choice(list(SIGNS)), generator.below(len(NUMBERS))
+            words += [sign, NUMBERS[number]]
+            value += SIGNS[sign] * number
+        return ({"text": " ".join(words), "label": str(value)},)

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from seqtrain.data.sources.base import Row
-from seqtrain.errors import UserError, did_you_mean
+from seqtrain.errors import UserError, did_you_mean, first_few
 
 LABELS = "text, integers or booleans"  # how a label may be stored
 
@@ -137,7 +137,7 @@ def require(place: str, columns: Sequence[Column], known: Sequence[str]) -> None
 
 def missing(place: str, column: Column, known: Collection[str]) -> str:
     """Return the message for a missing column, with the columns that there are instead."""
-    fault = f"{column.option}={column.name}: {place} has columns {', '.join(known)}"
+    fault = f"{column.option}={column.name}: {place} has columns {first_few(known)}"
     near = did_you_mean(column.name, known)
     if "mean" in near:  # otherwise it would list the columns once more
         fault += near

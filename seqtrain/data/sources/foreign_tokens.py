@@ -316,8 +316,6 @@ class NanoGPT(ForeignTokens):
 
 # -- datatrove ---------------------------------------------------------------------------------------------------------
 
-TYPES = {2: "<u2", 4: "<u4"}  # ids by their bytes
-
 
 @dataclass(kw_only=True, eq=False)
 class Datatrove(ForeignTokens):
@@ -341,8 +339,9 @@ class Datatrove(ForeignTokens):
         ]
         for file, index in zip(files, indices, strict=True):
             ends = _index(index)
-            part = _sized(plain_file(file, "ids, as datatrove writes them"), int(ends[-1]) if len(ends) else 0)
-            parts.append(part)
+            count = int(ends[-1]) if len(ends) else 0
+            size = plain_file(file, "ids, as datatrove writes them").stat().st_size
+            parts.append(whole_tokens(file, "<u4" if count and size == 4 * count else "<u2", count=count))
         return Layout(parts, partial(_starts, parts, indices), [*files, *indices])
 
 
@@ -367,14 +366,3 @@ def _index(path: Path) -> np.ndarray:
     if not size:  # nothing cannot be mapped
         return np.zeros(0, dtype="<u8")
     return np.memmap(path, dtype="<u8", mode="r")
-
-
-def _sized(path: Path, count: int) -> Part:
-    """Return the part of a file that has `count` tokens; the bytes of a token follow from the file's size."""
-    for width, dtype in TYPES.items():
-        if path.stat().st_size == count * width:
-            return whole_tokens(path, dtype, count=count)
-    raise UserError(
-        f"{path}: has {path.stat().st_size:,} bytes, and not {count:,} tokens of two or of four bytes, as its index "
-        "says; it is cut off, or the index is of another file"
-    )

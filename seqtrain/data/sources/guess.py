@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from seqtrain.data.sources.columns import Column, missing
 from seqtrain.data.sources.files import check_is_text, split_table
 from seqtrain.data.sources.opening import PLAIN, Packed, readable
 from seqtrain.data.sources.profile import Profile, is_number, label_places, profiles, text_places
-from seqtrain.errors import UserError, did_you_mean, first_few
+from seqtrain.errors import UserError, first_few
 
 Kind = Literal["jsonl", "csv", "tsv", "parquet", "lines", "folders"]
 Place = str | int
@@ -245,14 +246,7 @@ def _asked_name(path: Path, names: Sequence[str], field: str, asked: Sequence[Pl
             return place
     if not asked:
         return None
-    words = ",".join(map(str, asked))
-    raise UserError(f"{OPTIONS[field]}={words}: {path} has columns {first_few(names)}{_meant(str(asked[0]), names)}")
-
-
-def _meant(name: str, names: Sequence[str]) -> str:
-    """Return a suggestion if a near name exists; otherwise an empty string, as the message lists the names already."""
-    near = did_you_mean(name, names)
-    return near if "mean" in near else ""
+    raise UserError(missing(str(path), Column(OPTIONS[field], ",".join(map(str, asked)), field), names))
 
 
 def _known_name(path: Path, names: Sequence[str], field: str) -> str | None:

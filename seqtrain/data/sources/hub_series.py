@@ -60,24 +60,20 @@ class HubSeries(TableSeries):
         return {**super().idle(), **kept}
 
     def read(self) -> Series:
-        with self._called_by_name(self._table):
+        with _renamed(str(self._table), self.path):
             return super().read()
 
     @cached_property
     def _layout(self) -> Layout:
-        table = self._table
-        with self._called_by_name(table):
-            return self._layout_of(table, "parquet")
+        with _renamed(str(self._table), self.path):
+            return self._layout_of(self._table, "parquet")
 
     @cached_property
     def _table(self) -> Path:
         """Path of the split, written as one file of the cache."""
-        try:
+        with _renamed("data.train_split", "data.read_split"):  # the split that Hub trains on is the one read here
             self._hub.check_order()
             data = self._hub.dataset("train")
-        except UserError as fault:
-            # The split that is trained on there is the one that is read here.
-            raise type(fault)(*_replaced(fault, "data.train_split", "data.read_split")) from None
 
         def write(folder: Path) -> None:
             with durable(folder / TABLE) as file, errors_in_one_line(f"data.path={self.path}"):
@@ -85,18 +81,14 @@ class HubSeries(TableSeries):
 
         return Store().entry("hub_series", data._fingerprint, write, partial(_existing, data.num_rows))
 
-    @contextmanager
-    def _called_by_name(self, table: Path) -> Iterator[None]:
-        """Replace the path of the cached file by the data set's name in errors of the block."""
-        try:
-            yield
-        except UserError as fault:
-            raise type(fault)(*_replaced(fault, str(table), self.path)) from None
 
-
-def _replaced(fault: UserError, old: str, new: str) -> list[str]:
-    """Return the lines of an error, with one word replaced by another."""
-    return [line.replace(old, new) for line in fault.lines]
+@contextmanager
+def _renamed(old: str, new: str) -> Iterator[None]:
+    """Replace a word in the errors of the block: the user knows the data set, and not the file in the cache."""
+    try:
+        yield
+    except UserError as fault:
+        raise type(fault)(*(line.replace(old, new) for line in fault.lines)) from None
 
 
 def _existing(num_rows: int, folder: Path) -> Path:

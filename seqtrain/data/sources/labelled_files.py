@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, cast
 
 from seqtrain.data.sources.base import Row, Split, SplitBy
 from seqtrain.data.sources.columns import Column, row_of
-from seqtrain.data.sources.files import TextFile, check_is_text, find, first_row
+from seqtrain.data.sources.files import EXTENSIONS, TextFile, check_is_text, find, first_row
 from seqtrain.data.sources.guess import (
     FASTTEXT,
     Asked,
@@ -29,13 +29,7 @@ from seqtrain.data.sources.text import row_cut
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import expanded
 
-EXTENSIONS: dict[str, Kind] = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-}
+TABLES: dict[str, Kind] = {suffix: kind for suffix, kind in EXTENSIONS.items() if kind != "txt"}
 AUTO = "auto"
 MAX_LISTED = 3  # files that one line names
 
@@ -186,7 +180,7 @@ class LabelledSource(FileSource):
         where = expanded(path)
         if where.is_dir() and self.format != "lines":
             # Tables decide before classes do: a README beside them is no class.
-            tables = [file for file in files if unpacked_name(file).suffix.lower() in EXTENSIONS]
+            tables = [file for file in files if unpacked_name(file).suffix.lower() in TABLES]
             if not tables or self.format == "folders":
                 return self._class_files(key, where, files)
             files = tables
@@ -222,8 +216,8 @@ class LabelledSource(FileSource):
         """Return the layout of a file."""
         packed = packed_as(path, self.encoding)
         kind: Kind | None = cast("Kind | None", None if self.format == "auto" else self.format)
-        if kind is None and unpacked_name(path).suffix.lower() in EXTENSIONS:
-            kind = EXTENSIONS[unpacked_name(path).suffix.lower()]
+        if kind is None:
+            kind = TABLES.get(unpacked_name(path).suffix.lower())
         if kind == "jsonl":
             return keyed_reading(path, kind, packed, self._asked, first_keys(path, packed))
         if kind == "parquet":

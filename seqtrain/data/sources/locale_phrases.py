@@ -96,8 +96,6 @@ class LocalePhrases(Source):
 
     def _phrases(self) -> list[Phrase]:
         """Return different phrases, drawn until there are `size` of them."""
-        from seqtrain.data.sources.locale_phrases import Drafts
-
         locales = Locale.parse(self.locales["source"]), Locale.parse(self.locales["target"])
         by_source: dict[str, Phrase] = {}
         ambiguous: set[str] = set()

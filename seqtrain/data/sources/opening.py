@@ -58,17 +58,6 @@ class Packed(NamedTuple):
 PLAIN = Packed()
 
 
-def packing_of(path: Path) -> Packing:
-    """Return a file's compression by its first bytes, because its name may be wrong."""
-    # A download that a browser has unpacked often keeps its `.gz`.
-    with open(path, "rb") as file:
-        head = file.read(8)
-    for signature, packing in PACKED.items():
-        if head.startswith(signature):
-            return packing
-    return "none"
-
-
 def unpacked_name(path: Path) -> Path:
     """Return the name without the extension of a compressed file: `a.tsv` for `a.tsv.gz`."""
     return path.with_suffix("") if path.suffix.lower() in ENDINGS else path
@@ -128,8 +117,11 @@ def _is_utf8(head: bytes) -> bool:
 
 def packed_as(path: Path, encoding: str) -> Packed:
     """Return a file's compression, found by its first bytes, with the encoding that is asked for."""
-    with readable(path):
-        return Packed(packing_of(path), encoding)
+    # A download that a browser has unpacked often keeps its `.gz`.
+    with readable(path), open(path, "rb") as file:
+        head = file.read(8)
+    found = (packing for signature, packing in PACKED.items() if head.startswith(signature))
+    return Packed(next(found, "none"), encoding)
 
 
 @contextmanager

@@ -165,17 +165,10 @@ class Parallel(FileSource):
 
 def _check_ways(tables: Mapping[Split, str | None], sides: Mapping[Split, Sides]) -> None:
     """Raise UserError unless the paths are given in exactly one of the two ways, and completely."""
-    faults = []
-    by_line: list[Split] = []
-    by_row: list[Split] = []
-    for split in SPLITS:
-        source, target = sides[split]
-        if (source is None) != (target is None):
-            faults.append(f"{key_of(split, 'source_')} and {key_of(split, 'target_')}: give both, or none")
-        if source is not None:
-            by_line.append(split)
-        if tables[split] is not None:
-            by_row.append(split)
+    by_line: list[Split] = [split for split in SPLITS if sides[split][0] is not None]
+    by_row: list[Split] = [split for split in SPLITS if tables[split] is not None]
+    halves: list[Split] = [split for split in SPLITS if sides[split].count(None) == 1]
+    faults = [f"{key_of(split, 'source_')} and {key_of(split, 'target_')}: give both, or none" for split in halves]
     if faults:
         raise UserError(*faults)
     if by_line and by_row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from seqtrain.data.batching.splitmix64 import SplitMix64
@@ -47,37 +48,34 @@ class PersonOrPlace(Generated):
     called = "person_or_place"
     in_set = 2
 
-    def draw(self, generator: SplitMix64, count: int) -> list[tuple[Row, Row]]:
-        """Draw pairs with distinct beginnings; a repeated one could be learnt by heart."""
-        by_beginning: dict[str, tuple[Row, Row]] = {}
-        while len(by_beginning) < count:
-            beginning, two = _draw_two(generator)
-            by_beginning.setdefault(beginning, two)
-        return list(by_beginning.values())
+    def draw(self, generator: SplitMix64) -> tuple[Row, Row]:
+        """Draw two sentences that differ in the verb, and so in the type of their names."""
+        words: list[str] = generator.choice(OPENINGS).split()
+        labels = ["O"] * len(words)
+        # In this order: what each choice gives depends on how many came before it.
+        for number in range(1 + generator.below(3)):
+            link = generator.choice(LINKS).split() if number else []
+            name = [generator.choice(NAMES)]
+            # Names of one word and of two, so that spans have ends to find.
+            if generator.below(2):
+                name.append(generator.choice(SECOND_NAMES))
+            words += [*link, *name]
+            labels += ["O"] * len(link) + ["B-{}"] + ["I-{}"] * (len(name) - 1)
+        aside = generator.choice(ASIDES).split()
+        verbs = generator.choice(VERBS)
+        closing = generator.choice(CLOSINGS).split()
+        words += aside
+        after = ["O"] * (len(aside) + 1 + len(closing))
+        # Both sentences have the same words and labels but for the verb and the types.
+        two = []
+        for verb, kind in zip(verbs, KINDS, strict=True):
+            written = " ".join([*words, verb, *closing])
+            two.append({"text": written, "label": " ".join([*labels, *after]).format(*[kind] * len(words))})
+        first = generator.below(2)  # or every first sentence of a two would be of persons
+        return two[first], two[1 - first]
 
-
-def _draw_two(generator: SplitMix64) -> tuple[str, tuple[Row, Row]]:
-    """Draw the words before the verb, and two sentences that begin with them."""
-    words: list[str] = generator.choice(OPENINGS).split()
-    labels = ["O"] * len(words)
-    # In this order: what each choice gives depends on how many came before it.
-    for number in range(1 + generator.below(3)):
-        link = generator.choice(LINKS).split() if number else []
-        name = [generator.choice(NAMES)]
-        # Names of one word and of two, so that spans have ends to find.
-        if generator.below(2):
-            name.append(generator.choice(SECOND_NAMES))
-        words += [*link, *name]
-        labels += ["O"] * len(link) + ["B-{}"] + ["I-{}"] * (len(name) - 1)
-    aside = generator.choice(ASIDES).split()
-    verbs = generator.choice(VERBS)
-    closing = generator.choice(CLOSINGS).split()
-    words += aside
-    after = ["O"] * (len(aside) + 1 + len(closing))
-    # Both sentences have the same words and labels but for the verb and the types.
-    two = []
-    for verb, kind in zip(verbs, KINDS, strict=True):
-        written = " ".join([*words, verb, *closing])
-        two.append({"text": written, "label": " ".join([*labels, *after]).format(*[kind] * len(words))})
-    first = generator.below(2)  # or every first sentence of a two would be of persons
-    return " ".join(words), (two[first], two[1 - first])
+    def keys(self, rows: Sequence[Row]) -> set[str]:
+        """Return the words before the verb, which both sentences begin with."""
+        one, other = (row["text"].split() for row in rows)
+        verb = next(place for place, pair in enumerate(zip(one, other, strict=True)) if len(set(pair)) == 2)
+        return {" ".join(one[:verb])}

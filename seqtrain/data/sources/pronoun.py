@@ -57,32 +57,19 @@ class Pronoun(Generated):
     called = "pronoun"
     in_set = len(ANSWERS)
 
-    def draw(self, generator: SplitMix64, count: int) -> list[tuple[Row, Row]]:
-        """Draw pairs that share no sentence."""
-        pairs: list[tuple[Row, Row]] = []
-        seen: set[str] = set()
-        while len(pairs) < count:
-            rows = _draw_pair(generator)
-            texts = {row["text"] for row in rows}
-            if not texts & seen:
-                seen |= texts
-                pairs.append(rows)
-        return pairs
-
-
-def _draw_pair(generator: SplitMix64) -> tuple[Row, Row]:
-    """Draw two sentences that differ in one word, in any order."""
-    # In this order: what each choice gives depends on how many came before it.
-    scene = generator.choice(SCENES)
-    start = f"{generator.choice(OPENINGS)} the {generator.choice(scene.first)} {scene.verb}"
-    start += f" the {generator.choice(scene.second)} because"
-    behind = f"was {generator.choice(ASIDES)} too"
-    words = generator.choice(scene.of_first), generator.choice(scene.of_second)
-    ending = generator.choice(ENDINGS)
-    rows = []
-    for word, answer in zip(words, ANSWERS, strict=True):
-        after = f"{behind} {word} {ending}".split()
-        labels = [NOT_ASKED] * len(start.split()) + [answer] + [NOT_ASKED] * len(after)
-        rows.append({"text": " ".join([*start.split(), "it", *after]), "label": " ".join(labels)})
-    one = generator.below(len(rows))  # or every first sentence of a pair would mean the first noun
-    return rows[one], rows[1 - one]
+    def draw(self, generator: SplitMix64) -> tuple[Row, Row]:
+        """Draw two sentences that differ in one word, in any order."""
+        # In this order: what each choice gives depends on how many came before it.
+        scene = generator.choice(SCENES)
+        start = f"{generator.choice(OPENINGS)} the {generator.choice(scene.first)} {scene.verb}"
+        start += f" the {generator.choice(scene.second)} because"
+        behind = f"was {generator.choice(ASIDES)} too"
+        words = generator.choice(scene.of_first), generator.choice(scene.of_second)
+        ending = generator.choice(ENDINGS)
+        rows = []
+        for word, answer in zip(words, ANSWERS, strict=True):
+            after = f"{behind} {word} {ending}".split()
+            labels = [NOT_ASKED] * len(start.split()) + [answer] + [NOT_ASKED] * len(after)
+            rows.append({"text": " ".join([*start.split(), "it", *after]), "label": " ".join(labels)})
+        one = generator.below(len(rows))  # or every first sentence of a pair would mean the first noun
+        return rows[one], rows[1 - one]

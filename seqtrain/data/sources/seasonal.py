@@ -38,10 +38,6 @@ class Seasonal(SeriesSource):
     missing_share: float = 0.05
     seed: int = 0
 
-    def check(self) -> None:
-        for split in ("train", "validation"):
-            self.split(split)
-
     def describe(self) -> dict[str, Any]:
         return {"source": "seasonal", "seed": self.seed, "series": self.size, "length": self.length}
 

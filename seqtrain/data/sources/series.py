@@ -65,6 +65,12 @@ class SeriesSource(Source):
             if feature not in PERIODS:
                 raise UserError(f"data.time_features: {feature}: expected some of {', '.join(PERIODS)}")
 
+    def check(self) -> None:
+        # Reads all rows: otherwise a text in the last row would raise after minutes of preparation.
+        for split in ("train", "validation"):
+            if split == "train" or self.has(split):
+                self.split(split)
+
     @abstractmethod
     def read(self) -> Series:
         """Return all series, each in the order of time."""
@@ -74,6 +80,11 @@ class SeriesSource(Source):
         """All series as models read them."""
         found = self.read()
         return found.apart() if self.channels == "apart" else found
+
+    @cached_property
+    def _owner(self) -> Int[np.ndarray, " S"] | None:
+        """The split (S,) of each series, where each is in one split as a whole; None where each is cut by time."""
+        return None
 
     @cached_property
     def remarks(self) -> list[str]:
@@ -87,6 +98,8 @@ class SeriesSource(Source):
             raise UserError(f"data.rows=[{rows}]: leaves no row for {split}; give it some")
         if not self.has(split):
             raise no_split(split)
+        if self._owner is not None:
+            return series_in(self.series, self._owner, split)
         found = bounds(self.series, self.rows, self.validation_fraction, self.test_fraction)
         begin, end = found[split]
         return SeriesSplit(self.series, begin, end)
@@ -129,11 +142,6 @@ class TableSeries(SeriesSource):
     time_column: str | None = None
     time_format: str | None = None
     id_column: str | None = None
-
-    def check(self) -> None:
-        # Reads all rows: otherwise a text in the last row would raise after minutes of preparation.
-        for split in ("train", "validation"):
-            self.split(split)
 
     @cached_property
     @abstractmethod
@@ -210,13 +218,6 @@ class SeriesFile(TableSeries):
     def _layout(self) -> Layout:
         return self._layout_of(Path(self.path), self.format, self.label_column)
 
-    def split(self, split: Split) -> SeriesSplit:
-        if self.label_column is None:
-            return super().split(split)
-        if not self.has(split):
-            raise no_split(split)
-        return series_in(self.series, self._owner, split)
-
     def labels(self, split: Split, kind: LabelKind) -> list[str]:
         found = []
         for place in np.flatnonzero(self._owner == SPLITS.index(split)).tolist():
@@ -247,8 +248,9 @@ class SeriesFile(TableSeries):
         return [rows[begin:end] for begin, end in pairwise(self.series.offsets)]
 
     @cached_property
-    def _owner(self) -> np.ndarray:
-        """The split (S,) of each series."""
+    def _owner(self) -> Int[np.ndarray, " S"] | None:
+        if self.label_column is None:
+            return None
         return split_of_series(
             [" ".join(dict.fromkeys(labels)) for labels in self._labels],
             validation=self.validation_fraction,

@@ -114,7 +114,7 @@ class FileSource(Source):
                 files = self.files(split)
                 faults, count = _check(files)
                 all_faults += faults
-                all_faults += self._check_belower(split, files, owner)
+                all_faults += self._in_two_splits(split, files, owner)
                 if split == "train" and not faults and count is not None:  # a part of train says nothing of its size
                     cut.check(count)
             except UserError as fault:
@@ -122,7 +122,7 @@ class FileSource(Source):
         if all_faults:
             raise merged(all_faults)
 
-    def _check_belower(self, split: Split, files: Sequence[RowFile], owner: dict[Path, Split]) -> list[UserError]:
+    def _in_two_splits(self, split: Split, files: Sequence[RowFile], owner: dict[Path, Split]) -> list[UserError]:
         """Return the error for the first file that an earlier split owns; add the other files to `owner`.
 
         A model must not be measured on the data it was trained on.

@@ -188,8 +188,12 @@ class Generated(Source):
         self._cut = Cut(by="row", validation=self.validation_fraction, test=self.test_fraction)
 
     @abstractmethod
-    def draw(self, generator: SplitMix64, count: int) -> Sequence[Sequence[Row]]:
-        """Draw `count` sets of rows."""
+    def draw(self, generator: SplitMix64) -> Sequence[Row]:
+        """Draw one set of rows, or nothing, after which another one is drawn."""
+
+    def keys(self, rows: Sequence[Row]) -> set[str]:
+        """Return what a set must not share with another set, so that it cannot be learnt by heart; by default texts."""
+        return {row["text"] for row in rows}
 
     def check(self) -> None:
         self._cut.check(self._sets)
@@ -208,7 +212,16 @@ class Generated(Source):
 
     @cached_property
     def _drawn(self) -> Sequence[Sequence[Row]]:
-        return self.draw(SplitMix64(self.seed), self._sets)
+        generator = SplitMix64(self.seed)
+        seen: set[str] = set()
+        sets: list[Sequence[Row]] = []
+        while len(sets) < self._sets:
+            rows = self.draw(generator)
+            keys = self.keys(rows)
+            if rows and not keys & seen:
+                seen |= keys
+                sets.append(rows)
+        return sets
 
 
 def phrases(text: str) -> list[str]:

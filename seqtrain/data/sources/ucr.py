@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from seqtrain.data.sources.base import SPLITS, LabelKind, Split
 from seqtrain.data.sources.opening import absent, readable, sniff
-from seqtrain.data.sources.series import SeriesSource, numbered_series, series_in, split_of_series
+from seqtrain.data.sources.series import SeriesSource, numbered_series, split_of_series
 from seqtrain.data.values.scaling import Missing
 from seqtrain.data.values.series import Series, SeriesSplit
 from seqtrain.errors import UserError, first_few
@@ -48,11 +48,6 @@ class UCR(SeriesSource):
         )
         self.path = path
 
-    def check(self) -> None:
-        for split in ("train", "validation"):
-            if self.has(split):
-                self.split(split)
-
     def describe(self) -> dict[str, Any]:
         paths = {split: str(path) for split, path in self._files.items()}
         return {"source": "ucr", "paths": paths, "series": len(self._train.labels), "columns": len(self.series.columns)}
@@ -69,7 +64,7 @@ class UCR(SeriesSource):
         if split == "test":
             series = self._test.series
             return SeriesSplit(series, series.offsets[:-1], series.offsets[1:])
-        return series_in(self.series, self._owner, split)
+        return super().split(split)
 
     def labels(self, split: Split, kind: LabelKind) -> list[str]:
         table = self._test if split == "test" else self._train
@@ -115,8 +110,7 @@ class UCR(SeriesSource):
         return read_table(self._files["test"])
 
     @cached_property
-    def _owner(self) -> np.ndarray:
-        """The split (n,) of each series of the training file."""
+    def _owner(self) -> Int[np.ndarray, " n"]:
         return split_of_series(self._train.labels, validation=self.validation_fraction, test=0.0)
 
 

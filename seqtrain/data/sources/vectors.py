@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from seqtrain.data.sources.base import SPLITS, LabelKind, Row, Split, no_split
+from seqtrain.data.sources.base import SPLITS, LabelKind, Row, Split
 from seqtrain.data.sources.opening import absent, readable, sniff
-from seqtrain.data.sources.series import SeriesSource, numbered_series, series_in, split_of_series
+from seqtrain.data.sources.series import SeriesSource, numbered_series, split_of_series
 from seqtrain.data.values.blocks import LARGEST
 from seqtrain.data.values.scaling import Missing
-from seqtrain.data.values.series import Series, SeriesSplit
+from seqtrain.data.values.series import Series
 from seqtrain.errors import UserError, first_few
 
 if TYPE_CHECKING:
@@ -43,16 +43,6 @@ class VectorSource(SeriesSource):
     def answers(self, field: str) -> Sequence[str]:
         """Return the `label` or the `target` of each sequence, those of all splits."""
 
-    def check(self) -> None:
-        for split in ("train", "validation"):
-            if self.has(split):
-                self.split(split)
-
-    def split(self, split: Split) -> SeriesSplit:
-        if not self.has(split):
-            raise no_split(split)
-        return series_in(self.series, self._owner, split)
-
     def labels(self, split: Split, kind: LabelKind) -> list[str]:
         if kind == "names":
             raise UserError("data: has one label for a sequence, and none at each step; use task=classify")
@@ -73,8 +63,7 @@ class VectorSource(SeriesSource):
         return [""] * len(self.series.names)
 
     @cached_property
-    def _owner(self) -> np.ndarray:
-        """The split (n,) of each sequence."""
+    def _owner(self) -> Int[np.ndarray, " n"]:
         return split_of_series(self.balanced_by(), validation=self.validation_fraction, test=self.test_fraction)
 
 

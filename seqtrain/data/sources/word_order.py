@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from seqtrain.data.batching.splitmix64 import SplitMix64
@@ -73,27 +74,22 @@ class WordOrder(Generated):
     called = "word_order"
     in_set = 2
 
-    def draw(self, generator: SplitMix64, count: int) -> list[tuple[Row, Row]]:
-        """Draw pairs with distinct bags of words, so that a bag learnt by heart does not help."""
-        by_bag: dict[str, tuple[Row, Row]] = {}
-        while len(by_bag) < count:
-            two = _draw_two(generator)
-            words = two[0]["text"].split()
-            if len(words) in WORDS:
-                by_bag.setdefault(" ".join(sorted(words)), two)
-        return list(by_bag.values())
+    def draw(self, generator: SplitMix64) -> Sequence[Row]:
+        """Draw a sentence, and the same with its two adjectives swapped."""
+        good, bad = generator.choice(PAIRS)
+        frame = _draw_frame(generator)
+        two = [
+            {"text": frame.format(yes=good, no=bad), "label": "positive"},
+            {"text": frame.format(yes=bad, no=good), "label": "negative"},
+        ]
+        first = generator.below(2)  # or every first sentence of a two would be positive
+        if len(two[0]["text"].split()) not in WORDS:
+            return ()
+        return two[first], two[1 - first]
 
-
-def _draw_two(generator: SplitMix64) -> tuple[Row, Row]:
-    """Draw a sentence, and the same with its two adjectives swapped."""
-    good, bad = generator.choice(PAIRS)
-    frame = _draw_frame(generator)
-    two = [
-        {"text": frame.format(yes=good, no=bad), "label": "positive"},
-        {"text": frame.format(yes=bad, no=good), "label": "negative"},
-    ]
-    first = generator.below(2)  # or every first sentence of a two would be positive
-    return two[first], two[1 - first]
+    def keys(self, rows: Sequence[Row]) -> set[str]:
+        """Return the bag of words, which both sentences share."""
+        return {" ".join(sorted(row["text"].split())) for row in rows}
 
 
 def _draw_frame(generator: SplitMix64) -> str:

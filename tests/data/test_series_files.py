@@ -1,0 +1,224 @@
+"""Laws of files of series: labels of the long form and of the UCR archive, quotes, and the known figure of ETTh1."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from seqtrain.data.preprocess import prepare_series
+from seqtrain.data.sources.series import SeriesFile, split_of_series
+from seqtrain.data.sources.ucr import UCR, read_table
+from seqtrain.tasks.forecast import Forecast
+from seqtrain.tasks.sentiment import LabelledExamples
+from tests.support.refused import refusal
+from tests.support.series import csv, prepared, table
+
+READS = ("values", "label")
+
+
+def quiet(line: str) -> None:
+    """Take a line, and say nothing."""
+
+
+# -- long form ---------------------------------------------------------------------------------------------------------
+
+
+def content(*, label: str = "", phase: str = "") -> str:
+    """Rows of ten series of two steps; the first has other labels in its second row, where they are given."""
+    lines = ["id,step,value,label,phase"]
+    for n in range(10):
+        own = "xy"[n % 2]
+        for t in range(2):
+            odd = n == 0 and t == 1
+            lines.append(f"s{n},{t},{n + t},{(label if odd else '') or own},{(phase if odd else '') or 'ab'[t]}")
+    return "\n".join(lines) + "\n"
+
+
+def source(folder: Path, text: str, column: str = "label", **options) -> SeriesFile:
+    return table(folder, text, id_column="id", time_column="step", columns=["value"], label_column=column, **options)
+
+
+def test_splits_hold_whole_series_with_their_labels_and_lack_none(tmp_path):
+    found = source(tmp_path, content())
+    seen = []
+    for split in ("train", "validation", "test"):
+        part = found.split(split)
+        held = np.flatnonzero(part.end > part.begin)
+        assert (part.end - part.begin)[held].tolist() == [2] * len(held)
+        assert found.labels(split, "name") == ["xy"[number % 2] for number in held]
+        seen += held.tolist()
+    assert sorted(seen) == list(range(10))
+
+
+def test_labels_of_rows_stand_at_their_rows(tmp_path):
+    preprocessor, rows = prepare_series(
+        source(tmp_path, content(), "phase"), ("train",), READS, label_kind="names", preprocessor=None, say=quiet
+    )
+    assert preprocessor.labels == ("a", "b")
+    assert [labels.tolist() for labels in rows["train"].labels] == [[0, 1]] * len(rows["train"])  # type: ignore[union-attr]
+
+
+LABEL_FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "series s0 has the labels x, y; give it one in all rows": (content(label="y"), {}, "name"),
+    "has a label with white space": (content(phase="a b"), {"column": "phase"}, "names"),
+    "has no label; give it one, or take it out": (content().replace(",x,", ",,"), {}, "name"),
+}
+
+
+def test_labels_that_say_nothing_and_options_that_cut_a_series_are_refused(tmp_path):
+    for says, (text, options, kind) in LABEL_FAULTS.items():
+        found = source(tmp_path, text, validation_fraction=0.0, test_fraction=0.0, **options)
+        assert says in refusal(found.labels, "train", kind)
+    for options in ({"channels": "apart"}, {"rows": [1, 1, 1]}):
+        assert "whole series are in a split" in refusal(source, tmp_path, content(), **options)
+    assert "set data.id_column" in refusal(table, tmp_path, content(), label_column="label")
+
+
+def test_a_quote_that_never_closes_is_told_with_its_line_and_one_that_closes_is_not_blamed(tmp_path: Path) -> None:
+    one = '2024-01-02 06:00:00,1,"2'
+    for rows in (['"2024-01-02 06:00:00,1,2'], ['2024-01-02 06:00:00,"1,2'], [one], [one] * 30):
+        said = refusal(lambda given: table(tmp_path, csv(*given)).series, rows)
+        assert "a.csv: line 32: a quote opens and is not closed in that line; close it" in said, rows
+    said = refusal(lambda: table(tmp_path, csv('"2024-01-02 06:00:00",oops,2')).series)
+    assert "'oops' in column a is no number" in said
+
+
+# -- UCR archive -------------------------------------------------------------------------------------------------------
+
+
+HEAD = "#about\n@problemName a\n@timeStamps false\n@classLabel true x y\n@data\n"
+
+
+def written(folder: Path, content: str, name: str = "a_TRAIN.ts") -> Path:
+    path = folder / name
+    path.write_text(content)
+    return path
+
+
+def test_a_ts_file_gives_channels_missing_values_and_labels_and_a_tsv_file_the_same(tmp_path):
+    found = read_table(written(tmp_path, f"{HEAD}1,?,3:4,5,NaN:x\n\n7:8:y\n"))
+    np.testing.assert_array_equal(found.series.values, [[1, 4], [np.nan, 5], [3, np.nan], [7, 8]])
+    assert found.series.columns == ("channel 1", "channel 2")
+    tsv = read_table(written(tmp_path, "x\t1\tNaN\t3\ny\t7\tNaN\tNaN\n", "a_TRAIN.tsv"))
+    np.testing.assert_array_equal(tsv.series.values, [[1], [np.nan], [3], [7]])
+    for each in (found, tsv):
+        assert each.series.offsets.tolist() == [0, 3, 4]
+        assert each.labels == ("x", "y")
+
+
+def test_validation_has_the_same_share_of_each_label_every_time():
+    labels = ["x"] * 40 + ["y"] * 10 + ["z"]
+    found = split_of_series(labels, validation=0.2, test=0.1)
+    assert np.bincount(found[:40]).tolist() == [28, 8, 4]
+    assert np.bincount(found[40:50]).tolist() == [7, 2, 1]
+    assert found[50] == 0
+    assert (found == split_of_series(labels, validation=0.2, test=0.1)).all()
+
+
+def test_train_and_validation_share_no_series_and_lack_none(tmp_path):
+    rows = "".join(f"{n},{n + 1}:{'xy'[n % 2]}\n" for n in range(10))
+    written(tmp_path, HEAD + rows)
+    written(tmp_path, f"{HEAD}50,51:y\n", "a_TEST.ts")
+    source = UCR(path=str(tmp_path))
+    seen = []
+    for split in ("train", "validation"):
+        part = source.split(split)
+        begins = part.begin[part.end > part.begin]
+        seen += source.series.values[begins, 0].tolist()
+        assert [("x", "y")[int(value) % 2] for value in source.series.values[begins, 0]] == source.labels(split, "name")
+    assert sorted(seen) == list(range(10))
+    assert source.labels("test", "name") == ["y"]
+
+
+def test_a_model_reads_the_scaled_values_of_each_step_and_whether_one_is_missing_padded_and_cut(tmp_path):
+    written(tmp_path, HEAD + "".join(f"{n},?,{n + 2}{',9' * (n % 3)}:{'xy'[n % 2]}\n" for n in range(10)))
+    preprocessor, rows = prepare_series(
+        UCR(path=str(tmp_path)), ("train",), ("values", "label"), preprocessor=None, say=lambda line: None
+    )
+    examples = LabelledExamples(rows["train"], preprocessor, max_length=4)
+    batch = examples.collate(np.arange(len(rows["train"])), 0, {"loss": len(rows["train"])})
+    split, scaling = rows["train"].series, preprocessor.series
+    assert split is not None
+    assert scaling is not None
+    assert (batch.tokens.shape[2], batch.lengths.max(), examples.cut > 0) == (3, 4, True)
+    held = np.flatnonzero(split.end > split.begin)
+    for lane, number in enumerate(held):
+        length = min(int(split.end[number] - split.begin[number]), 4)
+        values = split.series.values[split.begin[number] :][:length, 0]
+        scaled = np.nan_to_num((values - scaling.mean[0]) / scaling.std[0])
+        seen = ~np.isnan(values)
+        assert batch.tokens[lane, :length, 0].numpy() == pytest.approx(scaled, abs=1e-6)
+        assert batch.tokens[lane, :length, 1].tolist() == seen.tolist()
+        assert (batch.tokens[lane, length:] == 0).all()
+        assert batch.lengths[lane] == length
+
+
+def test_values_are_scaled_by_train_alone(tmp_path):
+    written(tmp_path, HEAD + "".join(f"{n},{n % 3}:{'xy'[n % 2]}\n" for n in range(10)))
+    source = UCR(path=str(tmp_path))
+    preprocessor, rows = prepare_series(
+        source, ("train", "validation"), ("values", "label"), preprocessor=None, say=lambda line: None
+    )
+    train = source.split("train")
+    values = np.concatenate([source.series.values[a:b] for a, b in zip(train.begin, train.end, strict=True)])
+    assert preprocessor.series is not None
+    assert preprocessor.series.mean == pytest.approx((values.mean(),))
+    assert preprocessor.series.std == pytest.approx((values.std(),))
+    assert preprocessor.labels == ("x", "y")
+    assert len(rows["train"].labels) == len(rows["train"]) == 8  # type: ignore[arg-type]
+
+
+FAULTS = {
+    "another number of channels": (f"{HEAD}1:2:x\n1:y\n", "line 7 has 1 channels, and the first series has 2"),
+    "channels of two lengths": (f"{HEAD}1,2:2:x\n", "line 6 has channels of different lengths (1, 2)"),
+    "no label in a row": (f"{HEAD}1,2:?\n", "line 6 has no label"),
+    "no labels at all": (HEAD.replace("true x y", "false") + "1,2\n", "has no labels (@classLabel false)"),
+    "no value in a series": (f"{HEAD}?,?:x\n", "line 6 holds no value"),
+    "a word among values": (f"{HEAD}1,two:x\n", "line 6: 'two' is no number"),
+    "infinity": (f"{HEAD}1,inf:x\n", "line 6: inf is no finite number"),
+    "time stamps": (HEAD.replace("Stamps false", "Stamps true") + "(0,1):x\n", "has time stamps"),
+    "no series": (HEAD, "holds no series"),
+    "a text": ("Once upon a time\n", "is no .ts file of the UCR archive"),
+}
+
+
+def test_a_broken_file_is_refused_with_its_line_and_so_is_a_label_that_train_lacks(tmp_path):
+    for fault, (content, says) in FAULTS.items():
+        path = written(tmp_path, content)
+        assert refusal(read_table, path).startswith(f"data.path={path}: {says}"), fault
+    written(tmp_path, HEAD + "".join(f"{n}:{'xy'[n % 2]}\n" for n in range(10)))
+    written(tmp_path, f"{HEAD}5:z\n", "a_TEST.ts")
+    options: dict[str, Any] = {"preprocessor": None, "say": quiet}
+    said = refusal(prepare_series, UCR(path=str(tmp_path)), ("train", "test"), READS, **options)
+    assert "test row 1 has the label z, which no row of train has" in said
+
+
+# -- ETT ---------------------------------------------------------------------------------------------------------------
+
+
+ETTH1 = Path(__file__).parents[2].parent / "shared" / "data" / "ett" / "ETTh1.csv"
+
+
+REAL = pytest.mark.skipif(not ETTH1.is_file(), reason=f"{ETTH1} is not there: it may not be shipped")
+
+
+@pytest.mark.long
+@REAL
+def test_least_squares_of_336_values_has_the_known_figure_on_etth1_96_hours_ahead() -> None:
+    preset: dict[str, Any] = yaml.safe_load((files("seqtrain.conf") / "data" / "etth1.yaml").read_text())
+    del preset["defaults"]
+    preprocessor, rows = prepared(SeriesFile(**{**preset, "path": str(ETTH1)}))
+    # Each of 7 columns by itself.
+    sizes = {split: part.size["rows"] for split, part in rows.items()}
+    assert sizes == {"train": 7 * 8640, "validation": 7 * 2880, "test": 7 * 2880}
+    options: dict[str, Any] = {"distribution": "point", "relative": True, "patch": 1, "dim": 1}
+    task = Forecast(horizon=96, max_length=336, preprocessor=preprocessor, **options)
+    found = task.baselines(rows["train"], rows["test"], preprocessor, lambda line: None)
+    assert found["ar"]["mse"] == pytest.approx(0.370, abs=0.002)
+    assert found["ar"]["mae"] == pytest.approx(0.392, abs=0.002)
+    assert found["last_value"]["mse"] == pytest.approx(1.294, abs=0.002)
