@@ -35,8 +35,5 @@ def test_a_model_whose_options_hide_what_it_is_given_is_refused_in_one_line(monk
     assert told.value.lines == (
         "model: the constructor of Hides collects its options in **options; name what it is to be given (embed)",
     )
-
-
-def test_one_that_names_it_gets_it_and_another_group_may_hide_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made(monkeypatch, Names).embed == "front end"
     assert made(monkeypatch, Hides, "logger").options == {}
