@@ -49,6 +49,7 @@ def _run(path: Path, **summary: Any) -> Run:
     for step in (3, 4):
         run.append(_record(step, **{"train/loss": 1 / step}))
     run.append(_record(4, **{"validation/loss": 0.5}))
+    run.append({"note": 1.0})  # what has no step is no point
     for step in (2, 4):
         (run.samples / f"step-{step:08d}.txt").write_text(f"after {step}")
     (run.plots / "learning_curve.png").write_bytes(PNG)
@@ -58,7 +59,8 @@ def _run(path: Path, **summary: Any) -> Run:
 
 
 def _standing(run: Run) -> list[dict[str, Any]]:
-    return [{name: value for name, value in record.items() if name not in ("read", "time")} for record in run.metrics()]
+    records = [record for record in run.metrics() if "step" in record]
+    return [{name: value for name, value in record.items() if name not in ("read", "time")} for record in records]
 
 
 def _sync(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -118,33 +120,20 @@ def test_what_cannot_be_sent_is_one_line_and_the_others_are_sent(tmp_path: Path,
     assert err.startswith(f"error: {runs[0].path}: not sent, W&B failed: ")
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
+def test_what_cannot_be_asked_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _run(Path("run"))
+    sweep = Sweep.create(tmp_path / "sweep", Asked(overrides=()))
+    sweep.plan(0, ["seed=1"], "seed=1")
+    for words, line in (
         (["nowhere"], "run nowhere does not exist"),
         (["run", "logger=mlflow", "logger.wandb.mode=offline"], "logger.wandb"),
         (["run", "logger=none"], "name a run or a sweep, and no logger=none"),
         (["logger=wandb"], "name a run or a sweep$"),
-    ],
-)
-def test_what_cannot_be_asked_is_a_fault(tmp_path: Path, monkeypatch, words: list[str], line: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    _run(Path("run"))
-    with pytest.raises(UserError, match=line):
-        sync.main(words)
-
-
-def test_a_run_that_is_being_trained_is_left_alone(tmp_path: Path, capfd) -> None:
-    run = _run(tmp_path / "run")
-    opening = f"from seqtrain.runs.directory import Run\nrun = Run.open({str(run.path)!r})\n"
-    hold = f"{opening}run.claim()\nprint(flush=True)\ninput()"
-    with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout
-        other.stdout.readline()
-        assert sync.main([str(run.path)]) == 2
-        other.communicate(b"\n")
-    assert "is being written by another process" in capfd.readouterr().err
-    assert not wandb_tools.files(run.path)
+        (["sweep"], "no trial of this sweep has begun; `seqtrain resume .*sweep` runs them"),
+    ):
+        with pytest.raises(UserError, match=line):
+            sync.main(words)
 
 
 def test_a_stranger_s_run_names_no_server_and_no_project(tmp_path: Path, capsys) -> None:

@@ -79,15 +79,6 @@ def test_packed_references_a_detached_head_and_worktrees_are_read(
     assert told() == head
 
 
-def test_a_commit_named_by_sha256_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    git(tmp_path, "init", "-q", "--object-format=sha256")
-    (tmp_path / "code.py").write_text("x = 1\n")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-qm", "first")
-    monkeypatch.chdir(tmp_path)
-    assert told() == git(tmp_path, "rev-parse", "HEAD")
-
-
 def test_without_a_checkout_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert told() is None

@@ -14,16 +14,6 @@ from seqtrain.runs.records import RESUMED
 from seqtrain.training.callbacks.record import Recorder
 
 
-class Counting(dict[str, Any]):
-    """A record that counts how often its step is asked for."""
-
-    asked = 0
-
-    def get(self, *args: Any) -> Any:
-        Counting.asked += 1
-        return super().get(*args)
-
-
 def standing(records: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, dict[str, Any]]]:
     monkeypatch.setattr(Run, "records", lambda run: iter(records))
     return Run(Path("nowhere")).standing()
@@ -41,13 +31,6 @@ def test_each_resume_drops_what_lies_after_the_step_it_began_from(monkeypatch: p
             else:
                 kept.append((place, record))
         assert standing(records, monkeypatch) == kept
-
-
-def test_many_resumes_of_a_long_run_look_at_each_record_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Counting, "asked", 0)
-    records: list[dict[str, Any]] = [*(Counting(step=1) for _ in range(100)), *({RESUMED: 1} for _ in range(100))]
-    assert len(standing(records, monkeypatch)) == 100
-    assert Counting.asked == 100
 
 
 def test_the_places_of_records_count_on_over_a_resume_and_what_it_overwrites(tmp_path: Path) -> None:

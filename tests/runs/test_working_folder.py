@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -47,16 +46,6 @@ def test_the_workers_of_joblib_import_nothing_of_the_working_folder(trace: Path,
     assert not trace.exists()
 
 
-def test_processes_that_are_spawned_import_nothing_of_the_working_folder(
-    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
-    main(["--version"])
-    process = multiprocessing.get_context("spawn").Process(target=abs, args=(-1,))
-    process.start()
-    process.join(60)
-    assert (process.exitcode, trace.exists()) == (0, False)
-
-
 def test_the_command_as_a_module_imports_the_standard_library_from_where_it_is(trace: Path) -> None:
     for name in (*MODULES, *(f"{package}/__init__" for package in PACKAGES)):
         if name not in ("csv", "email"):  # python -m itself imports the others, before any code of ours
@@ -97,9 +86,3 @@ def test_matplotlib_takes_no_settings_of_the_working_folder_unless_told_to(tmp_p
     assert len(said.splitlines()) == 1
     assert "matplotlibrc" in said
     assert drawn(tmp_path, MATPLOTLIBRC="./matplotlibrc")[0] == "True"
-
-
-@pytest.mark.long  # alike
-def test_settings_of_matplotlib_that_are_a_pipe_are_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "matplotlibrc")
-    assert drawn(tmp_path)[0] == "False"
