@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seqtrain.analysis.memory_report import CONTEXT, TARGETS, TOLERANCE, measured
-from seqtrain.cli.arguments import Parser, bounded
+from seqtrain.cli.arguments import Parser, bounded, measure
 
 
 def main(argv: list[str]) -> int:
@@ -40,13 +40,4 @@ def main(argv: list[str]) -> int:
     )
     parser.add_out("outputs/memory")
     options = parser.parse_args(argv)
-    result = measured(
-        options.run,
-        options.out,
-        split=options.split,
-        checkpoint=options.checkpoint,
-        context=options.context,
-        targets=options.targets,
-        tolerance=options.tolerance,
-    )
-    return result.tell(as_json=options.json)
+    return measure(measured, "run", options)

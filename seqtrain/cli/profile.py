@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seqtrain.analysis.profile_report import DIMS, LENGTHS, REPEATS, SIZE, THREADS, measured
-from seqtrain.cli.arguments import Parser, bounded, several
+from seqtrain.cli.arguments import Parser, bounded, measure, several
 
 
 def main(argv: list[str]) -> int:
@@ -35,16 +35,4 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--threads", type=bounded(THREADS), default=1, metavar="N")
     parser.add_out("outputs/profile")
     options = parser.parse_intermixed_args(argv)
-    result = measured(
-        options.overrides,
-        options.out,
-        multirun=options.multirun,
-        lengths=options.lengths,
-        dims=options.dims,
-        at_dim=options.at_dim,
-        at_length=options.at_length,
-        repeats=options.repeats,
-        threads=options.threads,
-        config_dirs=options.config_dir,
-    )
-    return result.tell(as_json=options.json)
+    return measure(measured, "overrides", options)

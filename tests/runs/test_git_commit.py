@@ -154,7 +154,10 @@ def test_nothing_of_a_stranger_s_checkout_runs(checkout: Path, monkeypatch: pyte
     assert not trace.exists()
 
 
-def test_a_head_that_is_a_pipe_or_names_a_file_elsewhere_is_no_commit(checkout: Path) -> None:
+def test_a_head_that_is_a_pipe_or_names_a_file_elsewhere_is_no_commit(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seqtrain.runs.git_commit.PATIENCE_SECONDS", 0.5)
     (checkout / ".git" / "HEAD").write_text("ref: refs/../../../secret\n")
     (checkout.parent / "secret").write_text("0" * 40)
     assert told() is None

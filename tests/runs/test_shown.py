@@ -91,7 +91,7 @@ def test_a_forecast_that_diverged_is_a_gap_and_no_fault(run: Run) -> None:
 
 
 FANS: list[tuple[str, Any]] = [
-    *(("history", value) for value in ("12", [True], [1e300], [0.0] * 70_000)),
+    *(("history", value) for value in ("12", [[1.0]], ["a"], [{}])),
     *(("median", []), ("median", [1.0]), ("truth", [1.0, 2.0]), ("title", 7), ("more", 1)),
     *(("bands", {share: [[1, 2, 3], [1, 2, 3]]}) for share in ("2", "x")),
     ("bands", {"0.8": [[1, 2, 3]]}),
