@@ -110,7 +110,7 @@ lecture: .venv/run
 
 # The site in site/: opens from disk; its search needs a server: `.venv/bin/python -m http.server -d site`.
 docs: .venv/docs
-	$(BIN)/seqtrain matrix --markdown docs/models.md
+	$(BIN)/python -m benchmarks.models_page
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
 
