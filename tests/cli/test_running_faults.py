@@ -139,17 +139,6 @@ def test_a_skipped_update_changes_no_weight_and_no_moment_and_is_counted(
 
 
 @pytest.mark.long
-def test_a_run_that_skips_resumes_to_the_bit(place: Place) -> None:
-    both = ("callbacks=both", "callbacks.mishap.at=13", "callbacks.mishap.what=killed", "callbacks.mishap.name=step-")
-    options = (*wild([8, 9, 11, 17])[1:], *both)
-    assert place.train(*options, name="twin", **CALM).rc == 0
-    assert place.train(*options).rc == -9
-    assert place.resume().rc == 0
-    assert_twins(place.folder / "twin", place.run.path)
-    assert place.run.summary.skipped == 4
-
-
-@pytest.mark.long
 def test_what_is_no_number_on_one_process_is_skipped_by_all_or_stops_all(place: Place) -> None:
     several = ("trainer.devices=2", "trainer.accelerator=cpu", "trainer.check_ranks_every=1")
     steps = wild([4, 5])
@@ -347,27 +336,6 @@ def test_where_no_checkpoint_is_sound_resume_refuses_in_one_line_and_changes_not
     answer = killed.resume()
     assert (answer.rc, "no checkpoint is sound; move run/checkpoints" in told(answer)) == (2, True)
     assert {path: path.read_bytes() for path in killed.run.path.rglob("*") if path.is_file()} == before
-
-
-@pytest.mark.long
-def test_the_best_checkpoints_stay_and_a_kill_between_their_names_costs_none(place: Place) -> None:
-    wide = ("optimizer.lr=3", "schedule=constant", "trainer.precision=32-true")  # so that the best are not the last
-    keep = ("trainer.keep_best=3", "trainer.keep_last=1", "trainer.validate_every=3", *wide)
-    assert place.train(*keep, *mishap("killed", 1, "best"), name="twin", **CALM).rc == 0
-    twin = Run(place.folder / "twin")
-    losses = {point["step"]: point["validation/loss"] for point in twin.metrics() if "validation/loss" in point}
-    best = sorted(losses, key=lambda step: losses[step])
-    assert set(best[:3]) != set(sorted(losses)[-3:]), "the best are not just the last"
-    expected = sorted(["best.ckpt", *(f"best-{step:08d}.ckpt" for step in best[:3]), step_name(STEPS)])
-    assert sorted(path.name for path in twin.checkpoints.iterdir()) == expected
-    assert load(twin.checkpoints / "best.ckpt")["global_step"] == best[0]
-    for step in best[:3]:
-        assert load(twin.checkpoints / f"best-{step:08d}.ckpt")["global_step"] == step
-    assert place.train(*keep, *mishap("killed", min(best[:3]), "best-")).rc == -9
-    assert place.resume(MISHAP="armed").rc == -9
-    assert place.resume().rc == 0
-    assert_twins(twin.path, place.run.path)
-    assert place.names() == expected
 
 
 # -- loggers and clocks ------------------------------------------------------------------------------------------

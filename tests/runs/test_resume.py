@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +10,10 @@ import pytest
 from benchmarks.kills.__main__ import available, campaign
 from benchmarks.kills.campaign import Campaign
 from benchmarks.kills.kinds import Kind
+from seqtrain.runs import resume_check
 from tests.conftest import Seqtrain
 from tests.support import examples
-from tests.support.tiny import GPT, OPTIONS, PATIENCE, assert_twins, corpus, newest_step, wait_until
+from tests.support.tiny import GPT, OPTIONS, corpus
 
 STREAM = (*OPTIONS, "data.validation_fraction=0.3", "trainer.validate_every=8")
 KINDS = {
@@ -39,19 +38,11 @@ def test_a_killed_and_resumed_run_ends_with_the_bits_of_its_uninterrupted_twin(
     name: str, seqtrain: Seqtrain, tmp_path: Path
 ) -> None:
     examples.files(corpus(tmp_path))
-    args = ("train", *KINDS[name], "trainer.max_steps=60", "trainer.checkpoint_every=4")
-    twin = seqtrain.start(*args, "run_dir=twin", cwd=tmp_path)
-    child, chance = seqtrain.start(*args, "run_dir=run", cwd=tmp_path), random.Random(name)
-    for number in (1, 2, 3):
-        step = chance.randint(14 * number - 9, 14 * number)
-        wait_until(lambda step=step: newest_step(tmp_path / "run") >= step, child, f"step {step}")
-        time.sleep(chance.random() * 0.01)
-        child.kill()
-        assert child.wait(PATIENCE) == -9, child.stderr
-        child = seqtrain.start("resume", "run", cwd=tmp_path)
-    assert child.wait(PATIENCE) == 0, child.stderr
-    assert twin.wait(PATIENCE) == 0, twin.stderr
-    assert_twins(tmp_path / "twin", tmp_path / "run")
+    words = (*KINDS[name], "trainer.max_steps=60", "trainer.checkpoint_every=4")
+    twin = resume_check.trained(seqtrain.start, words, tmp_path)
+    hits = resume_check.killed_and_resumed(seqtrain.start, words, tmp_path, kills=3, seed=2)
+    assert len(hits) == 3
+    assert resume_check.difference(twin, tmp_path / "killed") is None
 
 
 @pytest.fixture(scope="module")

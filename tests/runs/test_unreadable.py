@@ -17,7 +17,7 @@ import pytest
 from seqtrain.cli import main
 from seqtrain.compare.entries import read
 from seqtrain.errors import UserError
-from seqtrain.files.atomic import exists, listed
+from seqtrain.files.atomic import exists
 from seqtrain.runs.checkpoint import step_name
 from seqtrain.runs.directory import METRICS, Run
 from seqtrain.runs.listing import is_written, list_runs
@@ -88,20 +88,6 @@ def refusal(run: Run, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
         return line.removeprefix("error: ")
 
     return refusal
-
-
-def test_absent_unreadable_and_there_are_three_answers(tmp_path: Path, refuse: Refuse) -> None:
-    (tmp_path / "file").touch()
-    assert (exists(tmp_path / "file"), exists(tmp_path / "none")) == (True, False)
-    assert (listed(tmp_path), listed(tmp_path / "none")) == ([tmp_path / "file"], [])
-    assert not exists(tmp_path / "file" / "below")
-    with pytest.raises(UserError, match="cannot be read: Not a directory; make it readable"):
-        listed(tmp_path / "file")
-    refuse(tmp_path, errno.EACCES)
-    with pytest.raises(
-        UserError, match=f"{tmp_path} cannot be read: Permission denied; make it readable, then try again"
-    ):
-        listed(tmp_path)
 
 
 UNREADABLE = {
