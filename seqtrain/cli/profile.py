@@ -10,8 +10,8 @@ def main(argv: list[str]) -> int:
     """Run the command; return its exit code."""
     parser = Parser(
         "profile",
-        "What a model costs: parameters by part, operations by formula and as torch counts them, sequential steps and\n"
-        "the longest path; then times and memory over lengths and widths, with fitted exponents beside theory.\n"
+        "Measure the cost of models: parameters by part, operations by formula and as torch counts them, sequential\n"
+        "steps and the longest path; then times and memory over lengths and widths, with fitted exponents beside theory.\n"
         "OVERRIDE as for `seqtrain train`. -m: several models, measured turn by turn: -m model=rnn,lstm,cnn,gpt",
         "seqtrain profile -m model=rnn,lstm,cnn,gpt",
     )
