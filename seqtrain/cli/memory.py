@@ -11,7 +11,7 @@ def main(argv: list[str]) -> int:
     parser = Parser(
         "memory",
         "Measure how much context a run uses, what its carried state adds, and if k2 is long enough.\n"
-        "The same tokens are predicted from 1, 2, 4, ... tokens before them. Then the text is read as evaluation does,\n"
+        "The same tokens are predicted from 1, 2, 4, ... tokens before them. Then the text is read as in evaluation,\n"
         "with the state carried from chunk to chunk, and with each chunk begun from nothing. Takes task=next_token.",
         "seqtrain memory outputs/2026-11-21_02-04-00_next_token_lstm --context 512",
     )

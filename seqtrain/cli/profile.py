@@ -11,7 +11,7 @@ def main(argv: list[str]) -> int:
     parser = Parser(
         "profile",
         "Measure the cost of models: parameters by part, operations by formula and as torch counts them, sequential\n"
-        "steps and the longest path; then times and memory over lengths and widths, with fitted exponents beside theory.\n"
+        "steps and the longest path; then times and memory by length and width, with fitted exponents beside theory.\n"
         "OVERRIDE as for `seqtrain train`. -m: several models, measured turn by turn: -m model=rnn,lstm,cnn,gpt",
         "seqtrain profile -m model=rnn,lstm,cnn,gpt",
     )
