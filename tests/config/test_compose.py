@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from seqtrain.config import check
+from seqtrain.config import check, instantiate
 from seqtrain.config.conf_files import ConfFiles, reads_environment
+from seqtrain.errors import UserError
 
 WORDS = [
     ("model.dim=32", "+trainer.max_steps=10", "++seed=2"),
@@ -70,3 +72,34 @@ def test_a_value_that_reads_the_environment_is_known_also_where_it_cannot_be_wor
     found = {str(key): reads_environment(config, str(key)) for key in config}
     assert found == {"plain": True, "fails": True, "deep": True, "seed": False, "other": False, "wrong": False}
     assert config.plain == os.environ["HOME"]
+
+
+# -- what a class is given at run time --------------------------------------------------------------------------------
+
+
+class Hides:
+    def __init__(self, dim: int, **options: Any) -> None:
+        self.options = options
+
+
+class Names:
+    def __init__(self, dim: int, embed: Any = None, **options: Any) -> None:
+        self.embed = embed
+
+
+def made(monkeypatch: pytest.MonkeyPatch, target: type, group: str = "model") -> Any:
+    """What the config of a group makes of a class, given an embed."""
+    monkeypatch.setattr(instantiate, "resolve", lambda *_, **__: target)
+    monkeypatch.setattr(instantiate, "instantiate", lambda options, **_: lambda **given: target(dim=3, **given))
+    config = OmegaConf.create({group: {"_target_": f"{__name__}.{target.__name__}", "dim": 3}})
+    return instantiate.make(config[group], embed="front end")
+
+
+def test_a_model_whose_options_hide_what_it_is_given_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError) as told:
+        made(monkeypatch, Hides)
+    assert told.value.lines == (
+        "model: the constructor of Hides collects its options in **options; name what it is to be given (embed)",
+    )
+    assert made(monkeypatch, Names).embed == "front end"
+    assert made(monkeypatch, Hides, "logger").options == {}

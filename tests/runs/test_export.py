@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 import seqtrain
 from seqtrain.cli import export as command
@@ -139,3 +143,96 @@ def test_a_run_begins_with_the_weights_of_an_export(folder: Path, seqtrain: Seqt
         assert answer.rc == 0, answer.err
     losses = [Run(folder / f"from_{name}").summary.metrics["validation"]["loss"] for name in ("run", "export")]
     assert losses[0] == losses[1]
+
+
+# -- weights of a stranger, with hashes that fit ----------------------------------------------------------------------
+
+
+NAME = "model.embed.weight"
+
+
+def sign(folder: Path) -> None:
+    """Writes the hash of the weights as they are now into config.json."""
+    about = json.loads((folder / "config.json").read_text())
+    about["hashes"]["model.safetensors"] = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    (folder / "config.json").write_text(json.dumps(about))
+
+
+def test_weights_of_another_shape_or_type_or_that_are_no_numbers_are_refused(folder: Path) -> None:
+    path = folder / "export" / "model.safetensors"
+    weights = load_file(path)
+    changes: dict[str, Callable[[Tensor], Tensor]] = {
+        "embed.weight is float32 of": lambda weight: weight[:-1].contiguous(),
+        "embed.weight is float64 of": lambda weight: weight.double(),
+        "embed.weight'] holds what is no number": lambda weight: weight.fill_(float("nan")),
+    }
+    for says, change in changes.items():
+        save_file(weights | {NAME: change(weights[NAME].clone())}, path)
+        sign(folder / "export")
+        with pytest.raises(UserError, match="are not those of the model") as fault:
+            seqtrain.load(folder / "export")
+        assert says in fault.value.lines[0]
+
+
+def test_a_header_without_end_is_not_parsed(folder: Path) -> None:
+    path = folder / "export" / "model.safetensors"
+    header = b"{" + b" " * (1 << 24) + b"}"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + torch.zeros(9).numpy().tobytes())
+    sign(folder / "export")
+    with pytest.raises(UserError, match="its header has 16,777,218 bytes, more than any model's"):
+        seqtrain.load(folder / "export")
+
+
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is read whole to hash it is a failure: it may have a terabyte."""
+
+    def read(path: Path) -> str:
+        raise AssertionError(f"{path} was read whole")
+
+    monkeypatch.setattr("seqtrain.runs.export._hash", read)
+
+
+@pytest.mark.usefixtures("unread")
+def test_weights_of_more_bytes_than_their_header_tells_are_not_read(folder: Path) -> None:
+    os.truncate(folder / "export" / "model.safetensors", 1 << 40)
+    with pytest.raises(UserError, match=r"model\.safetensors cannot be read"):
+        seqtrain.load(folder / "export")
+
+
+@pytest.mark.usefixtures("unread")
+def test_weights_that_the_model_does_not_have_are_not_read(folder: Path) -> None:
+    path = folder / "export" / "model.safetensors"
+    save_file(load_file(path) | {"huge": torch.zeros(9)}, path)
+    content = path.read_bytes()
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    begin = header["huge"]["data_offsets"][0]
+    header["huge"] = {"dtype": "F32", "shape": [1 << 30], "data_offsets": [begin, begin + (1 << 32)]}
+    for name, entry in header.items():
+        if name != "__metadata__" and entry["data_offsets"][0] > begin:
+            entry["data_offsets"] = [offset + (1 << 32) - 36 for offset in entry["data_offsets"]]
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text)
+    os.truncate(path, 8 + len(text) + len(content) - end + (1 << 32) - 36)
+    with pytest.raises(UserError, match="state_dict: huge is unknown"):
+        seqtrain.load(folder / "export")
+
+
+def test_names_without_end_are_not_looked_through(folder: Path) -> None:
+    names = {f"x{number}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for number in range((1 << 16) + 1)}
+    text = json.dumps(names).encode()
+    (folder / "export" / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    sign(folder / "export")
+    with pytest.raises(UserError, match="65,537 weights, more than any model has"):
+        seqtrain.load(folder / "export")
+
+
+def test_a_file_that_no_export_has_is_not_hashed(folder: Path) -> None:
+    (folder / "export" / "more.bin").touch()
+    os.truncate(folder / "export" / "more.bin", 1 << 40)
+    about = json.loads((folder / "export" / "config.json").read_text())
+    about["hashes"]["more.bin"] = "0" * 64
+    (folder / "export" / "config.json").write_text(json.dumps(about))
+    with pytest.raises(UserError, match=r"more\.bin: missing, or not what was exported"):
+        seqtrain.load(folder / "export")

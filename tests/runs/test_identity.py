@@ -20,7 +20,7 @@ from seqtrain.runs.directory import Run
 from seqtrain.runs.identity import TRAINER, decisive
 from tests.conftest import REPOSITORY
 from tests.support import tiny
-from tests.training.test_checkpoint_check import trained
+from tests.training.test_checkpoint_check import moments, trained
 
 STEP = 4
 
@@ -176,6 +176,17 @@ def test_what_the_bits_depend_on_is_said_where_it_differs_from_the_checkpoints(
     assert len(lines) == 1
     for word in ("torch '2.0.1' -> ", "threads 99 -> ", "processes 3 -> 1", "machine 'another' -> "):
         assert word in lines[0]
+
+
+def test_a_refused_checkpoint_leaves_config_summary_and_records_as_they_were(killed: Path) -> None:
+    saved = load(killed / "checkpoints" / step_name(3))
+    moments(saved).update(exp_avg=torch.zeros(1))
+    save(saved, killed / "checkpoints" / step_name(3))
+    before = {path.name: path.read_bytes() for path in killed.glob("*.*") if path.is_file()}
+    with pytest.raises(UserError, match="exp_avg is float32 of 1") as fault:
+        resume(str(killed), ["trainer.max_steps=6"], ("seqtrain", "resume"))
+    assert len(fault.value.lines) == 1
+    assert {path.name: path.read_bytes() for path in killed.glob("*.*") if path.is_file()} == before
 
 
 def test_a_step_beyond_what_the_run_may_have_is_refused(killed: Path) -> None:

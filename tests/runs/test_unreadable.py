@@ -92,11 +92,11 @@ def refusal(run: Run, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 UNREADABLE = {
     # what cannot be read: how the one line begins
-    "checkpoints": "run/checkpoints cannot be read: {}",
-    f"checkpoints/{step_name(8)}": f"checkpoint run/checkpoints/{step_name(8)} cannot be read: {{}}; it may be sound: ",
-    "config.yaml": "run/config.yaml cannot be read: {}",
-    "summary.json": "run/summary.json cannot be read: {}",
-    METRICS: f"run/{METRICS} cannot be read: {{}}",
+    "checkpoints": "run/checkpoints cannot be read: ",
+    f"checkpoints/{step_name(8)}": f"checkpoint run/checkpoints/{step_name(8)} cannot be read: ",
+    "config.yaml": "run/config.yaml cannot be read: ",
+    "summary.json": "run/summary.json cannot be read: ",
+    METRICS: f"run/{METRICS} cannot be read: ",
 }
 
 
@@ -107,7 +107,8 @@ def test_what_cannot_be_read_is_neither_absent_nor_broken(
     for number in (errno.EACCES, errno.EIO):
         refuse(run.path / name, number)
         line = refusal()
-        assert line.startswith(UNREADABLE[name].format(os.strerror(number)))
+        assert line.startswith(UNREADABLE[name])
+        assert os.strerror(number) in line
         assert "delete" not in line
 
 
