@@ -197,12 +197,6 @@ def test_continuations_are_the_same_alone_and_in_a_batch(run: package.Trained) -
         assert len(set(together)) > 1
 
 
-def test_the_likeliest_of_one_token_is_greedy(run: package.Trained) -> None:
-    greedy = run.continue_texts(PROMPTS, length=20, temperature=0)
-    assert run.continue_texts(PROMPTS, length=20, top_k=1, seed=5) == greedy
-    assert run.continue_texts(PROMPTS, length=20, top_p=1e-9, seed=5) == greedy
-
-
 def test_predict_reads_lines_and_writes_answers(folder: Path, seqtrain: Seqtrain, run: package.Trained) -> None:
     (folder / "prompts.txt").write_text("line 1\nline 22\n")
     options = ("--greedy", "--length", "6", "--input", "prompts.txt", "--output", "answers.txt")

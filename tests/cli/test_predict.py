@@ -51,16 +51,6 @@ def ask(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> Any:
 # -- what is answered --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
-def test_a_text_has_the_same_label_alone_and_in_a_batch(trained: dict[str, Trained]) -> None:
-    run = trained["sentiment"]
-    together = run.classify(TEXTS * 11)
-    for text, found in zip(TEXTS, together, strict=False):
-        (alone,) = run.classify([text])
-        assert alone["probabilities"] == pytest.approx(found["probabilities"], abs=1e-9)
-    assert len({found["probabilities"]["good"] for found in together}) > 1
-
-
 def test_probabilities_are_the_heads_softmax_likeliest_first(trained: dict[str, Trained]) -> None:
     run = trained["sentiment"]
     text = TEXTS[1]

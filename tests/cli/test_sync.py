@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import wandb
 import yaml
 
 from seqtrain.cli import sync
@@ -149,48 +148,6 @@ def test_a_mode_that_cannot_be_is_told_for_each_run(tmp_path: Path, capsys) -> N
     run = _run(tmp_path / "run")
     assert sync.main([str(run.path), "logger.wandb.mode=online"]) == 2
     assert capsys.readouterr().err.startswith("error: logger.wandb.mode=online cannot be: no API key: `wandb login`")
-
-
-@pytest.mark.long
-def test_online_a_run_that_is_sent_twice_is_two_runs(tmp_path: Path, monkeypatch, capsys) -> None:
-    run = _run(tmp_path / "run")
-    wandb.teardown()
-    with wandb_tools.host() as server:
-        for name, value in wandb_tools.environment(server).items():
-            monkeypatch.setenv(name, value)
-        said = _sync(str(run.path), capsys=capsys)
-        assert said == f"{run.path} to W&B: records 5, samples 2, plots 1\n"
-        run.append(_record(5, **{"train/loss": 0.1}))
-        run.close()
-        _sync(str(run.path), capsys=capsys)
-        first, second = server.runs.values()
-        assert first.places() == [1, 2, 5, 6, 7]
-        assert second.places() == [1, 2, 5, 6, 7, 8]
-    wandb.teardown()
-
-
-@pytest.mark.long
-def test_mlflow_shows_the_numbers_of_a_run(tmp_path: Path, capsys) -> None:
-    client_of = pytest.importorskip("mlflow").MlflowClient
-    pytest.importorskip("sqlalchemy")
-    run = _run(tmp_path / "run")
-    identities = set()
-    for _ in range(2):
-        said = _sync(str(run.path), "logger=mlflow", capsys=capsys)
-        assert said.endswith("to MLflow: records 5, samples 2, plots 1\n")
-        identities.add((run.path / "mlflow_id").read_text())
-    assert len(identities) == 2
-    client = client_of(f"sqlite:///{tmp_path / 'mlflow.db'}")
-    identity = (run.path / "mlflow_id").read_text()
-    for name in ("train/loss", "validation/loss", "tokens"):
-        points = {(record["step"], record[name]) for record in _standing(run) if name in record}
-        history = [(point.step, point.value) for point in client.get_metric_history(identity, name)]
-        assert set(history) == points
-    about = client.get_run(identity)
-    assert about.info.status == "FINISHED"
-    assert about.data.params["model.dim"] == "8"
-    assert about.data.metrics["best/step"] == 4
-    assert {file.path for file in client.list_artifacts(identity)} == {"samples", "learning_curve"}
 
 
 OPTIONS = (

@@ -172,16 +172,6 @@ def test_mlflow_gets_the_same_points_at_the_same_times_live_and_by_sync(
             assert point in later["metrics"][name], (name, point)
 
 
-def test_mlflow_has_the_figures_of_the_summary_as_metrics_of_their_own(
-    folders: tuple[Path, Path], stores: list[tuple[Any, str]]
-) -> None:
-    told, summary = _told(*stores[0]), Run(folders[0]).summary
-    for name, value in summary.metrics["validation"].items():
-        assert told["metrics"][f"final/validation/{name}"][-1][1] == value
-    assert told["metrics"]["run/parameters/total"][-1][1] == summary.parameters["total"]
-    assert told["params"]["model"] == "lstm"
-
-
 def test_the_model_that_mlflow_was_sent_is_the_best_one_and_opens(
     stores: list[tuple[Any, str]], tmp_path: Path
 ) -> None:
