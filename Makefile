@@ -4,7 +4,7 @@ BIN := .venv/bin
 # The versions that the suites ran with; pyproject.toml says which others may be installed.
 INSTALL = $(BIN)/python -m pip install -q -c constraints.txt
 
-.PHONY: train test test-long kills test-slurm slurm test-browser chromium test-gpu test-hub bench-gpu check format bench bench-peers \
+.PHONY: train test test-long kills fuzz test-slurm slurm test-browser chromium test-gpu test-hub bench-gpu check format bench bench-peers \
 	results lecture docs clean
 
 train: .venv/run
@@ -23,6 +23,10 @@ test-long: .venv/test
 # A thousand SIGKILLs over every kind of run, each against its uninterrupted twin; about an hour on two cores.
 kills: .venv/test
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.kills $(KILLS)
+
+# Random command lines, data files, run directories and checkpoints against one law; a quarter of an hour.
+fuzz: .venv/test
+	$(PYTEST) -n 0 benchmarks/fuzz
 
 # A SLURM of two nodes on loopback; anybody may run it, only installing it takes root.
 test-slurm: .venv/test
@@ -106,7 +110,7 @@ lecture: .venv/run
 
 # The site in site/: opens from disk; its search needs a server: `.venv/bin/python -m http.server -d site`.
 docs: .venv/docs
-	$(BIN)/seqtrain matrix --markdown docs/models.md
+	$(BIN)/python -m benchmarks.models_page
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
 

@@ -17,9 +17,7 @@ from tests.conftest import REPOSITORY
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 HISTORY = ("notebook.md", "benchmarks.md")  # they say what was true when it was written, commands included
 EXAMPLES = ("CONTRIBUTING.md",)  # its commands choose what a reader has yet to write; test_playbooks.py runs them
-EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 CURRENT = [page for page in PAGES if page.name not in HISTORY]
-CURRENT_PAGE = pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
 COMPOSED = [page for page in CURRENT if page.name not in EXAMPLES]
 
 PATH = re.compile(r"\b((?:seqtrain|tests|conf|docs|examples)/[\w./-]*\w/?)")
@@ -58,16 +56,14 @@ def refused_on_purpose(page: Path, words: list[str]) -> bool:
     return f"$ {shlex.join(words)}\nerror: " in text_of(page)
 
 
-@CURRENT_PAGE
-def test_every_file_that_a_page_names_exists(page: Path) -> None:
-    named = {name.rstrip(".") for name in PATH.findall(text_of(page))}
-    assert [name for name in sorted(named) if not (REPOSITORY / name).exists()] == []
+def test_every_file_that_a_page_names_exists() -> None:
+    named = {(page.name, name.rstrip(".")) for page in CURRENT for name in PATH.findall(text_of(page))}
+    assert [(page, name) for page, name in sorted(named) if not (REPOSITORY / name).exists()] == []
 
 
-@EVERY_PAGE
-def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
-    lost = [f"{path}#{place}" for path, place in LINK.findall(text_of(page)) if not leads(page, path, place)]
-    assert lost == []
+def test_every_link_of_a_page_leads_somewhere() -> None:
+    links = [(page, path, place) for page in PAGES for path, place in LINK.findall(text_of(page))]
+    assert [f"{page.name}: {path}#{place}" for page, path, place in links if not leads(page, path, place)] == []
 
 
 def leads(page: Path, path: str, place: str) -> bool:
@@ -109,11 +105,10 @@ def one_trial(words: list[str]) -> list[str]:
     return [word if "[" in word else word.partition(",")[0] for word in own]
 
 
-@CURRENT_PAGE
-def test_every_command_and_flag_that_a_page_shows_exists(page: Path) -> None:
+def test_every_command_and_flag_that_a_page_shows_exists() -> None:
     sources = "".join(path.read_text("utf-8") for path in (REPOSITORY / "seqtrain" / "cli").glob("*.py"))
     known = {*re.findall(r'"(--?[a-z][\w-]*)"', sources), "--cfg", "--info", "--help"}
-    for words in commands(page):
+    for words in (words for page in CURRENT for words in commands(page)):
         assert words[1] in COMMANDS, words
         own = words[: words.index("|")] if "|" in words else words
         named = [word for before, word in itertools.pairwise(own) if before != "--sort"]  # `--sort -seconds`
@@ -121,11 +116,8 @@ def test_every_command_and_flag_that_a_page_shows_exists(page: Path) -> None:
         assert [flag for flag in flags if flag not in known] == [], words
 
 
-def test_the_front_page_is_short() -> None:
-    assert len(text_of(REPOSITORY / "README.md").splitlines()) <= 140
-
-
-def test_the_front_page_has_a_line_for_every_room() -> None:
+def test_the_front_page_is_short_and_has_a_line_for_every_room() -> None:
+    front = text_of(REPOSITORY / "README.md")
+    assert len(front.splitlines()) <= 140
     rooms = {path.parent.name for path in (REPOSITORY / "seqtrain").glob("*/__init__.py")}
-    named = set(re.findall(r"^\| `(\w+)/` \|", text_of(REPOSITORY / "README.md"), re.MULTILINE))
-    assert named == rooms
+    assert set(re.findall(r"^\| `(\w+)/` \|", front, re.MULTILINE)) == rooms

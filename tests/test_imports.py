@@ -13,13 +13,7 @@ from pathlib import Path
 import pytest
 
 import seqtrain
-from seqtrain.config import check
-from seqtrain.data.preprocess import Preprocessor
-from seqtrain.data.tokenizers.recipes import Byte
-from seqtrain.experiment.written_config import config_text
-from seqtrain.runs import checkpoint
-from seqtrain.runs.directory import Run
-from seqtrain.training.model_and_task import make_pair
+from tests.support.untrained_runs import NEXT_TOKEN, make_run
 
 ROOT = Path(seqtrain.__file__).parent
 MODULES = {
@@ -248,12 +242,6 @@ def test_private_modules_of_other_packages_are_four() -> None:
     ]
 
 
-def test_beside_its_rooms_the_package_has_five_modules() -> None:
-    assert {name for name in MODULES if name.count(".") == 1 and MODULES[name].name != "__init__.py"} == {
-        f"seqtrain.{name}" for name in ("__main__", "api", "errors", "measures", "terminal")
-    }
-
-
 def test_tasks_know_of_data_what_it_is_and_not_where_it_comes_from() -> None:
     known = {name for module in MODULES if room(module) == "tasks" for name in imported(module) if room(name) == "data"}
     assert [name for name in known if not name.startswith(tuple(f"seqtrain.{part}" for part in TASKS_KNOW))] == []
@@ -313,36 +301,6 @@ def _others(modules: set[str]) -> set[str]:
     return {name.split(".")[0] for name in modules} - {"seqtrain"} - sys.stdlib_module_names
 
 
-def test_the_reader_of_sources_sees_what_it_should() -> None:
-    assert "torch" in closure("seqtrain.models.gpt")
-    assert "pytorch_lightning" in closure("seqtrain.training.learner")
-    assert "pytorch_lightning" not in closure("seqtrain.training.model_and_task")
-    assert "seqtrain.training.learner" in imported("seqtrain.training.session")
-    assert "seqtrain.training.learner" in late("seqtrain.training.session")
-    assert "seqtrain.training.data" not in late("seqtrain.training.session")
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """A run with an untrained model, as a training leaves it."""
-    text = tmp_path / "text.txt"
-    text.write_text("Some text.\n" * 9)
-    small = ("model=gru", "model.dim=8", "tokenizer=byte", "data=text", f"data.path={text}")
-    config = check.compose(small).config
-    tokenizer = Byte().train([])
-    preprocessor = Preprocessor(tokenizer, tokenizer)
-    model, _ = make_pair(config, preprocessor)
-    run = Run.create(tmp_path / "run")
-    run.write_config(config_text(config))
-    preprocessor.save(run.path)
-    run.update_summary(hashes=preprocessor.hashes)
-    weights = {f"model.{name}": value for name, value in model.state_dict().items()}
-    saved = {"state_dict": weights, "global_step": 1, "seqtrain": {"run": run.identity}}
-    checkpoint.save(saved, run.checkpoints / checkpoint.step_name(1))
-    run.close()
-    return run.path
-
-
 CHILD = """
 import sys
 from seqtrain.cli.main import main
@@ -356,7 +314,8 @@ assert not heavy, heavy
 
 
 @pytest.mark.long
-def test_predict_imports_no_lightning_datasets_or_wandb(run: Path) -> None:
+def test_predict_imports_no_lightning_datasets_or_wandb(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", *NEXT_TOKEN)
     answer = subprocess.run([sys.executable, "-c", CHILD, str(run)], capture_output=True, text=True, timeout=120)
     assert answer.returncode == 0, answer.stderr
     assert len(answer.stdout.splitlines()) == 2

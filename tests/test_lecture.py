@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import lecture
-from benchmarks.lecture import Section, Value, filled, looked_up, sections, values
+from benchmarks.lecture import Section, looked_up, sections, values
 from seqtrain.cli.main import COMMANDS
 from tests.conftest import REPOSITORY, Seqtrain
 
@@ -73,11 +73,6 @@ def test_the_commands_of_the_page_are_those_that_were_measured() -> None:
     assert sorted(shown) == sorted(KEPT["seconds"])
 
 
-def test_all_commands_together_take_less_than_half_an_hour_on_two_cores() -> None:
-    # What was measured when the page was made; nothing is timed here.
-    assert sum(KEPT["seconds"].values()) < 2 * 30 * 60
-
-
 def test_each_picture_of_the_page_is_there_and_no_other() -> None:
     shown = {lecture.KEPT / name for name in lecture.PICTURE.findall(TEXT)}
     assert shown == set(lecture.KEPT.rglob("*.png"))
@@ -117,13 +112,7 @@ CLAIMS = [
 ]
 MARKS = {
     "yes": {
-        "yes",
-        "yes, one seed",
-        "no",
-        "part",
-        "not decided",
-        "runs",
-        "by count yes, by time no",
+        *("yes", "yes, one seed", "no", "part", "not decided", "runs", "by count yes, by time no"),
         "made-up yes, ETTh1 no",
     },
     "no": {""},
@@ -145,13 +134,6 @@ def test_each_claim_has_a_command_that_is_there_and_says_what_came_out() -> None
             assert rest.split()[0] in COMMANDS, claim
         else:
             assert (program, here) == ("", "no"), claim
-
-
-def test_seconds_beside_a_claim_are_those_that_were_measured() -> None:
-    assert lecture.timed(TEXT, KEPT["seconds"]) == TEXT
-    row = "| 1 | a | `seqtrain x` | 3 | yes | yes |"
-    assert lecture.timed(row, {"seqtrain x": 4.6}) == row.replace("3", "5")
-    assert lecture.timed(row.replace("3 |", "|"), {"seqtrain x": 4.6}) == row.replace("3", "5")
 
 
 def test_a_run_that_a_claim_names_is_made_by_a_section() -> None:
@@ -187,40 +169,18 @@ class Mean(SequenceModel):
 """
 
 
-@pytest.mark.parametrize(
-    ("was", "wrong", "broken"),
-    [
-        ("", "", None),
-        ("x = self.embed(tokens)", "x = self.embed(tokens.roll(-1, 1))", "later"),
-        ('{"sum": sums[:, -1], "count": counts[:, -1]}', "self.initial(len(x))", "chunks"),
-    ],
-    ids=["solved", "sees the next token", "forgets"],
-)
-def test_the_contract_grades_the_first_three_exercises(
-    was: str, wrong: str, broken: str | None, seqtrain: Seqtrain, tmp_path: Path
-) -> None:
+def test_the_contract_grades_the_first_three_exercises(seqtrain: Seqtrain, tmp_path: Path) -> None:
     for folder in ("my_package", "my_configs/model"):
         (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "my_package" / "mean.py").write_text(MEAN.replace(was, wrong) if was else MEAN)
     (tmp_path / "my_configs" / "model" / "mean.yaml").write_text("_target_: my_package.mean.Mean\ndim: 8\n")
     words = ("contract", "--config-dir", "my_configs", "--trust", "my_package", "model=mean")
-    answer = seqtrain(*words, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
-    assert answer.rc == (1 if broken else 0), answer.out + answer.err
-    if broken:
-        assert any(broken in line.lower() for line in answer.out.splitlines() if "does not hold" in line), answer.out
-
-
-def test_a_page_is_read_section_by_section() -> None:
-    page = "# t\n```\nseqtrain no\n```\n## a\n```bash\nseqtrain x \\\n  y\n```\n"
-    page += "## b\n<!-- alone -->\n```bash\nseqtrain z\n```\n"
-    assert sections(page) == [Section("a", ("seqtrain x    y",), False), Section("b", ("seqtrain z",), True)]
-
-
-def test_a_value_is_found_by_its_place_and_written_by_its_format(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text(json.dumps({"rows": [{"x": 1.0}, {"x": 2.345}]}))
-    value = Value("a.json", "rows.1.x", ".1f")
-    assert looked_up(value, tmp_path) == 2.345
-    page = "is <!-- value: a.json rows.1.x .1f -->9.9<!-- end --> long"
-    assert filled(page, {value.key: 2.345}) == page.replace("9.9", "2.3")
-    with pytest.raises(KeyError):
-        looked_up(Value("a.json", "rows.1.y", ".1f"), tmp_path)
+    for was, wrong, broken in (
+        ("x = self.embed(tokens)", "x = self.embed(tokens)", None),
+        ("x = self.embed(tokens)", "x = self.embed(tokens.roll(-1, 1))", "later"),
+        ('{"sum": sums[:, -1], "count": counts[:, -1]}', "self.initial(len(x))", "chunks"),
+    ):
+        (tmp_path / "my_package" / "mean.py").write_text(MEAN.replace(was, wrong))
+        answer = seqtrain(*words, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+        assert answer.rc == (1 if broken else 0), answer.out + answer.err
+        unlawful = [line.lower() for line in answer.out.splitlines() if "does not hold" in line]
+        assert not broken or any(broken in line for line in unlawful), answer.out

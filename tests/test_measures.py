@@ -99,3 +99,16 @@ def test_mistakes_are_user_errors() -> None:
             call()
     with pytest.raises(UserError, match="trust='abc': expected a list"):
         seqtrain.memory("nowhere", trust="abc")
+
+
+def test_an_option_without_such_a_value_is_one_line() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"checkpoint": "x"}, "checkpoint='x': expected 'best' or 'last'"),
+        ({"trust": None}, "trust=None: expected a list of texts; leave it out for none"),
+        ({"trust": [1]}, "trust=[1]: expected a list of texts; leave it out for none"),
+        ({"trust": "my_package"}, "trust='my_package': expected a list; write trust=['my_package']"),
+    ]
+    for options, told in cases:
+        with pytest.raises(UserError) as refused:
+            seqtrain.load("nowhere", **options)
+        assert refused.value.lines == (told,)

@@ -10,12 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.bench import machine
 from benchmarks.peers import bare_gpt, bare_lstm, ours, turns
 from benchmarks.peers.cases import CASES, Case, data_of, given, loader_of
 from benchmarks.peers.training import Side, alternate
-from seqtrain.errors import RunFailed
-from seqtrain.runs.provenance import environment
 from tests.conftest import REPOSITORY
 
 SIZES = {"dim": 16, "num_layers": 2, "num_heads": 2, "length": 8}
@@ -56,30 +53,16 @@ def test_both_sides_train_models_of_the_same_size(name: str, tmp_path: Path) -> 
     assert theirs[1]["trained"]
 
 
-def test_a_peer_whose_weights_are_no_numbers_was_not_trained(tmp_path: Path) -> None:
-    reports: list[dict[str, Any]] = []
-    work = turns.Work(given(GPT, tmp_path, steps=1), bf16=False, commands=["1"], report=reports.append)
-    model = torch.nn.Linear(1, 1)
-    work.ready(model)
-    for _ in work:
-        torch.nn.init.constant_(model.weight, float("nan"))
-    assert reports[1]["trained"] is False
-
-
-def test_a_peer_whose_weights_stay_was_not_trained(tmp_path: Path) -> None:
-    reports: list[dict[str, Any]] = []
-    work = turns.Work(given(GPT, tmp_path, steps=1), bf16=False, commands=["1"], report=reports.append)
-    work.ready(torch.nn.Linear(1, 1))
-    for _ in work:
-        pass
-    assert reports[1]["trained"] is False
-
-
-def test_peers_compute_in_bf16_where_it_is_asked_for(tmp_path: Path) -> None:
-    work = turns.Work(given(GPT, tmp_path, steps=2), bf16=True, commands=["2"], report=lambda said: None)
-    with work.autocast():
-        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is torch.bfloat16
-    assert len(reports_of_peer("gpt", tmp_path, bf16=True)) == 2
+def test_a_peer_whose_weights_stay_or_are_no_numbers_was_not_trained(tmp_path: Path) -> None:
+    for value in (None, float("nan")):
+        reports: list[dict[str, Any]] = []
+        work = turns.Work(given(GPT, tmp_path, steps=1), bf16=False, commands=["1"], report=reports.append)
+        model = torch.nn.Linear(1, 1)
+        work.ready(model)
+        for _ in work:
+            if value is not None:
+                torch.nn.init.constant_(model.weight, value)
+        assert reports[1]["trained"] is False, value
 
 
 def test_the_peer_is_given_the_batches_that_we_train_on(tmp_path: Path) -> None:
@@ -108,12 +91,6 @@ def test_translators_are_given_our_sentences_under_their_numbers(tmp_path: Path)
         assert (target[len(told) :] == turns.PADDING).all()
 
 
-def test_hidden_words_are_given_with_a_padding_that_is_no_word(tmp_path: Path) -> None:
-    given_ = given(CASES["hf_bert"], tmp_path, steps=1)
-    tokens, lengths = given_["batches"][0]["tokens"], given_["batches"][0]["lengths"]
-    assert ((tokens != given_["sizes"]["vocab_size"] - 1).sum(1) == lengths).all()
-
-
 def test_a_turn_has_as_many_steps_as_it_is_told() -> None:
     handed: list[int] = []
     said: list[int] = []
@@ -139,19 +116,3 @@ def test_two_processes_take_turns_and_the_first_turn_does_not_count(
     finally:
         for side in sides:
             side.end()
-
-
-@pytest.mark.long
-def test_a_side_that_dies_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(REPOSITORY)
-    side = Side.start("broken", sys.executable, "bare_lstm", [str(tmp_path / "missing.pt"), "float32"], tmp_path)
-    with pytest.raises(RunFailed, match=r"broken ended: .*missing\.pt"):
-        side.read()
-    side.end()
-
-
-def test_a_measurement_says_which_machine() -> None:
-    said = machine("make bench")
-    place = environment()
-    for wanted in ("make bench", "commit", place["cpu"], f"{place['cores']} cores", f"torch {torch.__version__}"):
-        assert wanted in said

@@ -15,6 +15,7 @@ from seqtrain.errors import Answered, UserError
 from seqtrain.files.atomic import plain_json
 
 if TYPE_CHECKING:
+    from seqtrain.analysis.measured import Measured
     from seqtrain.runs.directory import Run
 
 
@@ -84,6 +85,20 @@ def several(allowed: Range) -> Callable[[str], tuple[float, ...]]:
     """Return an argument type: numbers in this range, joined by commas."""
     parse = bounded(allowed)
     return lambda text: tuple(parse(word) for word in text.split(","))
+
+
+def measure(measured: Callable[..., Measured], subject: str, options: argparse.Namespace) -> int:
+    """Call a measurement with the flags of its command; print the result, and return the exit code.
+
+    Args:
+        measured: Function of the measurement. Its keyword arguments have the names of the flags.
+        subject: Name of the argument that says what is measured.
+        options: The command's arguments.
+    """
+    given = {name: value for name, value in vars(options).items() if name not in (subject, "out", "json", "trust")}
+    if "config_dir" in given:
+        given["config_dirs"] = given.pop("config_dir")
+    return measured(vars(options)[subject], options.out, **given).tell(as_json=options.json)
 
 
 def finish(run: Run, as_json: bool) -> int:

@@ -68,35 +68,22 @@ def main(argv: list[str]) -> int:
 
     from seqtrain.cli import task_contract  # which imports Hydra
 
-    if task_contract.names_task(options.overrides):
-        return _judge_task(options.overrides, options.config_dir, options.json)
-    return _judge_model(options.overrides, options.config_dir, options.json)
+    overrides, folders = options.overrides, options.config_dir
+    if task_contract.names_task(overrides):
+        task_contract.check_overrides(overrides, task_contract.FOR_TASKS)
+        task, words = task_contract.subject_of(overrides, folders)
 
+        from seqtrain.models.base import Capability
+        from seqtrain.tasks import contract as of_tasks
 
-def _judge_model(overrides: Sequence[str], config_dirs: Sequence[Path], as_json: bool) -> int:
-    """Check a model and print the verdicts; return the exit code."""
-    from seqtrain.cli import task_contract
-
+        return _tell(f"{words}, in float64", of_tasks.judge(task), Capability.NONE, options.json)
     task_contract.check_overrides(overrides, task_contract.FOR_MODELS)
-    small = compose(overrides, config_dirs)
+    small = compose(overrides, folders)
     subject, promised = _subject(small)
 
     from seqtrain.models.contract import judge  # which imports torch: what is typed wrong is told before
 
-    return _tell(_heading(small, promised), judge(subject), promised, as_json)
-
-
-def _judge_task(overrides: Sequence[str], config_dirs: Sequence[Path], as_json: bool) -> int:
-    """Check a task and print the verdicts; return the exit code."""
-    from seqtrain.cli import task_contract
-
-    task_contract.check_overrides(overrides, task_contract.FOR_TASKS)
-    subject, words = task_contract.subject_of(overrides, config_dirs)
-
-    from seqtrain.models.base import Capability
-    from seqtrain.tasks.contract import judge
-
-    return _tell(f"{words}, in float64", judge(subject), Capability.NONE, as_json)
+    return _tell(_heading(small, promised), judge(subject), promised, options.json)
 
 
 def _tell(heading: str, judged: Iterator[Verdict], promised: Capability, as_json: bool) -> int:

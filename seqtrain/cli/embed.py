@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     """Run the command; return its exit code."""
     parser = Parser(
         "embed",
-        "One vector of each line of text, pooled from the hidden states that a run's model has of it.\n"
+        "Write one vector for each line of text, pooled from the hidden states of a run's model.\n"
         "The parquet file has the columns text, embedding (list<float32>) and line.",
         "seqtrain embed outputs/2026-11-21_02-04-00_sentiment_bert --input texts.txt --output vectors.parquet",
     )

@@ -91,8 +91,8 @@ def main(argv: list[str]) -> int:
     if options.lengths is not None:
         _evaluate_lengths(options)
         return 0
-    names = _test_sets(options.run) if options.split == "test" else []
-    for name in names:  # separately: the mean over test sets would have no meaning
+    # Separately: the mean over test sets would have no meaning.
+    for name in (_test_sets(options.run) if options.split == "test" else []) or [None]:
         result = evaluate(
             options.run,
             options.split,
@@ -100,19 +100,12 @@ def main(argv: list[str]) -> int:
             options.batch_size,
             test_set=name,
             with_baselines=options.baselines,
+            with_intervals=options.intervals,
         )
-        _keep_and_tell(result | {"test_set": name}, options, f"test set {name}")
-    if names:
-        return 0
-    result = evaluate(
-        options.run,
-        options.split,
-        options.checkpoint,
-        options.batch_size,
-        with_baselines=options.baselines,
-        with_intervals=options.intervals,
-    )
-    _keep_and_tell(result, options, options.split)
+        if name is None:
+            _keep_and_tell(result, options, options.split)
+        else:
+            _keep_and_tell(result | {"test_set": name}, options, f"test set {name}")
     return 0
 
 

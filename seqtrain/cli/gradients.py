@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seqtrain.analysis.gradients_report import DISTANCE, SAMPLES, measured
-from seqtrain.cli.arguments import Parser, bounded
+from seqtrain.cli.arguments import Parser, bounded, measure
 
 
 def main(argv: list[str]) -> int:
@@ -36,13 +36,4 @@ def main(argv: list[str]) -> int:
     parser.add_config_dir()
     parser.add_out("outputs/gradients")
     options = parser.parse_intermixed_args(argv)
-    result = measured(
-        options.of,
-        options.out,
-        checkpoint=options.checkpoint,
-        whole=options.whole,
-        distance=options.distance,
-        samples=options.samples,
-        config_dirs=options.config_dir,
-    )
-    return result.tell(as_json=options.json)
+    return measure(measured, "of", options)

@@ -1,4 +1,4 @@
-"""`seqtrain inspect`: what a folder of the Hugging Face hub holds, and what of it a run would begin with."""
+"""`seqtrain inspect`: print which model a folder of the Hugging Face hub holds, and what a run would begin with."""
 
 from __future__ import annotations
 

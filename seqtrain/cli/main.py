@@ -15,7 +15,6 @@ from seqtrain import terminal
 from seqtrain.config.trust import trusting
 from seqtrain.distributed.ranks import check_place, rank_info
 from seqtrain.errors import Answered, RunFailed, UserError, did_you_mean, refuse_tilde
-from seqtrain.runs.working_folder import distrust
 from seqtrain.training import speedups
 from seqtrain.training.callbacks.signals import Interrupted, Signals
 
@@ -80,7 +79,7 @@ def command() -> NoReturn:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; return its exit code: 0 done, 1 failed, 2 error of the user, 128 + signal if interrupted."""
-    distrust()
+    os.environ["PYTHONSAFEPATH"] = "1"  # else a child would import `json` from the working folder, before Python's own
     argv = sys.argv[1:] if argv is None else argv
     with terminal.guarded(), trusting(()):
         try:

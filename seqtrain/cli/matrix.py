@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqtrain.cli.arguments import Parser
 from seqtrain.data.cache import cached_json
-from seqtrain.errors import UserError
-from seqtrain.files import atomic
 
 if TYPE_CHECKING:
     from seqtrain.training.shipped import Cell
-
-# A line of a YAML file that sets an option, with the comment behind it.
-OPTION = re.compile(r"(?P<name>\w+): (?P<default>.*?)(?: +# (?P<meaning>.*))?")
-# A default that data or task may recommend another one for.
-RECOMMENDED = re.compile(r"(\$\{oc\.select:(data|task)\._recommend_\.\w+,)+(?P<default>[^}]*)\}+")
 
 
 def main(argv: list[str]) -> int:
@@ -29,18 +20,9 @@ def main(argv: list[str]) -> int:
         "With --json each cell of model, task and tbptt, with its reason where it is refused.",
         "seqtrain matrix",
     )
-    parser.add_argument(
-        "--markdown", metavar="FILE", help="write it, and the options of every model, between the marks of this page"
-    )
     options = parser.parse_args(argv)
-
-    from seqtrain.training.shipped import Cell, sources_hash
-
-    # Kept, since nothing but our own files decides it, and to make all pairs takes half a minute.
-    matrix = [Cell(*row) for row in cached_json(f"matrix {sources_hash()}", _cells)]
-    if options.markdown:
-        write_page(Path(options.markdown), {"models": models(), "matrix": table(matrix)})
-    elif options.json:
+    matrix = cells()
+    if options.json:
         for cell in matrix:
             print(json.dumps(cell._asdict()))
     else:
@@ -48,10 +30,14 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _cells() -> list[Cell]:
-    from seqtrain.training.compatibility import cells
+def cells() -> list[Cell]:
+    """Return every cell of the matrix: a model, a task and a cut of time."""
+    from seqtrain.training import compatibility
+    from seqtrain.training.shipped import Cell, sources_hash
 
-    return list(cells())
+    # Kept, since nothing but our own files decides it, and to make all pairs takes half a minute.
+    rows = cached_json(f"matrix {sources_hash()}", lambda: list(compatibility.cells()))
+    return [Cell(*row) for row in rows]
 
 
 def table(cells: list[Cell]) -> list[str]:
@@ -79,56 +65,3 @@ def _words(cells: list[Cell], reasons: dict[str, int]) -> str:
     whole = next((cell for cell in cells if cell.tbptt == "whole"), cells[0])
     reason = (whole.reason or "").partition(", which model")[0]  # without the models that would do
     return f"no ({reasons.setdefault(reason, len(reasons) + 1)})"
-
-
-def write_page(path: Path, sections: dict[str, list[str]]) -> None:
-    """Write each section between its marks, `<!-- name -->` and `<!-- /name -->`, in a Markdown page."""
-    page = path.read_text("utf-8")
-    for name, lines in sections.items():
-        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-        before, opened, rest = page.partition(begin)
-        _, closed, after = rest.partition(end)
-        if not (opened and closed):
-            raise UserError(
-                f"{path}: has no line {begin.strip()} with {end} below it; put them where the table belongs"
-            )
-        page = "".join([before, begin, *(f"{line}\n" for line in lines), end, after])
-    atomic.write_text(path, page)
-
-
-def models() -> list[str]:
-    """Return the description of every built-in model with its options and defaults, from its file in conf/model."""
-    from seqtrain.training.shipped import shipped, shipped_file
-
-    lines = []
-    for name in shipped("model"):
-        lines += ["", f"### {name}", "", *_options(shipped_file("model", name).read_text("utf-8"))]
-    for name in shipped("mixer"):
-        lines += ["", f"### model.mixers=[{name}]", "", *_options(shipped_file("mixer", name).read_text("utf-8"))]
-    return lines[1:]
-
-
-def _options(text: str) -> list[str]:
-    """Return the first comment of a YAML file, and a table of its options."""
-    comments, rows, rates = [], [], []
-    for line in text.splitlines():
-        option = OPTION.fullmatch(line.strip())
-        if line.startswith("# "):
-            comments.append(line[2:])
-        elif option and line.startswith("  "):  # under _recommend_: not the model's own
-            rate = RECOMMENDED.fullmatch(option["default"]) or option
-            rates.append(_row(f"optimizer.{option['name']}", rate["default"], "taken where you set none"))
-        elif option and not line.startswith("_"):
-            default, meaning = option["default"], option["meaning"] or ""
-            recommends = RECOMMENDED.fullmatch(default)
-            if recommends:
-                default, meaning = recommends["default"], meaning or "where data or task recommends no other one"
-            rows.append(_row(f"model.{option['name']}", default, meaning))
-    return [" ".join(comments), "", "| option | default | meaning |", "|---|---|---|", *rows, *rates]
-
-
-def _row(name: str, default: str, meaning: str) -> str:
-    meaning = meaning.replace(" | ", ", ")  # a bar would end the cell
-    if meaning:
-        meaning += " "
-    return f"| `{name}` | `{default}` | {meaning}|"

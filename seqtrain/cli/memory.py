@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from seqtrain.analysis.memory_report import CONTEXT, TARGETS, TOLERANCE, measured
-from seqtrain.cli.arguments import Parser, bounded
+from seqtrain.cli.arguments import Parser, bounded, measure
 
 
 def main(argv: list[str]) -> int:
     """Run the command; return its exit code."""
     parser = Parser(
         "memory",
-        "How much context a run uses, what its carried state gives, and what that says of k2.\n"
-        "The same tokens are predicted from 1, 2, 4, ... tokens before them; and the text is read as evaluation does,\n"
-        "with the state carried from chunk to chunk and with each chunk begun from nothing. Takes task=next_token.",
+        "Measure how much context a run uses, what its carried state adds, and if k2 is long enough.\n"
+        "The same tokens are predicted from 1, 2, 4, ... tokens before them. Then the text is read as in evaluation,\n"
+        "with the state carried from chunk to chunk, and with each chunk begun from nothing. Takes task=next_token.",
         "seqtrain memory outputs/2026-11-21_02-04-00_next_token_lstm --context 512",
     )
     parser.add_argument("run", metavar="RUN")
@@ -40,13 +40,4 @@ def main(argv: list[str]) -> int:
     )
     parser.add_out("outputs/memory")
     options = parser.parse_args(argv)
-    result = measured(
-        options.run,
-        options.out,
-        split=options.split,
-        checkpoint=options.checkpoint,
-        context=options.context,
-        targets=options.targets,
-        tolerance=options.tolerance,
-    )
-    return result.tell(as_json=options.json)
+    return measure(measured, "run", options)

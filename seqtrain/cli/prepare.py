@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +12,7 @@ from seqtrain.config.groups import own_options
 from seqtrain.config.ranges import Range
 from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
+from seqtrain.runs.provenance import cores
 from seqtrain.training.callbacks.signals import Interrupted
 
 if TYPE_CHECKING:
@@ -118,7 +117,7 @@ def _order(options: Any) -> Order:
         asked["--sample"] = options.sample
     asked["--shard-tokens"] = options.shard_tokens
     asked = {key: value for key, value in asked.items() if "_recommend_" not in key}
-    processes = options.processes or _cores()
+    processes = options.processes or cores() or 1
     return Order(source, recipe, tokenizer, asked, processes, options.shard_tokens, options.sample)
 
 
@@ -153,10 +152,3 @@ def _tell(store: TokenStore, as_json: bool) -> None:
     for split, sizes in splits.items():
         print(f"{split}: {sizes['tokens']:,} tokens, {sizes['documents']:,} documents, {sizes['bytes']:,} bytes")
     print(f"`seqtrain train data=tokens data.path={store.path}` trains from it")
-
-
-def _cores() -> int:
-    """Return the number of cores that this process may use."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

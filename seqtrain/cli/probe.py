@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "probe",
-        "What a run's vectors are good for, beside the vectors of the same model untrained, TF-IDF, and nothing.\n"
+        "Measure a run's vectors on labels or pairs, beside those of the same model untrained, TF-IDF and chance.\n"
         "--labels: logistic regression (or, with --numbers, ridge regression) on the vectors, by cross-validation.\n"
         "--pairs: how early the nearest target of a source is its own, and the other way round.",
         "seqtrain probe outputs/2026-11-21_02-04-00_masked_lm_bert --labels reviews.tsv --folds 10",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from seqtrain.analysis.profile_report import DIMS, LENGTHS, REPEATS, SIZE, THREADS, measured
-from seqtrain.cli.arguments import Parser, bounded, several
+from seqtrain.cli.arguments import Parser, bounded, measure, several
 
 
 def main(argv: list[str]) -> int:
     """Run the command; return its exit code."""
     parser = Parser(
         "profile",
-        "What a model costs: parameters by part, operations by formula and as torch counts them, sequential steps and\n"
-        "the longest path; then times and memory over lengths and widths, with fitted exponents beside theory.\n"
+        "Measure the cost of models: parameters by part, operations by formula and as torch counts them, sequential\n"
+        "steps and the longest path; then times and memory by length and width, with fitted exponents beside theory.\n"
         "OVERRIDE as for `seqtrain train`. -m: several models, measured turn by turn: -m model=rnn,lstm,cnn,gpt",
         "seqtrain profile -m model=rnn,lstm,cnn,gpt",
     )
@@ -35,16 +35,4 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--threads", type=bounded(THREADS), default=1, metavar="N")
     parser.add_out("outputs/profile")
     options = parser.parse_intermixed_args(argv)
-    result = measured(
-        options.overrides,
-        options.out,
-        multirun=options.multirun,
-        lengths=options.lengths,
-        dims=options.dims,
-        at_dim=options.at_dim,
-        at_length=options.at_length,
-        repeats=options.repeats,
-        threads=options.threads,
-        config_dirs=options.config_dir,
-    )
-    return result.tell(as_json=options.json)
+    return measure(measured, "overrides", options)

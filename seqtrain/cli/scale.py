@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seqtrain.analysis.scale_report import FLOPS, LADDER, RATIO, SEEDS, TOKENS_PER_PARAMETER, measured
-from seqtrain.cli.arguments import Parser, bounded, several
+from seqtrain.cli.arguments import Parser, bounded, measure, several
 
 
 def main(argv: list[str]) -> int:
@@ -31,12 +31,4 @@ def main(argv: list[str]) -> int:
     )
     parser.add_out("outputs/scale")
     options = parser.parse_intermixed_args(argv)
-    result = measured(
-        options.overrides,
-        options.out,
-        flops=options.flops,
-        hold_back=options.hold_back,
-        seeds=options.seeds,
-        tokens_per_parameter=options.tokens_per_parameter,
-    )
-    return result.tell(as_json=options.json)
+    return measure(measured, "overrides", options)

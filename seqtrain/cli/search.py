@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     """Run the command; return its exit code."""
     parser = Parser(
         "search",
-        "The texts of a corpus that are nearest to a query, by the cosine of their embeddings, nearest first.",
+        "Print the texts of a corpus that are nearest to a query, by the cosine of their embeddings, nearest first.",
         "seqtrain search outputs/2026-11-21_02-04-00_sentiment_bert --corpus texts.txt 'a lovely evening' --top-k 3",
     )
     parser.add_argument("run", metavar="RUN")

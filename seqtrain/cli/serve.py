@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gzip
 import hashlib
 import ipaddress
 import os
@@ -12,10 +11,8 @@ import socketserver
 import threading
 import time
 from dataclasses import dataclass, field
-from functools import cached_property
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import quote
 
 from seqtrain.cli.arguments import Parser, bounded
@@ -46,7 +43,6 @@ HEADERS = {
     "Content-Security-Policy": "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Vary": "Accept-Encoding",
 }
 
 
@@ -79,19 +75,6 @@ class Answer:
     body: bytes
     kind: str
     mark: str  # its ETag
-
-    @cached_property
-    def packed(self) -> bytes:
-        """The compressed body."""
-        return gzip.compress(self.body, 6, mtime=0)
-
-
-class Answers(Protocol):
-    """Answers by address, from a fixed set: no address is looked up on the disk."""
-
-    def answer(self, path: str) -> Answer | None:
-        """Return the answer for a path such as `/`, or None if there is none."""
-        ...
 
 
 @dataclass
@@ -190,7 +173,7 @@ class Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, answers: Answers, host: str, port: int) -> None:
+    def __init__(self, answers: Report | Site, host: str, port: int) -> None:
         self.answers = answers
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), Handler)
@@ -233,12 +216,9 @@ class Handler(BaseHTTPRequestHandler):
             self._head(304, {"ETag": answer.mark})
         else:
             headers = {"Content-Type": answer.kind, "ETag": answer.mark}
-            text = answer.body
-            if "gzip" in self.headers.get("Accept-Encoding", ""):
-                text, headers["Content-Encoding"] = answer.packed, "gzip"
-            self._head(200, headers | {"Content-Length": str(len(text))})
+            self._head(200, headers | {"Content-Length": str(len(answer.body))})
             if body:
-                self.wfile.write(text)
+                self.wfile.write(answer.body)
 
     def _head(self, status: int, headers: dict[str, str]) -> None:
         self.send_response(status)
@@ -250,7 +230,7 @@ class Handler(BaseHTTPRequestHandler):
         """Log nothing: a page that asks every two seconds would fill the terminal."""
 
 
-def listening(answers: Answers, host: str, port: int) -> Server:
+def listening(answers: Report | Site, host: str, port: int) -> Server:
     """Return the server; raise UserError if it cannot listen on the address."""
     try:
         return Server(answers, host, port)

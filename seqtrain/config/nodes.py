@@ -24,13 +24,9 @@ def leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from leaves(value, below(path, key))
 
 
-def flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield path and value of every leaf of nested mappings; an empty mapping has none."""
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+    return ((path, value) for path, value in leaves(values, "") if value != {})
 
 
 def at(node: Any, path: str) -> Any:

@@ -1,7 +1,7 @@
 """Commit of the current checkout, read without running any code that the checkout brings.
 
-`git status` alone runs programs named in .git/config: core.fsmonitor, filters, the configurations of submodules. So the
-commit is read from files, and git compares the checkout by a git folder of our own, which has no configuration.
+`git status` alone runs programs named in .git/config: core.fsmonitor, filters, the configurations of submodules. So git
+compares the checkout by a git folder of our own, which has no configuration. `git rev-parse` runs none of them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,8 @@ from seqtrain.files.checked import copy_checked, read_checked
 from seqtrain.runs.summary import Summary
 
 PATIENCE_SECONDS = 5
-MAX_REFERENCE_BYTES = 1 << 10
-MAX_PACKED_BYTES = 1 << 26
 MAX_INDEX_BYTES = 1 << 28
-MAX_HOPS = 5  # a reference may name another one
-COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+PLACES = ("--show-toplevel", "--absolute-git-dir", "--path-format=absolute", "--git-common-dir")
 
 
 def commit(folder: Path) -> str | None:
@@ -53,23 +50,13 @@ class Checkout:
         Args:
             words: A command and its options, such as `status`.
         """
-        search = os.environ.get("PATH", os.defpath).split(os.pathsep)
-        git = shutil.which(
-            "git", path=os.pathsep.join(filter(os.path.isabs, search))
-        )  # never one of the working folder
-        if git is None:
-            return None
         with tempfile.TemporaryDirectory(prefix="seqtrain-") as own:
-            command = [git, "-c", f"core.hooksPath={os.devnull}", *words]
             try:
                 env = self._environment(Path(own))
                 copy_checked(self.home / "index", Path(own, "index"), MAX_INDEX_BYTES)
-                answer = subprocess.run(
-                    command, env=env, cwd=self.top, capture_output=True, timeout=PATIENCE_SECONDS, check=False
-                )
-            except (OSError, UserError, subprocess.TimeoutExpired):
+            except (OSError, UserError):
                 return None
-        return None if answer.returncode else answer.stdout
+            return _git(self.top, env, *words)
 
     def _environment(self, own: Path) -> dict[str, str]:
         """Create a git folder without any configuration, and return the environment that makes git use it."""
@@ -77,64 +64,45 @@ class Checkout:
         (own / "config").write_text(kind if len(self.head) == 64 else "")
         (own / "HEAD").write_text(f"{self.head}\n")
         (own / "refs").mkdir()
-        env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-        return env | {
+        return {
             "GIT_DIR": str(own),
             "GIT_WORK_TREE": str(self.top),
             "GIT_OBJECT_DIRECTORY": str(self.shared / "objects"),
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_NO_LAZY_FETCH": "1",
-            "GIT_TERMINAL_PROMPT": "0",
         }
 
 
-def checkout_of(folder: Path) -> Checkout | None:
-    """Return the checkout that holds `folder`; None if there is none, or it cannot be read."""
-    top = next((path for path in (folder, *folder.parents) if (path / ".git").exists()), None)
-    if top is None:
+def _git(folder: Path, env: dict[str, str], *words: str) -> bytes | None:
+    """Return git's output in a folder, without the settings of user and system; None if git fails.
+
+    Args:
+        folder: Working folder of git.
+        env: Changes of the environment.
+        words: A command and its options.
+    """
+    search = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    git = shutil.which("git", path=os.pathsep.join(filter(os.path.isabs, search)))  # never one of the working folder
+    if git is None:
         return None
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    kept |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+    kept |= {"GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
+    command = [git, "-c", f"core.hooksPath={os.devnull}", "-c", "safe.directory=*", *words]
     try:
-        home = _followed(top / ".git", "gitdir: ")
-        shared = _followed(home / "commondir", "") if (home / "commondir").exists() else home
-        head = _resolved("HEAD", home, shared)
-    except (OSError, ValueError, UserError):
+        answer = subprocess.run(
+            command, env=kept | env, cwd=folder, capture_output=True, timeout=PATIENCE_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
         return None
-    return None if head is None else Checkout(head, top, home, shared)
+    return None if answer.returncode else answer.stdout
 
 
-def _followed(path: Path, prefix: str) -> Path:
-    """Return the folder itself, or the one that a file names instead, as in a worktree."""
-    if path.is_dir():
-        return path
-    named = read_checked(path, MAX_REFERENCE_BYTES).decode().removeprefix(prefix).strip()
-    return path.parent / named
-
-
-def _resolved(name: str, home: Path, shared: Path) -> str | None:
-    """Return the commit of a reference, from its own file or from packed-refs."""
-    for _ in range(MAX_HOPS):
-        path = (home if name == "HEAD" else shared) / name
-        if not path.is_file():
-            return _packed(name, shared)
-        text = read_checked(path, MAX_REFERENCE_BYTES).decode().strip()
-        if COMMIT.fullmatch(text):
-            return text
-        name = text.removeprefix("ref: ")
-        if name == text or not name.startswith("refs/") or ".." in name:
-            return None
-    return None
-
-
-def _packed(name: str, shared: Path) -> str | None:
-    path = shared / "packed-refs"
-    if not path.is_file():
+def checkout_of(folder: Path) -> Checkout | None:
+    """Return the checkout that holds `folder`; None if there is none, or it has no commit that git can read."""
+    answer = _git(folder, {}, "rev-parse", *PLACES, "--verify", "--end-of-options", "HEAD")
+    if answer is None:
         return None
-    for line in read_checked(path, MAX_PACKED_BYTES).decode().splitlines():
-        found, _, reference = line.partition(" ")
-        if reference == name and COMMIT.fullmatch(found):
-            return found
-    return None
+    top, home, shared, head = os.fsdecode(answer).splitlines()
+    return Checkout(head, Path(top), Path(home), Path(shared))
 
 
 def _difference(checkout: Checkout) -> str:

@@ -24,7 +24,7 @@ def environment() -> dict[str, Any]:
         "versions": versions,
         "platform": platform.platform(),
         "cpu": _cpu(),
-        "cores": _cores(),
+        "cores": cores(),
         "commit": commit(Path.cwd()),
     }
 
@@ -67,7 +67,7 @@ def _masked(value: Any, key: str = "") -> Any:
     return PASSWORD.sub("", value) if isinstance(value, str) else value
 
 
-def _cores() -> int | None:
+def cores() -> int | None:
     """Return the number of cores that this process may use; outside Linux, of all cores."""
     if platform.system() == "Linux":
         return len(os.sched_getaffinity(0))

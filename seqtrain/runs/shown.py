@@ -145,7 +145,7 @@ def _fans(path: Path, content: Any) -> tuple[Fan | None, ...]:
 
     try:
         found = as_list(content["fans"])
-    except ValueError:
+    except (ValueError, TypeError):
         raise _damaged(path) from None
     # Pictures belong to rows by their position: with one too many, they would be shown beside the wrong numbers.
     if len(found) != len(content["rows"]):

@@ -28,11 +28,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-CHOICES = pytest.mark.parametrize(
-    ("options", "step"), [((), BEST_STEP), (("--checkpoint", "best"), BEST_STEP), (("--checkpoint", "last"), STEP)]
-)
-
-
 def weights(run: Path, step: int) -> dict[str, torch.Tensor]:
     name = checkpoint.BEST if step == BEST_STEP else checkpoint.step_name(STEP)
     return checkpoint.load(run / "checkpoints" / name)["state_dict"]
@@ -47,14 +42,19 @@ def opened(run: Path, step: int) -> seqtrain.Trained:  # type: ignore[name-defin
     return trained
 
 
-@CHOICES
-def test_predict(run: Path, options: tuple[str, ...], step: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["predict", str(run), TEXTS[0], "--score", "--json", *options]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["loss"] == pytest.approx(opened(run, step).score(TEXTS[0])["loss"], rel=1e-6)
+def test_predict_and_python(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for options, step in (((), BEST_STEP), (("--checkpoint", "best"), BEST_STEP), (("--checkpoint", "last"), STEP)):
+        assert main.main(["predict", str(run), TEXTS[0], "--score", "--json", *options]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["loss"] == pytest.approx(opened(run, step).score(TEXTS[0])["loss"], rel=1e-6), options
+        trained = seqtrain.load(run, checkpoint=options[-1]) if options else seqtrain.load(run)  # type: ignore[arg-type]
+        assert trained.opened.step == step
+        for name, weight in weights(run, step).items():
+            if name.startswith("model."):
+                assert torch.equal(trained.model.state_dict()[name.removeprefix("model.")], weight), name
 
 
-@CHOICES
+@pytest.mark.parametrize(("options", "step"), [((), BEST_STEP), (("--checkpoint", "last"), STEP)])
 def test_embed_and_search(
     run: Path, options: tuple[str, ...], step: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,12 +74,3 @@ def test_embed_and_search(
     lines.write_text("\x1b[31mred\n", encoding="utf-8")
     assert main.main(["search", str(run), TEXTS[0], "--corpus", str(lines), *options]) == 0
     assert capsys.readouterr().out.endswith("  \\u001b[31mred\n")
-
-
-@pytest.mark.parametrize(("which", "step"), [("best", BEST_STEP), ("last", STEP)])
-def test_python(run: Path, which: str, step: int) -> None:
-    trained = seqtrain.load(run, checkpoint=which)  # type: ignore[arg-type]
-    assert trained.opened.step == step
-    for name, weight in weights(run, step).items():
-        if name.startswith("model."):
-            assert torch.equal(trained.model.state_dict()[name.removeprefix("model.")], weight), name

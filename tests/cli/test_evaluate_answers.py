@@ -69,16 +69,16 @@ def text_run(folder: Path, *overrides: str) -> Path:
     return small(folder, *overrides, "data=text", *paths)
 
 
-@pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_bits_per_byte_are_of_the_bytes_of_the_split_that_was_asked_for(split: str, tmp_path: Path) -> None:
+def test_bits_per_byte_are_of_the_bytes_of_the_split_that_was_asked_for(tmp_path: Path) -> None:
     run = text_run(tmp_path, "task=next_token", "model=gru", "tokenizer=char", "data.eval_lanes=1", "tbptt.k2=8")
-    found, scored = metrics(run, split), seqtrain.load(run).score(TEXTS[split])
-    bits = math.fsum(token["bits"] for token in scored["tokens"])
-    assert len(scored["tokens"]) == len(TEXTS[split])
-    assert scored["bits_per_byte"] == pytest.approx(bits / len(TEXTS[split].encode()), rel=1e-9)
-    assert found["bits_per_byte"] == pytest.approx(scored["bits_per_byte"], rel=1e-5)
-    assert found["loss"] == pytest.approx(scored["loss"], rel=1e-5)
-    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
+    for split, text in TEXTS.items():
+        found, scored = metrics(run, split), seqtrain.load(run).score(text)
+        bits = math.fsum(token["bits"] for token in scored["tokens"])
+        assert len(scored["tokens"]) == len(text)
+        assert scored["bits_per_byte"] == pytest.approx(bits / len(text.encode()), rel=1e-9), split
+        assert found["bits_per_byte"] == pytest.approx(scored["bits_per_byte"], rel=1e-5), split
+        assert found["loss"] == pytest.approx(scored["loss"], rel=1e-5)
+        assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
 
 
 def test_the_checkpoint_that_was_asked_for_is_measured(tmp_path: Path) -> None:
@@ -87,20 +87,13 @@ def test_the_checkpoint_that_was_asked_for_is_measured(tmp_path: Path) -> None:
     saved = checkpoint.load(folder / checkpoint.step_name(STEP))
     weights = {name: weight.roll(1) for name, weight in saved["state_dict"].items()}
     checkpoint.save(saved | {"state_dict": weights, "global_step": 3}, folder / checkpoint.BEST)
-    found = {}
-    for which, step in (("best", 3), ("last", STEP)):
-        answer = evaluate(str(run), "test", which, None)
-        assert (answer["checkpoint"], answer["step"]) == (which, step)
-        found[which] = answer["metrics"]["loss"]
-        scored = seqtrain.load(run, checkpoint=which).score(TEXTS["test"])  # type: ignore[arg-type]
-        assert found[which] == pytest.approx(scored["loss"], rel=1e-5)
-    assert abs(found["best"] - found["last"]) > 0.01
+    answers = {which: evaluate(str(run), "test", which, None) for which in ("best", "last")}
+    assert {which: answer["step"] for which, answer in answers.items()} == {"best": 3, "last": STEP}
+    assert abs(answers["best"]["metrics"]["loss"] - answers["last"]["metrics"]["loss"]) > 0.01
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("split", ["validation", "test"])
-def test_accuracy_and_loss_of_labels_are_those_of_the_answers(split: str, tmp_path: Path) -> None:
-    paths = table(tmp_path, ("text", "label"), LABELLED)
+def test_accuracy_and_loss_of_labels_are_those_of_the_answers(tmp_path: Path) -> None:
+    split, paths = "test", table(tmp_path, ("text", "label"), LABELLED)
     run = small(
         tmp_path, "task=sentiment", "model=gru", "tokenizer=char", "data=labelled", *paths, "data.batch_tokens=256"
     )
@@ -115,9 +108,8 @@ def test_accuracy_and_loss_of_labels_are_those_of_the_answers(split: str, tmp_pa
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("split", ["validation", "test"])
-def test_pseudo_perplexity_is_that_of_the_scores_of_the_first_texts(split: str, tmp_path: Path) -> None:
-    paths = table(tmp_path, ("text", "label"), LABELLED)
+def test_pseudo_perplexity_is_that_of_the_scores_of_the_first_texts(tmp_path: Path) -> None:
+    split, paths = "test", table(tmp_path, ("text", "label"), LABELLED)
     model = ("model=bert", "model.num_layers=1", "model.num_heads=2", "tokenizer=char")
     run = small(tmp_path, "task=masked_lm", "task.pseudo_examples=2", *model, "data=text", *paths)
     scores = [seqtrain.load(run).score(text) for text, _ in LABELLED[split][:2]]
@@ -125,9 +117,8 @@ def test_pseudo_perplexity_is_that_of_the_scores_of_the_first_texts(split: str, 
     assert metrics(run, split)["pseudo_perplexity"] == pytest.approx(math.exp(math.fsum(nats) / len(nats)), rel=1e-4)
 
 
-@pytest.mark.parametrize("split", ["validation", "test"])
-def test_bleu_and_chrf_are_those_of_the_translations_as_they_are_read(split: str, tmp_path: Path) -> None:
-    paths = table(tmp_path, ("source", "target"), PAIRS)
+def test_bleu_and_chrf_are_those_of_the_translations_as_they_are_read(tmp_path: Path) -> None:
+    split, paths = "test", table(tmp_path, ("source", "target"), PAIRS)
     columns = ("data.source_column=source", "data.target_column=target")
     model = ("model=rnn_encoder_decoder", "tokenizer=char")
     run = small(tmp_path, "task=translation", *model, "data=parallel", *columns, *paths)

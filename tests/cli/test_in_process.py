@@ -139,25 +139,8 @@ def test_a_sweep_from_python_has_the_numbers_of_trainings_and_another_process_ma
     subprocess.run([sys.executable, "-c", claimed], check=True)
 
 
-def test_signals_in_a_thread_catch_nothing_and_leave_what_was_there() -> None:
-    handlers = [signal.getsignal(number) for number in CAUGHT]
-    seen: list[object] = []
-
-    def work() -> None:
-        with Signals() as signals:
-            signals.defer()
-            seen.append([signal.getsignal(number) for number in CAUGHT])
-            signals.at_once()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert seen == [handlers]
-
-
-@pytest.mark.parametrize("alone", [True, False])
-def test_a_signal_that_was_noted_while_training_ends_it_when_training_is_over(alone: bool) -> None:
-    with Signals(alone=alone) as signals:
+def test_a_signal_that_was_noted_while_training_ends_it_when_training_is_over() -> None:
+    with Signals(alone=True) as signals:
         signals.leave()  # none has come
         signals.defer()
         signal.raise_signal(signal.SIGUSR1)

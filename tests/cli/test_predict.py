@@ -17,9 +17,7 @@ import torch
 from seqtrain import UserError
 from seqtrain.api import Trained
 from seqtrain.cli import main, predict
-from seqtrain.data.tokenizers.recipes import Byte
 from seqtrain.tasks import translation
-from seqtrain.tasks.masked_text import fill
 from seqtrain.tasks.next_token import Continue
 from tests.support.untrained_runs import MASKED, NEXT_TOKEN, SENTIMENT, TEXTS, TRANSLATION, double, make_run
 
@@ -51,16 +49,6 @@ def ask(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 # -- what is answered --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_a_text_has_the_same_label_alone_and_in_a_batch(trained: dict[str, Trained]) -> None:
-    run = trained["sentiment"]
-    together = run.classify(TEXTS * 11)
-    for text, found in zip(TEXTS, together, strict=False):
-        (alone,) = run.classify([text])
-        assert alone["probabilities"] == pytest.approx(found["probabilities"], abs=1e-9)
-    assert len({found["probabilities"]["good"] for found in together}) > 1
 
 
 def test_probabilities_are_the_heads_softmax_likeliest_first(trained: dict[str, Trained]) -> None:
@@ -99,12 +87,6 @@ def test_masks_are_filled_with_the_likeliest_and_the_rest_stays_as_written(train
     best = probs.topk(3)
     assert [each["probability"] for each in found["masks"][0]] == pytest.approx(best.values.tolist(), abs=1e-9)
     assert found["filled"] == f"the animal{tokenizer.decode(best.indices[:1].tolist())} tired,  and"
-
-
-def test_masks_side_by_side_are_spelled_together() -> None:
-    tokenizer = Byte().train([])
-    e_acute = list("é".encode())
-    assert fill(tokenizer, "d[MASK][MASK]j[MASK]", [*e_acute, ord("!")]) == "déj!"
 
 
 def test_the_score_of_a_masked_model_hides_each_token_in_turn(trained: dict[str, Trained]) -> None:
@@ -192,23 +174,20 @@ def test_bad_lines_are_named_in_their_place_and_the_rest_is_answered(ask: Any, t
     assert (rc, len(out)) == (2, 2)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "reason"),
-    [
+def test_an_argument_that_has_no_answer_is_named(ask: Any) -> None:
+    for name, text, reason in (
         ("masked_lm", "no mask", "has no [MASK] to fill in"),
         ("masked_lm", "[MASK]" + " street" * 600, "tokens, and the model has positions for 510"),
         ("translation", "", "holds no text"),
         ("sentiment", "\udcff", "not UTF-8"),
-    ],
-)
-def test_an_argument_that_has_no_answer_is_named(name: str, text: str, reason: str, ask: Any) -> None:
-    rc, out, err = ask(name, "the [MASK]", text, "--json")
-    first, second = map(json.loads, out)
-    assert rc == 2
-    assert "error" not in first
-    assert second["argument"] == 2
-    assert reason in second["error"]
-    assert err == f"error: TEXT 2: {second['error']}\n"
+    ):
+        rc, out, err = ask(name, "the [MASK]", text, "--json")
+        first, second = map(json.loads, out)
+        assert rc == 2, reason
+        assert "error" not in first
+        assert second["argument"] == 2
+        assert reason in second["error"]
+        assert err == f"error: TEXT 2: {second['error']}\n"
 
 
 def test_a_line_ends_at_a_line_feed_and_nowhere_else(ask: Any, tmp_path: Path) -> None:
@@ -259,21 +238,17 @@ def test_without_a_text_only_a_continuation_is_given(ask: Any) -> None:
         assert (rc, out, err) == (2, [], needed)
 
 
-@pytest.mark.parametrize(
-    ("name", "use", "can"),
-    [
+def test_a_run_of_another_task_says_what_it_can(trained: dict[str, Trained]) -> None:
+    for name, use, can in (
         ("sentiment", "fill", "classify"),
         ("sentiment", "score", "classify"),
         ("masked_lm", "translate", "fill, score"),
         ("translation", "classify", "translate"),
         ("masked_lm", "continue_texts", "fill, score"),
-    ],
-)
-def test_a_run_of_another_task_says_what_it_can(name: str, use: str, can: str, trained: dict[str, Trained]) -> None:
-    run = trained[name]
-    asked = use.partition("_")[0]
-    with pytest.raises(UserError, match=f"^{asked}: run {run.directory} is of task={name}, which can {can}$"):
-        getattr(run, use)("a" if use == "score" else ["a"])
+    ):
+        asked, path = use.partition("_")[0], trained[name].directory
+        with pytest.raises(UserError, match=f"^{asked}: run {path} is of task={name}, which can {can}$"):
+            getattr(trained[name], use)("a" if use == "score" else ["a"])
 
 
 def test_an_output_that_is_the_input_is_refused_and_left_whole(runs: dict[str, Path], tmp_path: Path) -> None:

@@ -54,24 +54,20 @@ def test_answers_take_the_place_of_an_old_file(old: Path, monkeypatch: pytest.Mo
     assert json.loads(old.read_text()) == {"prompt": "a", "text": "!"}
 
 
-@pytest.mark.parametrize("words", [[""], ["", "--json"]])
-def test_an_old_file_stays_where_nothing_is_answered(
-    words: list[str], old: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(UserError, match="not written, since no text was answered"):
-        ask(monkeypatch, *words, "--output", old)
+def test_an_old_file_stays_where_nothing_is_answered(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for words in ([""], ["", "--json"]):
+        with pytest.raises(UserError, match="not written, since no text was answered"):
+            ask(monkeypatch, *words, "--output", old)
     assert old.read_text() == "precious\n"
     assert os.listdir(old.parent) == [old.name]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), UserError("too much")])
-def test_an_old_file_stays_where_the_command_ends_half_way(
-    error: BaseException, old: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_old_file_stays_where_the_command_ends_half_way(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = old.with_name("texts")
     texts.write_text("a\n" * Continue.at_a_time + "end\n")
-    with pytest.raises(type(error)):
-        ask(monkeypatch, "--input", texts, "--output", old, at_end=error)
+    for error in (KeyboardInterrupt(), UserError("too much")):
+        with pytest.raises(type(error)):
+            ask(monkeypatch, "--input", texts, "--output", old, at_end=error)
     assert old.read_text() == "precious\n"
     assert sorted(os.listdir(old.parent)) == [old.name, texts.name]
 
@@ -101,54 +97,32 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch:
             ask(monkeypatch, "a", "--output", place)
 
 
-def test_a_folder_on_standard_input_is_one_line(tmp_path: Path) -> None:
-    from seqtrain.cli.lines import from_file
-
-    class Folder:
-        def fileno(self) -> int:
-            return handle
-
-    handle = os.open(tmp_path, os.O_RDONLY)
-    folder: Any = Folder()
-    with pytest.raises(UserError, match="standard input: Is a directory; give a file of texts"):
-        list(from_file(folder, Path("-")))
-    os.close(handle)
-
-
-KEPT = {
-    "config of a run": "run/config.yaml",
-    "records of a run": "run/metrics.jsonl",
-    "summary of a run": "run/summary.json",
-    "checkpoint": "run/checkpoints/best.ckpt",
-    "plan of a sweep": "sweep/sweep.yaml",
-    "study of a search": "sweep/study.db",
-    "weights of an export": "export/model.safetensors",
-}
+KEPT = (
+    *("run/config.yaml", "run/metrics.jsonl", "run/summary.json", "run/checkpoints/best.ckpt"),
+    *("sweep/sweep.yaml", "sweep/study.db", "export/model.safetensors"),
+)
 
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
-    for name in (*KEPT.values(), "export/config.json"):
+    for name in (*KEPT, "export/config.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("precious\n")
     return tmp_path
 
 
-@pytest.mark.parametrize("name", KEPT)
-@pytest.mark.parametrize(
-    "words", [("predict", "run", "x", "--output"), ("compare", "run", "--csv"), ("compare", "run", "--html")]
-)
-def test_no_answer_takes_the_place_of_what_a_run_keeps(
-    words: tuple[str, ...], name: str, kept: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = kept / KEPT[name]
-    (kept / "link").symlink_to(path)
-    for output in (path, kept / "link"):
-        assert main.main([*words, str(output)]) == 2
-        error = capsys.readouterr().err
-        assert error.startswith(f"error: {words[-1]} {output}: is what {path.parent} keeps, and would be lost")
-        assert error.count("\n") == 1
-    assert path.read_text() == "precious\n"
+def test_no_answer_takes_the_place_of_what_a_run_keeps(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in KEPT:
+        path, link = kept / name, kept / "link"
+        link.unlink(missing_ok=True)
+        link.symlink_to(path)
+        for words in (("predict", "run", "x", "--output"), ("compare", "run", "--csv"), ("compare", "run", "--html")):
+            for output in (path, link):
+                assert main.main([*words, str(output)]) == 2
+                error = capsys.readouterr().err
+                assert error.startswith(f"error: {words[-1]} {output}: is what {path.parent} keeps, and would be lost")
+                assert error.count("\n") == 1
+        assert path.read_text() == "precious\n"
 
 
 def test_an_answer_may_lie_beside_what_a_run_keeps_and_replace_an_earlier_one(kept: Path) -> None:

@@ -20,52 +20,39 @@ from seqtrain.tasks.sentiment import Sentiment
 from seqtrain.training.splits import StreamData
 
 
-@pytest.mark.parametrize(
-    ("met", "steps", "said"),
-    [
-        (None, 100, "steps"),
-        (None, 60, "early_stopping"),
-        (False, 100, "steps"),
-        (False, 60, "early_stopping"),
-        (True, 60, "seconds"),
-        (True, 100, "seconds"),
-    ],
-)
-def test_a_training_was_ended_by_its_clock_or_its_steps_or_else_early(met: bool | None, steps: int, said: str) -> None:
-    deadline = None if met is None else SimpleNamespace(met=met)
-    session: Any = SimpleNamespace(deadline=deadline, trainer=SimpleNamespace(global_step=steps), max_steps=100)
-    assert report.ended_by(session) == said
+def test_a_training_was_ended_by_its_clock_or_its_steps_or_else_early() -> None:
+    for met, steps, said in (
+        *((None, 100, "steps"), (None, 60, "early_stopping"), (False, 100, "steps")),
+        *((False, 60, "early_stopping"), (True, 60, "seconds"), (True, 100, "seconds")),
+    ):
+        deadline = None if met is None else SimpleNamespace(met=met)
+        session: Any = SimpleNamespace(deadline=deadline, trainer=SimpleNamespace(global_step=steps), max_steps=100)
+        assert report.ended_by(session) == said, (met, steps)
 
 
-@pytest.mark.parametrize(
-    ("node", "values", "said"),
-    [
-        ({"patience": 2}, (3.0, 2.5, 2.6, 2.5), ": validation/loss no better than 2.5000 in the last 2 validations"),
-        (
-            {"patience": 1, "mode": "max"},
-            (0.5, 0.75, 0.7),
-            ": validation/loss no better than 0.7500 in the last validation",
-        ),
-        (
-            {"patience": 2, "min_delta": 0.5},
-            (3.0, 2.8, 2.6),
-            ": validation/loss no better than 3.0000 by more than 0.5 in the last 2 validations",
-        ),
-        ({"patience": 3}, (3.0, 2.5, 2.6), ""),  # a threshold, or a callback of another kind
-        (None, (3.0, 3.0, 3.0, 3.0), ""),
-    ],
-)
-def test_an_early_stop_says_what_it_went_by(
-    tmp_path: Path, node: dict[str, Any] | None, values: tuple[float, ...], said: str
-) -> None:
-    stopped = Run.create(tmp_path / "run")
-    node = node and {"monitor": "validation/loss", "mode": "min"} | node
-    stopped.write_config({"callbacks": {"early_stopping": node}})
-    for value in values:
-        stopped.append({"train/loss": 1.0})
-        stopped.append({"validation/loss": value})
-    assert report._stopping_words(stopped) == said
-    stopped.close()
+STOPS: list[tuple[dict[str, Any] | None, tuple[float, ...], str]] = [
+    ({"patience": 2}, (3.0, 2.5, 2.6, 2.5), "no better than 2.5000 in the last 2 validations"),
+    ({"patience": 1, "mode": "max"}, (0.5, 0.75, 0.7), "no better than 0.7500 in the last validation"),
+    (
+        {"patience": 2, "min_delta": 0.5},
+        (3.0, 2.8, 2.6),
+        "no better than 3.0000 by more than 0.5 in the last 2 validations",
+    ),
+    ({"patience": 3}, (3.0, 2.5, 2.6), ""),  # a threshold, or a callback of another kind
+    (None, (3.0, 3.0, 3.0, 3.0), ""),
+]
+
+
+def test_an_early_stop_says_what_it_went_by(tmp_path: Path) -> None:
+    for number, (node, values, said) in enumerate(STOPS):
+        stopped = Run.create(tmp_path / str(number))
+        node = node and {"monitor": "validation/loss", "mode": "min"} | node
+        stopped.write_config({"callbacks": {"early_stopping": node}})
+        for value in values:
+            stopped.append({"train/loss": 1.0})
+            stopped.append({"validation/loss": value})
+        assert report._stopping_words(stopped) == (said and f": validation/loss {said}")
+        stopped.close()
 
 
 @pytest.fixture
@@ -80,22 +67,17 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
-@pytest.mark.parametrize(
-    ("carry", "reset", "cuts"),
-    [
+def test_the_context_of_a_stream_is_the_lanes_it_was_read_on_and_the_cuts_that_count() -> None:
+    plans = {"train": SimpleNamespace(lanes=32), "validation": SimpleNamespace(lanes=3)}
+    asked = SimpleNamespace(lanes=32, eval_lanes=64)  # more than a short text has
+    for carry, reset, cuts in (
         (True, "never", {}),
         (True, "document", {"k1": 8, "k2": 8, "reset": "document"}),
         (False, "never", {"k1": 2, "k2": 8, "reset": "never"}),
-    ],
-)
-def test_the_context_of_a_stream_is_the_lanes_it_was_read_on_and_the_cuts_that_count(
-    carry: bool, reset: str, cuts: dict[str, Any]
-) -> None:
-    tbptt = TBPTT(k2=8, k1=2, carry=carry, reset=reset)  # type: ignore[arg-type]
-    plans = {"train": SimpleNamespace(lanes=32), "validation": SimpleNamespace(lanes=3)}
-    asked = SimpleNamespace(lanes=32, eval_lanes=64)  # more than a short text has
-    data: Any = SimpleNamespace(plan=plans.__getitem__, tbptt=tbptt, batching=asked)
-    assert StreamData.context(data) == {"eval_lanes": 3, "carry": carry, **cuts}
+    ):
+        tbptt = TBPTT(k2=8, k1=2, carry=carry, reset=reset)  # type: ignore[arg-type]
+        data: Any = SimpleNamespace(plan=plans.__getitem__, tbptt=tbptt, batching=asked)
+        assert StreamData.context(data) == {"eval_lanes": 3, "carry": carry, **cuts}
 
 
 def test_a_pause_does_not_slow_a_run(run: Run, tmp_path: Path) -> None:
@@ -116,22 +98,20 @@ def compared(task: type[Task]) -> Summary:
     return Summary.from_plain(task.said() | {"baseline_words": BIGRAM})
 
 
-@pytest.mark.parametrize(
-    ("task", "metrics", "baseline", "said"),
-    [
-        (MaskedLM, {"loss": 2.0}, 2.5, "0.500 nats a hidden token better than"),
-        (MaskedLM, {"loss": 2.0}, 1.5, "0.500 nats a hidden token worse than"),
-        (Sentiment, {"accuracy": 0.5}, 0.75, "0.250 accuracy worse than"),
-        (Sentiment, {"accuracy": 0.5}, 0.25, "0.250 accuracy better than"),
-        (NextToken, {"bits_per_byte": 1.0, "accuracy": 0.5}, 1.5, "0.500 bits per byte better than"),
-        (NextToken, {"bits_per_byte": 1.0, "loss": 9.0}, 1.0004, "no better than"),
-    ],
-)
-def test_better_is_more_where_more_is_better_and_less_elsewhere(
-    task: type[Task], metrics: dict[str, float], baseline: float, said: str
-) -> None:
-    known = {"bigram": {next(iter(metrics)): baseline}, "uniform": {next(iter(metrics)): 99.0}}
-    assert report.verdict(compared(task), metrics, known) == [f"That is {said} the bigram."]
+VERDICTS: list[tuple[type[Task], dict[str, float], float, str]] = [
+    (MaskedLM, {"loss": 2.0}, 2.5, "0.500 nats a hidden token better than"),
+    (MaskedLM, {"loss": 2.0}, 1.5, "0.500 nats a hidden token worse than"),
+    (Sentiment, {"accuracy": 0.5}, 0.75, "0.250 accuracy worse than"),
+    (Sentiment, {"accuracy": 0.5}, 0.25, "0.250 accuracy better than"),
+    (NextToken, {"bits_per_byte": 1.0, "accuracy": 0.5}, 1.5, "0.500 bits per byte better than"),
+    (NextToken, {"bits_per_byte": 1.0, "loss": 9.0}, 1.0004, "no better than"),
+]
+
+
+def test_better_is_more_where_more_is_better_and_less_elsewhere() -> None:
+    for task, metrics, baseline, said in VERDICTS:
+        known = {"bigram": {next(iter(metrics)): baseline}, "uniform": {next(iter(metrics)): 99.0}}
+        assert report.verdict(compared(task), metrics, known) == [f"That is {said} the bigram."]
 
 
 def test_where_no_baseline_has_the_figure_nothing_is_said() -> None:

@@ -113,11 +113,7 @@ def wild(steps: list[int], what: str = "hidden") -> tuple[str, ...]:
     ("what", "options"),
     [
         ("hidden", ("model=lstm", "trainer.accumulate=2")),
-        pytest.param(
-            *("gradient", ("model=gpt", "model.num_layers=1", "model.num_heads=2", "optimizer=muon")),
-            marks=pytest.mark.long,
-        ),
-        pytest.param("hidden", ("model=gru", "optimizer=sgd", "optimizer.momentum=0.9"), marks=pytest.mark.long),
+        ("gradient", ("model=gpt", "model.num_layers=1", "model.num_heads=2", "optimizer=muon")),
     ],
 )
 def test_a_skipped_update_changes_no_weight_and_no_moment_and_is_counted(
@@ -140,17 +136,6 @@ def test_a_skipped_update_changes_no_weight_and_no_moment_and_is_counted(
     said = [line for line in answer.err.splitlines() if "skipped" in line]
     assert [line.partition(":")[0] for line in said] == ["step 4", "step 5", "step 11"]
     assert said[-1].endswith("more are counted only: `skipped` in metrics.jsonl")
-
-
-@pytest.mark.long
-def test_a_run_that_skips_resumes_to_the_bit(place: Place) -> None:
-    both = ("callbacks=both", "callbacks.mishap.at=13", "callbacks.mishap.what=killed", "callbacks.mishap.name=step-")
-    options = (*wild([8, 9, 11, 17])[1:], *both)
-    assert place.train(*options, name="twin", **CALM).rc == 0
-    assert place.train(*options).rc == -9
-    assert place.resume().rc == 0
-    assert_twins(place.folder / "twin", place.run.path)
-    assert place.run.summary.skipped == 4
 
 
 @pytest.mark.long
@@ -223,12 +208,9 @@ def test_stopping_is_the_default_and_keeps_the_last_good_checkpoint(place: Place
             "which changes no loss, or lower data.batch_size or tbptt.k2; "
             "the last good checkpoint is step-00000006.ckpt",
         ),
-        pytest.param(
-            *(
-                "no_memory_to_evaluate",
-                "at step 12, evaluating a batch of 4 lanes x 8 tokens; resume with a lower data.eval_batch_size",
-            ),
-            marks=pytest.mark.long,
+        (
+            "no_memory_to_evaluate",
+            "at step 12, evaluating a batch of 4 lanes x 8 tokens; resume with a lower data.eval_batch_size",
         ),
     ],
 )
@@ -263,18 +245,10 @@ FULL = "the disk is full; make room, then `seqtrain resume run`"
     ("what", "name", "words"),
     [
         ("full", "step-00000012.ckpt", FULL),
-        pytest.param("full", "metrics.jsonl", FULL, marks=pytest.mark.long),
-        pytest.param("full", "summary.json", FULL, marks=pytest.mark.long),
-        pytest.param("full_for_records", "", FULL, marks=pytest.mark.long),
-        pytest.param(
-            *(
-                "full_in_the_middle",
-                "",
-                "no file may become so large here; raise the limit (ulimit -f), then `seqtrain",
-            ),
-            marks=pytest.mark.long,
-        ),
-        pytest.param("no_folder", "checkpoints", "cannot be written", marks=pytest.mark.long),
+        ("full", "summary.json", FULL),
+        ("full_for_records", "", FULL),
+        ("full_in_the_middle", "", "no file may become so large here; raise the limit (ulimit -f), then `seqtrain"),
+        ("no_folder", "checkpoints", "cannot be written"),
     ],
 )
 def test_a_disk_that_fails_while_training_costs_one_line_and_no_bit(
@@ -320,30 +294,7 @@ def test_a_disk_that_is_full_at_the_start_costs_one_line_and_leaves_things_as_th
     assert {path: after.get(path) for path in kept} == {path: before[path] for path in kept}
 
 
-@pytest.mark.long
-def test_samples_that_cannot_be_written_cost_one_line_and_no_bit(place: Place) -> None:
-    fails = mishap("full", 8, "step-00000012.txt")
-    options = (*fails, "callbacks=with_samples", "callbacks.samples.length=5", "callbacks.samples.prompt=line")
-    assert place.train(*options[1:], name="twin", **CALM).rc == 0
-    answer = place.train(*options[1:])
-    assert (answer.rc, told(answer)) == (2, f"run run: {FULL}")
-    assert place.resume().rc == 0
-    assert_twins(place.folder / "twin", place.run.path)
-    names = [f"step-{step:08d}.txt" for step in (6, 12, 18, 20)]
-    assert sorted(path.name for path in place.run.samples.glob("*.txt")) == names
-
-
 # -- checkpoints -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", [pytest.param("step-00000012.ckpt", marks=pytest.mark.long), "best"])
-def test_a_kill_just_before_a_checkpoint_gets_its_name_costs_no_bit(name: str, place: Place, twin: Path) -> None:
-    assert place.train(*mishap("killed", 8, name)).rc == -9
-    assert newest_valid(place.run.checkpoints, pytest.fail) is not None
-    assert place.resume().rc == 0
-    assert_twins(twin, place.run.path)
-    assert place.names() == ["best.ckpt", step_name(18), step_name(20)]
 
 
 def damage(path: Path, how: str) -> None:
@@ -387,27 +338,6 @@ def test_where_no_checkpoint_is_sound_resume_refuses_in_one_line_and_changes_not
     assert {path: path.read_bytes() for path in killed.run.path.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.long
-def test_the_best_checkpoints_stay_and_a_kill_between_their_names_costs_none(place: Place) -> None:
-    wide = ("optimizer.lr=3", "schedule=constant", "trainer.precision=32-true")  # so that the best are not the last
-    keep = ("trainer.keep_best=3", "trainer.keep_last=1", "trainer.validate_every=3", *wide)
-    assert place.train(*keep, *mishap("killed", 1, "best"), name="twin", **CALM).rc == 0
-    twin = Run(place.folder / "twin")
-    losses = {point["step"]: point["validation/loss"] for point in twin.metrics() if "validation/loss" in point}
-    best = sorted(losses, key=lambda step: losses[step])
-    assert set(best[:3]) != set(sorted(losses)[-3:]), "the best are not just the last"
-    expected = sorted(["best.ckpt", *(f"best-{step:08d}.ckpt" for step in best[:3]), step_name(STEPS)])
-    assert sorted(path.name for path in twin.checkpoints.iterdir()) == expected
-    assert load(twin.checkpoints / "best.ckpt")["global_step"] == best[0]
-    for step in best[:3]:
-        assert load(twin.checkpoints / f"best-{step:08d}.ckpt")["global_step"] == step
-    assert place.train(*keep, *mishap("killed", min(best[:3]), "best-")).rc == -9
-    assert place.resume(MISHAP="armed").rc == -9
-    assert place.resume().rc == 0
-    assert_twins(twin.path, place.run.path)
-    assert place.names() == expected
-
-
 # -- loggers and clocks ------------------------------------------------------------------------------------------
 
 
@@ -415,7 +345,7 @@ def test_the_best_checkpoints_stay_and_a_kill_between_their_names_costs_none(pla
 @pytest.mark.parametrize(
     ("logger", "words"),
     [
-        pytest.param("raises", "Raises failed and is left out from here on: the host is gone", marks=pytest.mark.long),
+        ("raises", "Raises failed and is left out from here on: the host is gone"),
         ("hangs", "Hangs failed and is left out from here on: no answer for 0.2 s"),
     ],
 )

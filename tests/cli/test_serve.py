@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import json
 import multiprocessing
 import os
@@ -151,26 +150,15 @@ def test_serve_refuses_names_that_strangers_let_lead_here(served: serve.Server) 
     assert ask(served, host=f"localhost:{served.port}")[0].status == 200
 
 
-def test_serve_answers_at_an_address_of_the_newer_kind(tmp_path: Path) -> None:
-    try:
-        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
-    except OSError as error:
-        pytest.skip(f"this machine has no IPv6: {error}")
-    with serve.listening(serve.Report(tmp_path), "::1", 0) as server, answering(server):
-        assert server.address == f"http://[::1]:{server.port}/"
-        with urllib.request.urlopen(server.address, timeout=60) as answer:
-            assert "no run yet" in answer.read().decode()
-
-
-@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])
 def test_serve_says_when_others_can_read_the_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], host: str, warned: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(serve.Server, "serve_forever", lambda server: None)
-    assert serve.main([str(tmp_path), "--host", host, "--port", "0"]) == 0
-    said = capsys.readouterr().err
-    assert f"serving {tmp_path} at http://{host}:" in said
-    assert (f"whoever reaches {host} reads it: there is no password" in said) == warned
+    for host, warned in (("127.0.0.1", False), ("0.0.0.0", True)):
+        assert serve.main([str(tmp_path), "--host", host, "--port", "0"]) == 0
+        said = capsys.readouterr().err
+        assert f"serving {tmp_path} at http://{host}:" in said
+        assert (f"whoever reaches {host} reads it: there is no password" in said) == warned
 
 
 @pytest.mark.parametrize(("took", "rests"), [(1.0, 10.0), (20.0, 20.0 * serve.REST_FACTOR)])
@@ -240,28 +228,21 @@ def test_newer_data_are_those_of_the_page_that_is_loaded_anew(served: serve.Serv
         mark = page.headers["ETag"]
 
 
-def test_a_page_is_sent_compressed_to_whom_can_read_it_and_not_again_to_whom_has_it(
-    served: serve.Server, tmp_path: Path
-) -> None:
+def test_a_page_is_not_sent_again_to_whom_has_it(served: serve.Server, tmp_path: Path) -> None:
     pages.run(tmp_path / "one", records=50)
     plain, text = ask(served)
-    request = urllib.request.Request(served.address, headers={"Accept-Encoding": "gzip"})
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        packed = answer.read()
-        assert [answer.headers["Content-Encoding"], answer.headers["Vary"]] == ["gzip", "Accept-Encoding"]
-        assert len(packed) == int(answer.headers["Content-Length"]) < len(text)
-    assert gzip.decompress(packed).decode() == text
+    assert int(plain.headers["Content-Length"]) == len(text.encode())
     request = urllib.request.Request(served.address, headers={"If-None-Match": plain.headers["ETag"]})
     with pytest.raises(urllib.error.HTTPError, match="304"):
         urllib.request.urlopen(request, timeout=60)
 
 
-@pytest.mark.parametrize("path", ["/data", "/sweep/first/", "/all/", "/all/data"])
-def test_strangers_names_get_no_data_and_no_sweep(tmp_path: Path, path: str) -> None:
+def test_strangers_names_get_no_data_and_no_sweep(tmp_path: Path) -> None:
     for name in ("first", "second"):
         fake_runs.sweep(tmp_path / name, {"lstm": (1.5,)})
     with serve.listening(serve.Site(tmp_path), "127.0.0.1", 0) as server, answering(server):
-        assert ask(server, path, host="evil.example")[0].status == 421
+        for path in ("/data", "/sweep/first/", "/all/", "/all/data"):
+            assert ask(server, path, host="evil.example")[0].status == 421, path
 
 
 def test_an_index_leads_to_its_sweeps_and_to_nothing_else_of_the_disk(

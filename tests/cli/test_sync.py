@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import wandb
 import yaml
 
 from seqtrain.cli import sync
@@ -49,6 +48,7 @@ def _run(path: Path, **summary: Any) -> Run:
     for step in (3, 4):
         run.append(_record(step, **{"train/loss": 1 / step}))
     run.append(_record(4, **{"validation/loss": 0.5}))
+    run.append({"note": 1.0})  # what has no step is no point
     for step in (2, 4):
         (run.samples / f"step-{step:08d}.txt").write_text(f"after {step}")
     (run.plots / "learning_curve.png").write_bytes(PNG)
@@ -58,7 +58,8 @@ def _run(path: Path, **summary: Any) -> Run:
 
 
 def _standing(run: Run) -> list[dict[str, Any]]:
-    return [{name: value for name, value in record.items() if name not in ("read", "time")} for record in run.metrics()]
+    records = [record for record in run.metrics() if "step" in record]
+    return [{name: value for name, value in record.items() if name not in ("read", "time")} for record in records]
 
 
 def _sync(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -118,33 +119,20 @@ def test_what_cannot_be_sent_is_one_line_and_the_others_are_sent(tmp_path: Path,
     assert err.startswith(f"error: {runs[0].path}: not sent, W&B failed: ")
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
+def test_what_cannot_be_asked_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _run(Path("run"))
+    sweep = Sweep.create(tmp_path / "sweep", Asked(overrides=()))
+    sweep.plan(0, ["seed=1"], "seed=1")
+    for words, line in (
         (["nowhere"], "run nowhere does not exist"),
         (["run", "logger=mlflow", "logger.wandb.mode=offline"], "logger.wandb"),
         (["run", "logger=none"], "name a run or a sweep, and no logger=none"),
         (["logger=wandb"], "name a run or a sweep$"),
-    ],
-)
-def test_what_cannot_be_asked_is_a_fault(tmp_path: Path, monkeypatch, words: list[str], line: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    _run(Path("run"))
-    with pytest.raises(UserError, match=line):
-        sync.main(words)
-
-
-def test_a_run_that_is_being_trained_is_left_alone(tmp_path: Path, capfd) -> None:
-    run = _run(tmp_path / "run")
-    opening = f"from seqtrain.runs.directory import Run\nrun = Run.open({str(run.path)!r})\n"
-    hold = f"{opening}run.claim()\nprint(flush=True)\ninput()"
-    with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout
-        other.stdout.readline()
-        assert sync.main([str(run.path)]) == 2
-        other.communicate(b"\n")
-    assert "is being written by another process" in capfd.readouterr().err
-    assert not wandb_tools.files(run.path)
+        (["sweep"], "no trial of this sweep has begun; `seqtrain resume .*sweep` runs them"),
+    ):
+        with pytest.raises(UserError, match=line):
+            sync.main(words)
 
 
 def test_a_stranger_s_run_names_no_server_and_no_project(tmp_path: Path, capsys) -> None:
@@ -160,48 +148,6 @@ def test_a_mode_that_cannot_be_is_told_for_each_run(tmp_path: Path, capsys) -> N
     run = _run(tmp_path / "run")
     assert sync.main([str(run.path), "logger.wandb.mode=online"]) == 2
     assert capsys.readouterr().err.startswith("error: logger.wandb.mode=online cannot be: no API key: `wandb login`")
-
-
-@pytest.mark.long
-def test_online_a_run_that_is_sent_twice_is_two_runs(tmp_path: Path, monkeypatch, capsys) -> None:
-    run = _run(tmp_path / "run")
-    wandb.teardown()
-    with wandb_tools.host() as server:
-        for name, value in wandb_tools.environment(server).items():
-            monkeypatch.setenv(name, value)
-        said = _sync(str(run.path), capsys=capsys)
-        assert said == f"{run.path} to W&B: records 5, samples 2, plots 1\n"
-        run.append(_record(5, **{"train/loss": 0.1}))
-        run.close()
-        _sync(str(run.path), capsys=capsys)
-        first, second = server.runs.values()
-        assert first.places() == [1, 2, 5, 6, 7]
-        assert second.places() == [1, 2, 5, 6, 7, 8]
-    wandb.teardown()
-
-
-@pytest.mark.long
-def test_mlflow_shows_the_numbers_of_a_run(tmp_path: Path, capsys) -> None:
-    client_of = pytest.importorskip("mlflow").MlflowClient
-    pytest.importorskip("sqlalchemy")
-    run = _run(tmp_path / "run")
-    identities = set()
-    for _ in range(2):
-        said = _sync(str(run.path), "logger=mlflow", capsys=capsys)
-        assert said.endswith("to MLflow: records 5, samples 2, plots 1\n")
-        identities.add((run.path / "mlflow_id").read_text())
-    assert len(identities) == 2
-    client = client_of(f"sqlite:///{tmp_path / 'mlflow.db'}")
-    identity = (run.path / "mlflow_id").read_text()
-    for name in ("train/loss", "validation/loss", "tokens"):
-        points = {(record["step"], record[name]) for record in _standing(run) if name in record}
-        history = [(point.step, point.value) for point in client.get_metric_history(identity, name)]
-        assert set(history) == points
-    about = client.get_run(identity)
-    assert about.info.status == "FINISHED"
-    assert about.data.params["model.dim"] == "8"
-    assert about.data.metrics["best/step"] == 4
-    assert {file.path for file in client.list_artifacts(identity)} == {"samples", "learning_curve"}
 
 
 OPTIONS = (

@@ -11,7 +11,6 @@ import pytest
 
 from seqtrain.inference.opened import open_run
 from seqtrain.runs.directory import Run
-from seqtrain.runs.records import of_the_machine
 from tests.conftest import Seqtrain
 from tests.support import examples, wandb_tools
 
@@ -173,16 +172,6 @@ def test_mlflow_gets_the_same_points_at_the_same_times_live_and_by_sync(
             assert point in later["metrics"][name], (name, point)
 
 
-def test_mlflow_has_the_figures_of_the_summary_as_metrics_of_their_own(
-    folders: tuple[Path, Path], stores: list[tuple[Any, str]]
-) -> None:
-    told, summary = _told(*stores[0]), Run(folders[0]).summary
-    for name, value in summary.metrics["validation"].items():
-        assert told["metrics"][f"final/validation/{name}"][-1][1] == value
-    assert told["metrics"]["run/parameters/total"][-1][1] == summary.parameters["total"]
-    assert told["params"]["model"] == "lstm"
-
-
 def test_the_model_that_mlflow_was_sent_is_the_best_one_and_opens(
     stores: list[tuple[Any, str]], tmp_path: Path
 ) -> None:
@@ -190,13 +179,3 @@ def test_the_model_that_mlflow_was_sent_is_the_best_one_and_opens(
     opened = open_run(client.download_artifacts(identity, "model", str(tmp_path)))
     best = Run(tmp_path / "model").summary.best["step"]
     assert opened.step == best
-
-
-def test_every_run_records_what_it_takes_of_the_machine(folders: tuple[Path, Path]) -> None:
-    records = Run(folders[0]).metrics()
-    found = [record for record in records if "system/cpu_percent" in record]
-    assert found
-    for record in found:
-        assert record["system/cpu_percent"] >= 0
-        assert record["system/memory_mb"] > 10
-    assert all(of_the_machine(name) for record in found for name in record if name.startswith("system/"))

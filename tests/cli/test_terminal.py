@@ -14,7 +14,7 @@ import pytest
 from seqtrain import terminal
 from seqtrain.cli import main
 from seqtrain.cli.lines import Line
-from seqtrain.errors import MAX_LINE, UserError, first_few
+from seqtrain.errors import MAX_LINE, UserError
 
 STEERING = "\x1b[2J\x9b1m\x07\x08\r\x00\u202e\u2066\u200b\ufeff\x7f\udcff\U000e0041"
 
@@ -100,44 +100,17 @@ def test_a_warning_of_a_library_is_told_in_one_line_while_a_command_runs(monkeyp
     assert warnings.showwarning is show
 
 
-def test_a_bug_is_told_without_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:
-    streams = terminals(monkeypatch)
-
-    def fail() -> None:
-        raise ValueError(STEERING)
-
-    assert run(monkeypatch, fail) == 1
-    assert "Traceback" in streams[1].getvalue()
-    assert steers(streams[1].getvalue()) == []
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_what_an_encoding_lacks_is_spelled_out(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    raw = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=encoding))
+def test_what_an_encoding_lacks_is_spelled_out(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"text": "→ 日本 \U0001f600 \udcff"}
-    assert run(monkeypatch, lambda: print(json.dumps(found, ensure_ascii=False))) == 0
-    assert json.loads(raw.getvalue().decode(encoding)) == found
-
-
-def test_two_blanks_of_a_path_stay_two() -> None:
-    assert UserError("a  b.txt:\n  no such file").lines == ("a  b.txt: no such file",)
+    for encoding in ("ascii", "latin-1", "utf-8"):
+        raw = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=encoding))
+        assert run(monkeypatch, lambda: print(json.dumps(found, ensure_ascii=False))) == 0
+        assert json.loads(raw.getvalue().decode(encoding)) == found
 
 
 NAMES = [
-    "my run",
-    "it's",
-    '"',
-    "$HOME",
-    "`id`",
-    "-rf",
-    "--help",
-    "a\nb",
-    "\x1b[2J",
-    "日本",
-    "~",
-    "a;b",
-    "\udcff",
+    *("my run", "it's", '"', "$HOME", "`id`", "-rf", "--help", "a\nb", "\x1b[2J", "日本", "~", "a;b", "\udcff"),
     "\\n'x",
 ]
 
@@ -178,14 +151,12 @@ def test_a_closed_standard_output_is_one_line_and_exit_1_where_there_is_somethin
     assert run(monkeypatch, lambda: None) == 0
 
 
-@pytest.mark.parametrize("stream", [None, Full()], ids=["closed", "full"])
-def test_a_standard_error_that_takes_nothing_ends_no_command(
-    stream: Full | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(sys, "stdout", result := io.StringIO())
-    assert run(monkeypatch, lambda: (terminal.tell("step 1"), print("result"))[1]) == 0
-    assert result.getvalue() == "result\n"
+def test_a_standard_error_that_takes_nothing_ends_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream in (None, Full()):
+        monkeypatch.setattr(sys, "stderr", stream)
+        monkeypatch.setattr(sys, "stdout", result := io.StringIO())
+        assert run(monkeypatch, lambda: (terminal.tell("step 1"), print("result"))[1]) == 0
+        assert result.getvalue() == "result\n"
 
 
 def test_a_file_is_never_opened_in_the_place_of_a_closed_stream(tmp_path: Path) -> None:
@@ -208,9 +179,3 @@ def test_no_message_is_longer_than_300_characters_and_both_its_ends_are_kept() -
     (line,) = UserError(f"/tmp/{'y' * 400}/config.yaml: is damaged").lines  # a path is told whole
     assert line.endswith("yyy/config.yaml: is damaged")
     assert " ... " not in line
-
-
-def test_a_list_in_a_message_names_its_first_words_and_counts_the_others() -> None:
-    assert first_few(["a", "b"]) == "a, b"
-    assert first_few(range(1200), 3) == "0, 1, 2 and 1,197 more"
-    assert first_few([]) == ""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from seqtrain.cli import serve
-from seqtrain.cli.serve import Answers, Report, Site
+from seqtrain.cli.serve import Report, Site
 from tests.support import fake_runs, pages, shown_runs
 from tests.support.chromium import AXIS, HEIGHT, MARKS, ROWS, browser, tab
 
@@ -23,7 +23,7 @@ SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clie
 
 
 @contextlib.contextmanager
-def served(answers: Answers) -> Iterator[serve.Server]:
+def served(answers: Report | Site) -> Iterator[serve.Server]:
     """A server at work, in a thread of its own."""
     with serve.listening(answers, "127.0.0.1", 0) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})

@@ -56,10 +56,10 @@ def read(path: Path) -> dict:
     return yaml.safe_load(path.read_text()) or {}
 
 
-def nodes(*, ours: bool) -> list:
-    """Every node with a `_target_` in the files of conf/, under its group."""
+def nodes(*, ours: bool) -> list[tuple[str, str, dict]]:
+    """Return every node with a `_target_` in the files of conf/: its place, its group, the node."""
     return [
-        pytest.param(file.partition("/")[0], node, id=f"{file}:{path}" if path else file)
+        (f"{file}:{path}", file.partition("/")[0], node)
         for file, source in FILES.items()
         for path, node in targets(read(source))
         if node["_target_"].startswith("seqtrain.") or not ours
@@ -79,22 +79,19 @@ def composed_with(file: str) -> check.Composed:
         return check.compose([choice, *(f"{key}=somewhere" for key in missing)])
 
 
-@pytest.mark.parametrize(("group", "node"), nodes(ours=True))
-def test_a_file_lists_every_option_of_its_target_with_the_same_default(group: str, node: dict) -> None:
-    parameters = inspect.signature(resolve(node["_target_"])).parameters
-    listed = {key: value for key, value in node.items() if not RESERVED.match(key) and key != "defaults"}
-    if group == "model":
-        assert listed.pop("embed_dim") is None  # of the front end
-    assert set(listed) == set(parameters) - (GIVEN.get(group, set()) - OWN.get(node["_target_"], set()))
-    for name, value in listed.items():
-        default = parameters[name].default
-        if default is not inspect.Parameter.empty and "${" not in str(value) and value != "???":
-            assert value == (list(default) if isinstance(default, tuple) else default), name
-
-
-@pytest.mark.parametrize(("file", "options"), [("trainer/auto", TrainerOptions), ("data/batching", Batching)])
-def test_a_file_lists_every_option_of_its_group(file: str, options: type) -> None:
-    assert list(read(FILES[file])) == list(inspect.signature(options).parameters)
+def test_a_file_lists_every_option_of_its_target_with_the_same_default() -> None:
+    for place, group, node in nodes(ours=True):
+        parameters = inspect.signature(resolve(node["_target_"])).parameters
+        listed = {key: value for key, value in node.items() if not RESERVED.match(key) and key != "defaults"}
+        if group == "model":
+            assert listed.pop("embed_dim") is None, place  # of the front end
+        assert set(listed) == set(parameters) - (GIVEN.get(group, set()) - OWN.get(node["_target_"], set())), place
+        for name, value in listed.items():
+            default = parameters[name].default
+            if default is not inspect.Parameter.empty and "${" not in str(value) and value != "???":
+                assert value == (list(default) if isinstance(default, tuple) else default), (place, name)
+    for file, options in (("trainer/auto", TrainerOptions), ("data/batching", Batching)):
+        assert list(read(FILES[file])) == list(inspect.signature(options).parameters), file
 
 
 def test_the_top_level_lists_every_option() -> None:
@@ -104,24 +101,22 @@ def test_the_top_level_lists_every_option() -> None:
     assert list(read(CONF / "train.yaml")["run"]) == list(inspect.signature(Labels).parameters)
 
 
-@pytest.mark.parametrize(("group", "node"), nodes(ours=False))
-def test_a_signature_that_is_read_equals_the_one_that_is_imported(group: str, node: dict) -> None:
-    found = signature(node["_target_"])
-    assert found is not None
-    imported = inspect.signature(resolve(node["_target_"])).parameters
-    required = {name: parameter.default is inspect.Parameter.empty for name, parameter in imported.items()}
-    assert {name: option.required for name, option in found.options.items()} == required
+def test_a_signature_that_is_read_equals_the_one_that_is_imported() -> None:
+    for place, _, node in nodes(ours=False):
+        found = signature(node["_target_"])
+        assert found is not None, place
+        imported = inspect.signature(resolve(node["_target_"])).parameters
+        required = {name: parameter.default is inspect.Parameter.empty for name, parameter in imported.items()}
+        assert {name: option.required for name, option in found.options.items()} == required, place
 
 
-QUICK = [file for file in FILES if file.startswith(("model/", "task/", "trainer/"))]
-
-
-@pytest.mark.parametrize("file", some_long((file for file in FILES if file not in PARTS), QUICK))
-def test_every_file_is_an_option_without_a_fault(file: str) -> None:
-    composed = composed_with(file)
-    group, _, option = file.partition("/")
-    assert composed.choices[group] == option if group != "mixer" else option in composed.config.model.options
-    assert check.signature_faults(composed.config) == []
+@pytest.mark.parametrize("group", some_long(sorted({file.partition("/")[0] for file in FILES}), ("model", "task")))
+def test_every_file_is_an_option_without_a_fault(group: str) -> None:
+    for file in FILES:
+        if file.startswith(f"{group}/") and file not in PARTS:
+            composed, option = composed_with(file), file.partition("/")[2]
+            assert (composed.choices[group] == option) if group != "mixer" else option in composed.config.model.options
+            assert check.signature_faults(composed.config) == [], file
 
 
 def test_every_folder_of_the_source_is_shipped() -> None:

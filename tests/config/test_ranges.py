@@ -21,7 +21,7 @@ from seqtrain.sweeps.launchers import Local
 from seqtrain.sweeps.settings import Settings, Words
 
 ROOT = Path(conf.__path__[0])
-ABSURD = (-1, 1e-300, 1e300, math.nan, math.inf, -math.inf, 10**12, True, "x", "")
+ABSURD = (-1, 1e-300, 1e300, math.nan, math.inf, -math.inf, 10**12)
 KNOWN_ELSEWHERE = {"hydra.launcher.pre_dispatch", "hydra.launcher.max_nbytes"}
 
 MEANS_SOMETHING = {
@@ -72,17 +72,11 @@ def test_every_number_of_every_file_has_a_range() -> None:
     assert sorted(paths - RANGES.keys()) == []
 
 
-@pytest.mark.parametrize("value", ABSURD, ids=repr)
-def test_an_absurd_number_is_refused_or_means_something(value: Any) -> None:
-    accepted = {
-        path
-        for path, _, kind in numbers()
-        if path in RANGES
-        and fits(value, kind)
-        and not isinstance(value, bool | str)
-        and out_of_range(path, value) is None
-    }
-    assert accepted <= MEANS_SOMETHING.get(value, set())
+def test_an_absurd_number_is_refused_or_means_something() -> None:
+    known = [(path, kind) for path, _, kind in numbers() if path in RANGES]
+    for value in ABSURD:
+        accepted = {path for path, kind in known if fits(value, kind) and out_of_range(path, value) is None}
+        assert accepted <= MEANS_SOMETHING.get(value, set()), value
 
 
 NOTHING = {
@@ -117,36 +111,24 @@ def test_numbers_out_of_range_are_each_one_line_that_names_the_range() -> None:
     assert [key for key, words in NOTHING.items() if words not in lines[key]] == []
 
 
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        (["optimizer=sgd", "optimizer.momentum=7"], ["optimizer.momentum=7"]),
-        (["task=masked_lm", "task.mask_prob=1e-300"], ["task.mask_prob=1e-300"]),
-        (
-            ["callbacks=early_stopping", "callbacks.early_stopping.patience=-1"],
-            ["callbacks.early_stopping.patience=-1"],
-        ),
-        (["tbptt.k2=0"], ["tbptt.k2=0"]),  # and not k1, which is ${tbptt.k2}
-        (["tbptt.k2=1000000000000", "model=gpt"], ["tbptt.k2=1000000000000"]),  # and not model.attention_window
-    ],
-    ids=str,
+GIVEN = (
+    ("optimizer.momentum=7", "optimizer=sgd"),
+    ("task.mask_prob=1e-300", "task=masked_lm"),
+    ("callbacks.early_stopping.patience=-1", "callbacks=early_stopping"),
+    ("tbptt.k2=0", "model=lstm"),  # and not k1, which is ${tbptt.k2}
+    ("tbptt.k2=1000000000000", "model=gpt"),  # and not model.attention_window
 )
-def test_a_number_is_refused_in_the_name_of_the_key_that_was_given(given: list[str], named: list[str]) -> None:
-    with pytest.raises(UserError) as refused:
-        check.compose(given)
-    assert [line.partition(": ")[0] for line in refused.value.lines] == named
 
 
-@pytest.mark.parametrize(
-    ("word", "expected"),
-    [
-        ("hydra.launcher.n_jobs=1000000000", "from 1 to 1,024"),
-        ("hydra.launcher.n_jobs=many", "from 1 to 1,024"),
-        ("hydra.launcher.n_jobs=true", "from 1 to 1,024"),
-        ("hydra.launcher.threads=0", "from 1 to 1,024"),
-    ],
-)
-def test_the_numbers_of_a_sweep_have_ranges_too(word: str, expected: str) -> None:
-    settings = Settings.read(Words.sort([word]))
-    with pytest.raises(UserError, match=f"^{word}: expected a whole number {expected}"):
-        settings.make("launcher", Local)
+def test_a_number_is_refused_in_the_name_of_the_key_that_was_given() -> None:
+    for word, choice in GIVEN:
+        with pytest.raises(UserError) as refused:
+            check.compose([choice, word])
+        assert [line.partition(": ")[0] for line in refused.value.lines] == [word]
+
+
+def test_the_numbers_of_a_sweep_have_ranges_too() -> None:
+    for word in ("n_jobs=1000000000", "n_jobs=many", "n_jobs=true", "threads=0"):
+        settings = Settings.read(Words.sort([f"hydra.launcher.{word}"]))
+        with pytest.raises(UserError, match=f"^hydra.launcher.{word}: expected a whole number from 1 to 1,024"):
+            settings.make("launcher", Local)

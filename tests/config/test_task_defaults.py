@@ -52,25 +52,21 @@ def chosen(composed: check.Composed) -> dict[str, str]:
     return {group: composed.choices[group] for group in GROUPS}
 
 
-@pytest.mark.parametrize("path", TASKS, ids=lambda path: path.stem)
-def test_a_task_takes_what_its_own_file_names(path: Path) -> None:
-    entries = {key: option for entry in yaml.safe_load(path.read_text())["defaults"] for key, option in entry.items()}
-    composed = check.compose([f"task={path.stem}"])
-    assert entries == {f"override /{group}@_group_": option for group, option in chosen(composed).items()}
+def test_a_task_takes_what_its_own_file_names() -> None:
+    for path in TASKS:
+        defaults = yaml.safe_load(path.read_text())["defaults"]
+        entries = {key: option for entry in defaults for key, option in entry.items()}
+        composed = check.compose([f"task={path.stem}"])
+        expected = {f"override /{group}@_group_": option for group, option in chosen(composed).items()}
+        assert entries == expected, path.stem
 
 
-def test_a_task_of_a_users_own_needs_no_other_file(tmp_path: Path) -> None:
-    composed = check.compose(["task=mine"], mine(tmp_path, own(MINE)))
-    assert chosen(composed) == MINE
-    assert composed.choices["task"] == "mine"
-    assert composed.config.trainer.max_steps == 77
-
-
-@pytest.mark.long
 def test_an_experiment_beats_its_task_and_a_command_line_beats_both(tmp_path: Path) -> None:
     folders = mine(tmp_path, own(MINE))
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "mine.yaml").write_text(EXPERIMENT)
+    alone = check.compose(["task=mine"], folders)
+    assert (chosen(alone), alone.choices["task"], alone.config.trainer.max_steps) == (MINE, "mine", 77)
     by_experiment = check.compose(["experiment=mine"], folders)
     assert chosen(by_experiment) == MINE | {"model": "cnn"}
     assert (by_experiment.choices["task"], by_experiment.config.trainer.max_steps) == ("mine", 55)
@@ -82,16 +78,13 @@ def test_an_experiment_beats_its_task_and_a_command_line_beats_both(tmp_path: Pa
     assert chosen(other_task) == chosen(check.compose(["task=next_token"])) | {"model": "cnn"}
 
 
-def test_debug_keeps_what_a_task_takes(tmp_path: Path) -> None:
-    composed = check.compose(["task=mine", "debug=fast"], mine(tmp_path, own(MINE)))
-    assert chosen(composed) == MINE
-    assert (composed.choices["logger"], composed.config.trainer.max_steps) == ("none", 20)
-
-
 def test_a_task_may_choose_a_schedule_a_trainer_a_logger_and_callbacks_too(tmp_path: Path) -> None:
     others = {"schedule": "wsd", "trainer": "cpu", "logger": "none", "callbacks": "early_stopping"}
-    composed = check.compose(["task=mine"], mine(tmp_path, own(MINE | others)))
+    folders = mine(tmp_path, own(MINE | others))
+    composed = check.compose(["task=mine"], folders)
     assert {group: composed.choices[group] for group in others} == others
+    debugged = check.compose(["task=mine", "debug=fast"], folders)
+    assert (chosen(debugged), debugged.config.trainer.max_steps) == (MINE, 20)
 
 
 def test_a_task_that_builds_upon_another_takes_what_that_one_takes_but_for_what_it_names(tmp_path: Path) -> None:
@@ -152,15 +145,11 @@ def test_a_value_that_is_typed_counts_whichever_optimizer_is_chosen(tmp_path: Pa
         with_muon(tmp_path, "optimizer=adamw", "optimizer.lr_rest=0.5")
 
 
-@pytest.mark.parametrize("words", [(), ("optimizer=muon",), ("schedule=cosine",)])
-def test_the_methods_of_an_experiment_keep_its_values(tmp_path: Path, words: tuple[str, ...]) -> None:
-    composed = with_muon(tmp_path, *words)
-    assert (composed.config.optimizer.lr, composed.config.optimizer.lr_rest) == (0.03, 0.004)
-    assert composed.config.schedule.warmup == 7
-    assert composed.notes == ()
-
-
-def test_another_schedule_takes_none_of_an_experiments_values(tmp_path: Path) -> None:
+def test_the_methods_of_an_experiment_keep_its_values_and_another_schedule_takes_none(tmp_path: Path) -> None:
+    for words in ((), ("optimizer=muon",), ("schedule=cosine",)):
+        composed = with_muon(tmp_path, *words)
+        assert (composed.config.optimizer.lr, composed.config.optimizer.lr_rest) == (0.03, 0.004), words
+        assert (composed.config.schedule.warmup, composed.notes) == (7, ()), words
     composed = with_muon(tmp_path, "schedule=inverse_sqrt")
     assert composed.config.schedule == check.compose(["task=next_token", "schedule=inverse_sqrt"]).config.schedule
     assert composed.config.optimizer.lr_rest == 0.004

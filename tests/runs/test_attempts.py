@@ -30,18 +30,18 @@ def test_why_an_earlier_sitting_ended_is_not_said_of_the_next(tmp_path: Path, mo
     assert (summary.status, summary.reason) == ("interrupted", None)
 
 
-@pytest.mark.parametrize("status", ["finished", "pruned"])
 def test_who_is_interrupted_when_all_is_written_has_ended_as_was_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = check.compose(["task=next_token", *DATA["next_token"], "logger=none", "callbacks=none"]).config
-    run = Run.create(tmp_path / "run", config=plain_config(config))
+    for status in ("finished", "pruned"):
+        run = Run.create(tmp_path / status, config=plain_config(config))
 
-    def leave(*_: object) -> None:
-        run.update_summary(status=status)
-        raise Interrupted(SIGTERM)
+        def leave(*_: object, run: Run = run, status: str = status) -> None:
+            run.update_summary(status=status)
+            raise Interrupted(SIGTERM)
 
-    monkeypatch.setattr("seqtrain.experiment.story.read_run_data", leave)
-    with pytest.raises(Interrupted):
-        Experiment(run, config, Attempt(command=("seqtrain",))).train()
-    assert Run(run.path).summary.status == status
+        monkeypatch.setattr("seqtrain.experiment.story.read_run_data", leave)
+        with pytest.raises(Interrupted):
+            Experiment(run, config, Attempt(command=("seqtrain",))).train()
+        assert Run(run.path).summary.status == status

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pathlib
 import random
-import signal
-import time
 from pathlib import Path
 
 import numpy as np
@@ -58,34 +56,6 @@ def test_a_tensor_of_a_checkpoint_begins_where_torch_begins_one_whatever_stands_
         assert found["odd"].data_ptr() % 64 == found["weights"].data_ptr() % 64 == 0, length
 
 
-@pytest.mark.long
-def test_a_kill_at_any_moment_of_a_write_never_loses_the_good_file(tmp_path: Path) -> None:
-    path = tmp_path / "best.ckpt"
-    save(_state(0), path)
-    big = {**_state(1), "ballast": torch.zeros(1_000_000)}
-    begin = time.monotonic()
-    save(big, tmp_path / "timed.ckpt")
-    seconds = time.monotonic() - begin
-    generator, cut = random.Random(0), 0
-    for _ in range(20):
-        pid = os.fork()
-        if pid == 0:
-            while True:
-                save(big, path)
-        until = time.monotonic() + 10  # a forked process may need longer to begin than a write takes
-        while not list(tmp_path.glob(f".*.{pid}.tmp")) and time.monotonic() < until:
-            pass
-        time.sleep(generator.uniform(0, 1.5 * seconds))
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        assert is_valid(path)
-        assert load(path)["step"] in (0, 1)
-        cut += len(list(tmp_path.glob(".*.tmp")))
-    assert cut > 0  # at least one kill fell into a write
-    probe(tmp_path)
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["best.ckpt", "timed.ckpt"]
-
-
 def test_a_flipped_byte_is_detected_or_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.ckpt"
     save(_state(), path)
@@ -102,26 +72,13 @@ def test_a_flipped_byte_is_detected_or_changes_nothing(tmp_path: Path) -> None:
     assert caught > 250
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
-def test_a_file_that_was_cut_short_is_detected(tmp_path: Path, share: float) -> None:
+def test_a_file_that_was_cut_short_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "a.ckpt"
     save(_state(), path)
     whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * share)])
-    assert not is_valid(path)
-
-
-def test_resume_takes_the_newest_sound_checkpoint_and_says_what_it_skipped(tmp_path: Path) -> None:
-    for step in (100, 200, 300):
-        save(_state(step), tmp_path / step_name(step))
-    save(_state(999), tmp_path / "best.ckpt")
-    (tmp_path / step_name(400)).touch()
-    damaged = tmp_path / step_name(300)
-    damaged.write_bytes(damaged.read_bytes()[:-1000])
-    said: list[str] = []
-    found = newest_valid(tmp_path, said.append)
-    assert found == tmp_path / "step-00000200.ckpt"
-    assert [step_name(step) in line for step, line in zip((400, 300), said, strict=True)] == [True, True]
+    for share in (0.0, 0.1, 0.5, 0.9, 0.999):
+        path.write_bytes(whole[: int(len(whole) * share)])
+        assert not is_valid(path), share
 
 
 def test_a_sound_file_that_is_not_of_this_step_or_this_run_is_skipped_too(tmp_path: Path) -> None:
@@ -144,14 +101,10 @@ def test_a_sound_file_that_is_not_of_this_step_or_this_run_is_skipped_too(tmp_pa
 
 
 def test_there_is_no_newest_checkpoint_where_none_is_sound(tmp_path: Path) -> None:
-    assert newest_valid(tmp_path, _silent) is None
-    assert newest_valid(tmp_path / "missing", _silent) is None
+    assert newest_valid(tmp_path, _silent) is newest_valid(tmp_path / "missing", _silent) is None
     (tmp_path / step_name(1)).write_bytes(b"no zip")
     assert newest_valid(tmp_path, lambda line: None) is None
-
-
-def test_steps_are_compared_as_numbers(tmp_path: Path) -> None:
-    for step in (99_999_999, 100_000_000):
+    for step in (99_999_999, 100_000_000):  # steps are compared as numbers
         save({"global_step": step}, tmp_path / step_name(step))
     assert newest_valid(tmp_path, _silent) == tmp_path / step_name(100_000_000)
 
@@ -173,25 +126,6 @@ def test_a_disk_that_is_full_at_the_end_leaves_the_old_file(tmp_path: Path, monk
     assert [each.name for each in tmp_path.iterdir()] == ["a.ckpt"]
 
 
-def test_a_disk_that_fills_up_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "a.ckpt"
-    save(_state(0), path)
-    pid = os.fork()
-    if pid == 0:
-        import resource
-
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-        try:
-            save(_state(1), path)
-        except OSError:
-            os._exit(7)
-        os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
-    assert load(path)["step"] == 0
-    assert [each.name for each in tmp_path.iterdir()] == ["a.ckpt"]
-
-
 def test_opening_a_checkpoint_executes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save({"weights": Payload()}, "evil.ckpt")
@@ -201,16 +135,11 @@ def test_opening_a_checkpoint_executes_nothing(tmp_path: Path, monkeypatch: pyte
     assert not Path("made_by_a_checkpoint").exists()
 
 
-@pytest.mark.parametrize("foreign", [np.float64(1), np.zeros(2), pathlib.PurePosixPath("x"), Payload()])
-def test_what_could_not_be_loaded_is_not_saved_and_its_place_is_named(tmp_path: Path, foreign: object) -> None:
-    with pytest.raises(TypeError, match=r"checkpoint\['callbacks'\]\[1\]\['best'\] is a "):
-        save({"callbacks": [0, {"best": foreign}]}, tmp_path / "a.ckpt")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_missing_checkpoint_is_a_fault(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="does not exist"):
-        load(tmp_path / "a.ckpt")
+def test_what_could_not_be_loaded_is_not_saved_and_its_place_is_named(tmp_path: Path) -> None:
+    for foreign in (np.float64(1), np.zeros(2), pathlib.PurePosixPath("x"), Payload()):
+        with pytest.raises(TypeError, match=r"checkpoint\['callbacks'\]\[1\]\['best'\] is a "):
+            save({"callbacks": [0, {"best": foreign}]}, tmp_path / "a.ckpt")
+        assert not list(tmp_path.iterdir())
 
 
 def test_retention_keeps_the_newest_and_never_files_beyond_the_step_just_saved(tmp_path: Path) -> None:
@@ -228,12 +157,3 @@ def test_the_probe_refuses_a_full_disk_and_a_folder_that_cannot_be_written(tmp_p
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"cannot be written to .*; give another run_dir"):
         probe(tmp_path / "file" / "checkpoints")
-
-
-def test_lightning_reads_and_writes_through_these_files(tmp_path: Path) -> None:
-    plugin, path = AtomicCheckpointIO(), tmp_path / "a.ckpt"
-    plugin.save_checkpoint(_state(), str(path))
-    assert is_valid(path)
-    assert _equal(plugin.load_checkpoint(str(path), weights_only=False), _state())
-    plugin.remove_checkpoint(path)
-    assert not path.exists()

@@ -9,10 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from seqtrain.data.sources.files import find
-from seqtrain.data.sources.hub_files import check_metadata
 from seqtrain.errors import UserError
-from seqtrain.files import folders
 from seqtrain.files.atomic import walked
 from seqtrain.runs.directory import Run
 from seqtrain.runs.listing import list_runs
@@ -49,21 +46,6 @@ def test_a_run_of_folders_in_folders_is_one_line_and_hides_no_other(deep: Path) 
         Run.open(deep)
     assert [run.path.name for run in list_runs(deep.parent)] == ["deep", "other"]
     assert [run.path.name for run in list_runs(deep / "d")] == []
-
-
-@pytest.mark.long
-def test_data_in_folders_in_folders_is_one_line(deep: Path) -> None:
-    for path in (deep, f"{deep}/**/*.txt"):
-        with pytest.raises(UserError, match="folders in folders, too deep to be looked through"):
-            find("data.path", str(path), "auto", [])
-    with pytest.raises(UserError, match="folders in folders, too deep to be looked through"):
-        check_metadata(str(deep), deep)
-
-
-@pytest.mark.long
-def test_a_start_beside_what_cannot_be_removed_begins(deep: Path) -> None:
-    deep.rename(deep.with_name(folders.STAGED.replace("????????", "00000000")))
-    Run.create(deep.parent / "new").close()
 
 
 def test_a_walk_is_that_of_the_system(tmp_path: Path) -> None:

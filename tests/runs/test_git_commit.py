@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from seqtrain.runs import git_commit as module
+from seqtrain.runs.git_commit import code_diff, code_entries
 from seqtrain.runs.provenance import environment
+from seqtrain.runs.summary import Summary
 
 MINE = {
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -77,15 +80,6 @@ def test_packed_references_a_detached_head_and_worktrees_are_read(
     monkeypatch.chdir(checkout)
     git(checkout, "checkout", "-q", "--detach")
     assert told() == head
-
-
-def test_a_commit_named_by_sha256_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    git(tmp_path, "init", "-q", "--object-format=sha256")
-    (tmp_path / "code.py").write_text("x = 1\n")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-qm", "first")
-    monkeypatch.chdir(tmp_path)
-    assert told() == git(tmp_path, "rev-parse", "HEAD")
 
 
 def test_without_a_checkout_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +157,10 @@ def test_nothing_of_a_stranger_s_checkout_runs(checkout: Path, monkeypatch: pyte
     assert not trace.exists()
 
 
-def test_a_head_that_is_a_pipe_or_names_a_file_elsewhere_is_no_commit(checkout: Path) -> None:
+def test_a_head_that_is_a_pipe_or_names_a_file_elsewhere_is_no_commit(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seqtrain.runs.git_commit.PATIENCE_SECONDS", 0.5)
     (checkout / ".git" / "HEAD").write_text("ref: refs/../../../secret\n")
     (checkout.parent / "secret").write_text("0" * 40)
     assert told() is None
@@ -176,3 +173,106 @@ def test_a_checkout_that_git_cannot_compare_is_marked(checkout: Path) -> None:
     head = git(checkout, "rev-parse", "HEAD")
     (checkout / ".git" / "index").write_text("no index")
     assert told() == f"{head}?"
+
+
+# -- changes of a working tree ----------------------------------------------------------------------------------------
+
+
+def hash_of(checkout: Path) -> str:
+    found = code_diff(checkout)
+    assert found is not None
+    return found.hash
+
+
+def test_a_clean_tree_has_no_diff_and_a_changed_one_its_text(checkout: Path) -> None:
+    assert code_diff(checkout) is None
+    (checkout / "notes.txt").write_text("no code")
+    assert code_diff(checkout) is None, "git does not know it, and it is no code"
+    (checkout / "code.py").write_text("x = 2\n")
+    found = code_diff(checkout / "sub")
+    assert found is not None
+    assert found.text.endswith("-x = 1\n+x = 2\n")
+    assert found.about == {"hash": found.hash, "bytes": len(found.text), "untracked": [], "left_out": []}
+    git(checkout, "add", "code.py")
+    assert hash_of(checkout) == found.hash, "staged or not is the same code"
+
+
+def test_a_new_file_alone_is_a_change_without_text(checkout: Path) -> None:
+    (checkout / "new.py").write_text("z = 1\n")
+    found = code_diff(checkout)
+    assert found is not None
+    assert (found.text, found.about["untracked"]) == ("", ["new.py"])
+
+
+def test_no_two_trees_of_other_code_have_the_same_hash(checkout: Path) -> None:
+    hashes = []
+    for number in (2, 3):
+        (checkout / "code.py").write_text(f"x = {number}\n")
+        hashes.append(hash_of(checkout))
+    for number in (1, 2):
+        (checkout / "new.py").write_text(f"z = {number}\n")
+        hashes.append(hash_of(checkout))
+    assert len(set(hashes)) == 4
+    found = code_diff(checkout)
+    assert found is not None
+    assert found.about["untracked"] == ["new.py"]
+    assert "z = 2" not in found.text, "of a file that git does not know the name alone is kept"
+    (checkout / ".gitignore").write_text("new.py\n.gitignore\n")
+    assert hash_of(checkout) == hashes[1], "what git ignores is no code"
+
+
+def test_a_file_whose_name_says_secrets_is_not_kept(checkout: Path) -> None:
+    names = [".env", "client_secrets.py", "prod.env.yaml"]
+    for content in ("A=1\n", "PIN=hunter2hunter2\n"):
+        for name in names:
+            (checkout / name).write_text(content)
+        git(checkout, "add", "-f", *names)
+        if content == "A=1\n":
+            git(checkout, "commit", "-qm", "second")
+    (checkout / "code.py").write_text("token = 'abc'\n")
+    found = code_diff(checkout)
+    assert found is not None
+    assert "hunter" not in found.text
+    assert "+token = 'abc'" in found.text, "no line is rewritten"
+    assert found.about["left_out"] == [f"{name}: may hold secrets" for name in names]
+
+
+def test_a_file_that_is_too_large_to_keep_is_named_and_still_hashed(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_KEPT_BYTES", 500)
+    (checkout / "code.py").write_text("x = 2\n")
+    (checkout / "sub" / "more.py").write_text("y = 2\n" * 200)
+    found = code_diff(checkout)
+    assert found is not None
+    assert "x = 2" in found.text
+    assert "y = 2" not in found.text
+    assert found.about["left_out"] == ["sub/more.py: over 500 bytes in all"]
+    (checkout / "sub" / "more.py").write_text("y = 3\n" * 200)
+    assert hash_of(checkout) != found.hash
+
+
+def test_nothing_that_the_checkout_names_runs(checkout: Path) -> None:
+    """Of an external diff, a text conversion and a filter, named by attributes and a configuration of the checkout."""
+    mark = checkout.parent / "ran"
+    (checkout / ".gitattributes").write_text("*.py diff=mine filter=mine\n")
+    for name in ("diff.mine.textconv", "diff.mine.command", "filter.mine.clean", "diff.external"):
+        git(checkout, "config", name, f"touch {mark}; cat")
+    (checkout / "code.py").write_text("x = 2\n")
+    assert code_diff(checkout) is not None
+    assert not mark.exists()
+
+
+def test_each_code_that_a_run_was_trained_with_is_said_once(checkout: Path) -> None:
+    head = git(checkout, "rev-parse", "HEAD")
+    summary = Summary(commit=head)
+    summary.update(**code_entries(summary, None))
+    assert summary.code == [head]
+    (checkout / "code.py").write_text("x = 2\n")
+    found = code_diff(checkout)
+    assert found is not None
+    for _ in range(2):  # two attempts with the same changes
+        summary.commit = f"{head}+"
+        summary.update(**code_entries(summary, found))
+    assert summary.code == [head, f"{head}+{found.hash}"]
+    assert code_entries(Summary(), None) == {}, "outside a checkout nothing is known"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,23 +95,8 @@ def one_line(seqtrain: Seqtrain, place: Place, command: tuple[str, ...], says: s
     assert answer.out == ""
 
 
-LONG = (  # alike to others, for another command or of another package
-    *("pickle of eval", "pickle in place of a state", "plain pickle", "tar of the oldest torch", "sparse tensor"),
-    *("weight that is text", "empty checkpoint", "subprocess.Popen", "builtins.eval", "torch.load", "torch.hub.load"),
-    *("numpy.load", "hydra.utils.instantiate", "hydra.utils.get_method", "our fork server", "through dunders"),
-    *("a function of torch.optim", "a name that torch.optim imports", "target in a list", "positional arguments"),
-    *("created by a resolver", "decoded by a resolver", "Hydra's resolver", "config that is a list"),
-    *("config that is not UTF-8", "key that steers the terminal", "summary.json that is a link"),
-    *("config.yaml that is a link", "labels.json that is a link", "checkpoints that are a link"),
-    *("plots that are a link", "records of a logger that are a link", "tokenizer.json that never ends"),
-    *("lock that is a pipe", "checkpoint that is a pipe", "empty tokenizer", "tokenizer that is not UTF-8"),
-    *("tokenizer of absurd ids", "summary nested too deep", "YAML with a date", "model of absurd depth"),
-    "carried state that is text",
-)
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("name", some_long(ATTACKS, [name for name in ATTACKS if name not in LONG][::2]))
+@pytest.mark.parametrize("name", ATTACKS)
 def test_what_a_stranger_made_executes_nothing_and_is_answered_in_one_line(
     seqtrain: Seqtrain, place: Place, name: str
 ) -> None:
@@ -137,15 +121,6 @@ def test_what_wandb_links_elsewhere_does_not_close_a_run(seqtrain: Seqtrain, pla
     (place.run / "wandb" / "debug.log").symlink_to(place.outside / "log")
     answer = seqtrain(*PREDICT, cwd=place.run.parent)
     assert (answer.rc, "wandb/debug.log: a link that leads out" in answer.err) == (2, True)
-
-
-@pytest.mark.parametrize("name", ["pickle of a shell command", "os.system", "metrics.jsonl that is a link"])
-def test_a_notebook_refuses_what_a_command_refuses(place: Place, name: str) -> None:
-    ATTACKS[name][0](place)
-    before = seen(place.outside)
-    with pytest.raises(UserError):
-        package.load(place.run)
-    assert seen(place.outside) == before
 
 
 def test_a_run_that_reads_the_environment_opens_for_who_trusts_it(seqtrain: Seqtrain, place: Place) -> None:
@@ -190,7 +165,7 @@ EXPERIMENTS: dict[str, tuple[str, tuple[str, ...], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", some_long(EXPERIMENTS, list(EXPERIMENTS)[::3]))
+@pytest.mark.parametrize("name", some_long(EXPERIMENTS, ("target for a sweep", "secret by a detour")))
 def test_a_config_of_a_stranger_executes_nothing(seqtrain: Seqtrain, place: Place, name: str) -> None:
     says, more, expected = EXPERIMENTS[name]
     programs = place.outside / "bin"
@@ -214,34 +189,27 @@ def test_a_config_of_a_stranger_executes_nothing(seqtrain: Seqtrain, place: Plac
 # -- data and caches of a stranger -------------------------------------------------------------------------------
 
 
-def script(data: Path, place: Place) -> None:
-    (data / "data.py").write_text(f"import os\nos.system({place.code!r})\n")
-
-
-def readme(data: Path, place: Place) -> None:
-    files = f"configs:\n- config_name: default\n  data_files: [{{split: train, path: {place.outside}/precious.txt}}]"
-    (data / "README.md").write_text(f"---\n{files}\n---\n")
-
-
-def upwards(data: Path, place: Place) -> None:
-    files = "configs:\n- config_name: default\n  data_files: [{split: train, path: ../../outside/precious.txt}]"
-    (data / "README.md").write_text(f"---\n{files}\n---\n")
-
-
-def copy_of_others(data: Path, place: Place) -> None:
-    (data / "state.json").write_text(json.dumps({"_data_files": [{"filename": "../../outside/data.arrow"}]}))
+def readme(path: str) -> str:
+    files = f"configs:\n- config_name: default\n  data_files: [{{split: train, path: {path}}}]"
+    return f"---\n{files}\n---\n"
 
 
 @pytest.mark.parametrize(
-    ("damage", "says"), [(script, "script"), (readme, "names"), (upwards, "names"), (copy_of_others, "names")]
+    ("name", "content", "says"),
+    [
+        ("data.py", "import os\nos.system('touch {outside}/executed')\n", "script"),
+        ("README.md", readme("{outside}/precious.txt"), "names"),
+        ("README.md", readme("../../outside/precious.txt"), "names"),
+        ("state.json", json.dumps({"_data_files": [{"filename": "../../outside/data.arrow"}]}), "names"),
+    ],
 )
 def test_data_of_a_stranger_executes_nothing_and_names_no_other_files(
-    seqtrain: Seqtrain, place: Place, damage: Callable[[Path, Place], None], says: str
+    seqtrain: Seqtrain, place: Place, name: str, content: str, says: str
 ) -> None:
     (place.outside / "precious.txt").write_text(f"{SECRET}\n" * 50)
     data = place.run.parent / "data"
     data.mkdir()
-    damage(data, place)
+    (data / name).write_text(content.replace("{outside}", str(place.outside)))
     command = ("train", "data=hub", "data.path=data", "data.validation_split=null", "run_dir=new", "--dry-run")
     answer = seqtrain(*command, cwd=place.run.parent, env={"HF_HOME": str(place.run.parent / "hub")})
     assert answer.rc == 2, answer.err
@@ -279,16 +247,13 @@ def test_a_tokenizer_of_a_stranger_brings_no_expressions(tmp_path: Path) -> None
     assert package.load(run).tokenizer.encode("a film that was not good").tolist() == before
 
 
-@pytest.mark.parametrize("labels", ['{"a": 1}', "[1, 2]", NESTED, "\xff"])
-def test_labels_are_texts(tmp_path: Path, labels: str) -> None:
+def test_labels_are_texts_and_an_identity_for_a_logger_is_a_word(tmp_path: Path) -> None:
     run = untrained_runs.make_run(tmp_path / "run", *untrained_runs.SENTIMENT)
-    (run / "labels.json").write_bytes(labels.encode("latin-1"))
-    with pytest.raises(UserError, match="not a list of labels"):
-        package.load(run)
-
-
-@pytest.mark.parametrize("identity", ["../../evil", "a/b", "", "x" * 99, "a\x1b[2J"])
-def test_an_identity_for_a_logger_is_a_word(tmp_path: Path, identity: str) -> None:
-    (tmp_path / "wandb_id").write_text(identity)
-    with pytest.raises(ValueError, match="holds no identity"):
-        load_or_make_identity(tmp_path / "wandb_id", lambda: "new")
+    for labels in ('{"a": 1}', "[1, 2]", NESTED, "\xff"):
+        (run / "labels.json").write_bytes(labels.encode("latin-1"))
+        with pytest.raises(UserError, match="not a list of labels"):
+            package.load(run)
+    for identity in ("../../evil", "a/b", "", "x" * 99, "a\x1b[2J"):
+        (run / "wandb_id").write_text(identity)
+        with pytest.raises(ValueError, match="holds no identity"):
+            load_or_make_identity(run / "wandb_id", lambda: "new")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -80,23 +79,11 @@ def test_the_summary_says_what_was_done_with_what_and_how_well(run: Run) -> None
     assert summary["best"]["validation"]["bits_per_byte"] == best["validation/bits_per_byte"]
 
 
-def test_the_measures_of_one_loss_agree(run: Run) -> None:
-    found = run.summary.metrics["validation"]
-    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
-    assert found["bits_per_byte"] == pytest.approx(found["loss"] / math.log(2)), "a character is a byte here"
-    assert 0 < found["accuracy"] < 1
-
-
 def test_there_is_a_picture_and_a_sample_of_each_validation(run: Run) -> None:
     assert (run.plots / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
     samples = {path.name: path.read_text() for path in run.samples.glob("*.txt")}
     assert sorted(samples) == ["step-00000010.txt", "step-00000020.txt", "step-00000025.txt"]
     assert all(len(text) >= len("line") + 30 and text.startswith("line") for text in samples.values())
-
-
-def test_two_checkpoints_are_kept_and_the_best(run: Run) -> None:
-    names = sorted(path.name for path in run.checkpoints.iterdir())
-    assert names == ["best.ckpt", "step-00000020.ckpt", "step-00000025.ckpt"]
 
 
 @pytest.mark.long

@@ -5,24 +5,26 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
+import random
 import resource
 import signal
 import subprocess
 import sys
-from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from types import SimpleNamespace
+from typing import Any, Literal, cast
 
 import numpy as np
 import pytest
 
 from seqtrain.errors import UserError
-from seqtrain.files.atomic import atomic
 from seqtrain.files.untrusted import check_references
 from seqtrain.runs import directory
 from seqtrain.runs.directory import METRICS, Run, default_name
 from seqtrain.runs.listing import list_runs
-from seqtrain.runs.provenance import environment, mask_command, mask_secrets
+from seqtrain.runs.provenance import mask_command, mask_secrets
+from seqtrain.runs.records import RESUMED
+from seqtrain.training.callbacks.record import Recorder
 
 
 @pytest.fixture
@@ -58,13 +60,6 @@ def test_processes_that_create_one_run_at_the_same_time_never_share_it(tmp_path:
     assert sorted(names) == sorted(f"{number}{end}" for number in range(ROUNDS) for end in ["_run", *others])
 
 
-def test_of_two_that_saw_the_same_empty_folder_exactly_one_gets_it(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(Path, "iterdir", lambda path: iter(()))
-    Run.create(tmp_path / "run")
-    with pytest.raises(UserError, match="exists already"):
-        Run.create(tmp_path / "run")
-
-
 def test_a_taken_name_is_refused_and_a_taken_generated_name_is_numbered(run: Run) -> None:
     with pytest.raises(
         UserError, match=r"run_dir=.*run exists already; use `seqtrain resume .*run` or another run_dir"
@@ -97,20 +92,6 @@ def test_only_run_directories_open_and_a_near_name_is_offered(run: Run) -> None:
         Run.open(run.path.parent)
 
 
-def test_a_config_that_is_no_yaml_is_a_fault_in_one_line(run: Run) -> None:
-    (run.path / "config.yaml").write_text("seed: [1\nmodel: }")
-    with pytest.raises(UserError, match=r"config\.yaml cannot be read") as fault:
-        _ = run.config
-    assert "\n" not in fault.value.lines[0]
-
-
-def test_opening_a_config_executes_nothing(run: Run, tmp_path: Path) -> None:
-    (run.path / "config.yaml").write_text(f"a: !!python/object/apply:os.mkdir ['{tmp_path}/made']")
-    with pytest.raises(UserError, match="cannot be read"):
-        _ = run.config
-    assert not (tmp_path / "made").exists()
-
-
 def test_every_record_comes_back_as_it_was_written(run: Run) -> None:
     record = {"step": 1, "tokens": 2**40, "train/loss": 0.1 + 0.2, "text": "é\n\u2028", "none": None}
     run.append(record)
@@ -139,39 +120,22 @@ def test_a_killed_process_keeps_every_record_that_it_appended(tmp_path: Path) ->
     assert [record["step"] for record in Run.open(tmp_path / "run").metrics()] == list(range(100))
 
 
-@pytest.mark.parametrize("cut", range(1, 12))
-def test_a_torn_last_line_loses_nothing_else_at_whatever_byte_it_tore(run: Run, cut: int) -> None:
-    run.append({"step": 1, "x": "é"})
-    run.append({"step": 2, "x": "é"})
-    run.close()
-    path = run.path / METRICS
-    path.write_bytes(path.read_bytes()[:-cut])
-    kept = run.metrics()
-    run.resumed(2)
-    run.append({"step": 3})
-    assert kept[0] == {"step": 1, "x": "é"}
-    assert len(kept) == (2 if cut == 1 else 1)  # only the line end is missing
-    assert run.metrics() == [*kept, {"step": 3}]
-
-
-def test_the_reader_drops_exactly_what_resumes_overwrote(run: Run) -> None:
-    for begin, end in ((0, 50), (30, 70), (60, 65), (10, 20)):
-        if begin:
-            run.resumed(begin)
-        for step in range(begin + 1, end + 1):
-            run.append({"step": step, "sitting": begin})
-    assert [record["step"] for record in run.metrics()] == list(range(1, 21))
-    assert [record["sitting"] for record in run.metrics()] == [0] * 10 + [10] * 10
-
-
-def test_the_file_of_records_is_append_only(run: Run) -> None:
-    run.append({"step": 1})
-    run.close()
-    before = (run.path / METRICS).read_bytes() + b'{"st'
-    (run.path / METRICS).write_bytes(before)
-    run.resumed(0)
-    run.append({"step": 1})
-    assert (run.path / METRICS).read_bytes().startswith(before)
+def test_a_torn_last_line_loses_nothing_else_at_whatever_byte_it_tore(tmp_path: Path) -> None:
+    for cut in range(1, 12):
+        run = Run.create(tmp_path / str(cut), config={"seed": 1})
+        run.append({"step": 1, "x": "é"})
+        run.append({"step": 2, "x": "é"})
+        run.close()
+        path = run.path / METRICS
+        torn = path.read_bytes()[:-cut]
+        path.write_bytes(torn)
+        kept = run.metrics()
+        run.resumed(2)
+        run.append({"step": 3})
+        assert kept[0] == {"step": 1, "x": "é"}, cut
+        assert len(kept) == (2 if cut == 1 else 1), cut  # only the line end is missing
+        assert run.metrics() == [*kept, {"step": 3}], cut
+        assert path.read_bytes().startswith(torn), "the file of records is append-only"
 
 
 def test_a_full_disk_is_an_error_and_keeps_what_was_recorded(run: Run) -> None:
@@ -189,20 +153,6 @@ def test_a_full_disk_is_an_error_and_keeps_what_was_recorded(run: Run) -> None:
     assert run.metrics() == [{"step": 1}]
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "summary.json"
-    path.write_text("old")
-    with pytest.raises(TypeError), atomic(path) as file:
-        file.write("a text, not bytes")  # type: ignore[arg-type]
-    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("summary.json", "old")]
-
-
-def test_a_summary_comes_back_and_is_empty_before_it_was_written(run: Run) -> None:
-    assert run.summary.to_plain() == {}
-    run.update_summary(status="finished", best={"loss": math.inf}, path=run.path)
-    assert run.summary.to_plain() == {"status": "finished", "best": {"loss": math.inf}, "path": str(run.path)}
-
-
 def test_a_generated_name_sorts_by_time_and_fits_an_override() -> None:
     name = default_name("next_token", "my/model=x")
     assert name.endswith("_next_token_my-model-x")
@@ -218,15 +168,16 @@ def test_all_runs_of_a_folder_are_listed_sweeps_included(tmp_path: Path) -> None
     assert [run.path.relative_to(tmp_path).as_posix() for run in list_runs(tmp_path)] == sorted(names)
 
 
-@pytest.mark.parametrize(("others", "left"), [(["run"], ["run"]), ([], None)])
 def test_what_is_removed_takes_outputs_along_only_where_that_is_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: list[str], left: list[str] | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in (*others, "refused"):
+    for name in ("run", "refused"):
         (Path("outputs") / name).mkdir(parents=True)
     directory.remove(Path("outputs/refused"))
-    assert ([path.name for path in Path("outputs").iterdir()] if Path("outputs").exists() else None) == left
+    assert [path.name for path in Path("outputs").iterdir()] == ["run"]
+    directory.remove(Path("outputs/run"))
+    assert not Path("outputs").exists()
 
 
 def test_a_record_reaches_as_far_as_it_was_gone_on_with(tmp_path: Path) -> None:
@@ -241,24 +192,24 @@ def test_a_record_reaches_as_far_as_it_was_gone_on_with(tmp_path: Path) -> None:
     assert [*reached, run.newest_step()] == [0, 10, 30, 30, 20, 25]
 
 
-@pytest.mark.parametrize("key", ["api_key", "token", "password"])
-def test_secrets_of_loggers_are_masked_by_exact_names_and_nothing_that_starts_a_run_is(key: str) -> None:
-    uri, deep = "http://me:pass@host/x", {"tags": ["a"], key: {"inner": 7}}
-    others = {"data": {key: "abc", "path": "hf_wikitext_103_raw_v1.txt", "token_column": 0, "url": uri}}
-    logger = {"x": {key: "abc", f"hf_{key}": "kept", "uri": uri, "deep": deep, "empty": {key: None}}}
-    masked = {"x": {key: "***", f"hf_{key}": "kept", "uri": "http://host/x", "deep": {"tags": ["a"], key: "***"}}}
-    masked["x"]["empty"] = {key: None}
-    assert mask_secrets({**others, "logger": logger}) == {**others, "logger": masked}
-    references = {"logger": {"x": {key: "${oc.env:K}", "uri": "http://${oc.env:U}:${oc.env:P}@host"}}}
-    assert mask_secrets(references) == references
+def test_secrets_of_loggers_are_masked_by_exact_names_and_nothing_that_starts_a_run_is() -> None:
+    for key in ("api_key", "token", "password"):
+        uri, deep = "http://me:pass@host/x", {"tags": ["a"], key: {"inner": 7}}
+        others = {"data": {key: "abc", "path": "hf_wikitext_103_raw_v1.txt", "token_column": 0, "url": uri}}
+        logger = {"x": {key: "abc", f"hf_{key}": "kept", "uri": uri, "deep": deep, "empty": {key: None}}}
+        masked = {"x": {key: "***", f"hf_{key}": "kept", "uri": "http://host/x", "deep": {"tags": ["a"], key: "***"}}}
+        masked["x"]["empty"] = {key: None}
+        assert mask_secrets({**others, "logger": logger}) == {**others, "logger": masked}
+        references = {"logger": {"x": {key: "${oc.env:K}", "uri": "http://${oc.env:U}:${oc.env:P}@host"}}}
+        assert mask_secrets(references) == references
 
 
-@pytest.mark.parametrize("value", ["${oc.env:KEY}", ["${oc.env:KEY}"], {"deep": [{"er": "${oc.env:KEY}"}]}])
-def test_a_reference_to_the_environment_is_found_at_any_depth(value: object) -> None:
-    config = {"logger": {"mine": {"tags": value}}}
-    with pytest.raises(UserError, match=r"^run: logger\.mine\.tags.*=\$\{oc\.env:KEY\}: .* add --trust oc\.env$"):
-        check_references(config, Path("run"), ())
-    check_references(config, Path("run"), ("oc.env",))
+def test_a_reference_to_the_environment_is_found_at_any_depth() -> None:
+    for value in ("${oc.env:KEY}", ["${oc.env:KEY}"], {"deep": [{"er": "${oc.env:KEY}"}]}):
+        config = {"logger": {"mine": {"tags": value}}}
+        with pytest.raises(UserError, match=r"^run: logger\.mine\.tags.*=\$\{oc\.env:KEY\}: .* add --trust oc\.env$"):
+            check_references(config, Path("run"), ())
+        check_references(config, Path("run"), ("oc.env",))
 
 
 def test_secrets_are_masked_in_a_command_line() -> None:
@@ -269,30 +220,46 @@ def test_secrets_are_masked_in_a_command_line() -> None:
     assert mask_command(secret) == masked
 
 
-def test_the_environment_is_plain_json_that_names_versions_and_machine() -> None:
-    found = json.loads(json.dumps(environment()))
-    assert {"python", "torch", "pytorch-lightning"} <= found["versions"].keys()
-    assert found["cores"] >= 1
-    assert found["cpu"]
-
-
-def test_a_clock_that_goes_backwards_gives_no_run_the_folder_of_another(tmp_path: Path, monkeypatch) -> None:
-    class Back(datetime):
-        hours = iter([5, 4, 4, 5])
-
-        @classmethod
-        def now(cls, tz: object = None) -> datetime:
-            return datetime(2026, 11, 21, next(cls.hours))
-
-    monkeypatch.setattr(directory, "datetime", Back)
-    made = [Run.create(tmp_path / default_name("next_token", "lstm"), taken="number") for _ in range(4)]
-    assert len({run.path for run in made}) == 4
-    assert {run.path for run in list_runs(tmp_path)} == {run.path for run in made}
-
-
 def test_what_is_no_record_is_not_parsed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     (run.path / METRICS).write_bytes(b"\0" * 9 + b'\n[1]\n\n{"step": 1}\n{"st')
     asked, loads = [], json.loads
     monkeypatch.setattr("seqtrain.files.checked.json.loads", lambda line: asked.append(line) or loads(line))
     assert run.metrics() == [{"step": 1}]
     assert asked == ['{"step": 1}\n', '{"st']
+
+
+# -- records that stand -----------------------------------------------------------------------------------------------
+
+
+def standing(records: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, dict[str, Any]]]:
+    monkeypatch.setattr(Run, "records", lambda run: iter(records))
+    return Run(Path("nowhere")).standing()
+
+
+def test_each_resume_drops_what_lies_after_the_step_it_began_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(0)
+    for _ in range(200):
+        kinds = [draw.choice(["step", "step", RESUMED, "other"]) for _ in range(12)]
+        records: list[dict[str, Any]] = [{kind: draw.randrange(-1, 6)} for kind in kinds]
+        kept: list[tuple[int, dict[str, Any]]] = []
+        for place, record in enumerate(records, 1):
+            if RESUMED in record:
+                kept = [(before, each) for before, each in kept if each.get("step", 0) <= record[RESUMED]]
+            else:
+                kept.append((place, record))
+        assert standing(records, monkeypatch) == kept
+
+
+def test_the_places_of_records_count_on_over_a_resume_and_what_it_overwrites(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    for step in (1, 2, 3):
+        run.append({"step": step})
+    run.resumed(1)
+    sent: list[int] = []
+    logger = SimpleNamespace(log_metrics=lambda record, step: sent.append(record["record"]))
+    trainer: Any = SimpleNamespace(global_step=2, loggers=[logger])
+    learner: Any = SimpleNamespace(progress=SimpleNamespace(tokens=0))
+    recorder = Recorder(run=run, every=1, plan=cast(Any, SimpleNamespace(steps=1)))
+    for _ in range(2):
+        recorder._write(trainer, learner, {"train/loss": 1.0})
+    assert sent == [place for place, record in run.standing() if "train/loss" in record] == [5, 6]

@@ -98,20 +98,6 @@ def test_a_place_that_another_process_fills_is_taken(tmp_path: Path) -> None:
     assert not (tmp_path / "config.yaml").exists()
 
 
-def test_a_place_that_another_process_filled_and_left_meanwhile_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lock = folders.locked
-
-    def late(path: Path) -> object:
-        (tmp_path / "config.yaml").write_text("theirs")
-        return lock(path)
-
-    monkeypatch.setattr(folders, "locked", late)
-    assert folders._filled(tmp_path, "config.yaml", "ours") is None
-    assert (tmp_path / "config.yaml").read_text() == "theirs"
-
-
 def test_who_reads_a_run_makes_no_folder_and_no_lock_in_it(tmp_path: Path) -> None:
     Run.create(tmp_path / "run", config=CONFIG).close()
     (tmp_path / "run" / LOCK).unlink()

@@ -17,15 +17,15 @@ import pytest
 from seqtrain.cli import main
 from seqtrain.compare.entries import read
 from seqtrain.errors import UserError
-from seqtrain.files.atomic import exists, listed
-from seqtrain.runs.checkpoint import newest_valid, step_name
+from seqtrain.files.atomic import exists
+from seqtrain.runs.checkpoint import step_name
 from seqtrain.runs.directory import METRICS, Run
 from seqtrain.runs.listing import is_written, list_runs
 from seqtrain.runs.records import of_the_machine
 from seqtrain.sweeps.attempts import _has_runs
 from seqtrain.sweeps.folder import ASKED, Asked, Sweep, is_sweep
 from tests.conftest import Seqtrain
-from tests.support.tiny import OPTIONS, assert_twins, corpus
+from tests.support.tiny import OPTIONS, corpus
 
 STEPS = 12
 TRAIN = ("train", *OPTIONS, "trainer.checkpoint_every=4", "trainer.validate_every=100", f"trainer.max_steps={STEPS}")
@@ -90,51 +90,26 @@ def refusal(run: Run, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     return refusal
 
 
-def test_absent_unreadable_and_there_are_three_answers(tmp_path: Path, refuse: Refuse) -> None:
-    (tmp_path / "file").touch()
-    assert (exists(tmp_path / "file"), exists(tmp_path / "none")) == (True, False)
-    assert (listed(tmp_path), listed(tmp_path / "none")) == ([tmp_path / "file"], [])
-    assert not exists(tmp_path / "file" / "below")
-    with pytest.raises(UserError, match="cannot be read: Not a directory; make it readable"):
-        listed(tmp_path / "file")
-    refuse(tmp_path, errno.EACCES)
-    with pytest.raises(
-        UserError, match=f"{tmp_path} cannot be read: Permission denied; make it readable, then try again"
-    ):
-        listed(tmp_path)
+UNREADABLE = {
+    # what cannot be read: how the one line begins
+    "checkpoints": "run/checkpoints cannot be read: ",
+    f"checkpoints/{step_name(8)}": f"checkpoint run/checkpoints/{step_name(8)} cannot be read: ",
+    "config.yaml": "run/config.yaml cannot be read: ",
+    "summary.json": "run/summary.json cannot be read: ",
+    METRICS: f"run/{METRICS} cannot be read: ",
+}
 
 
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE])
-def test_a_folder_of_checkpoints_that_cannot_be_listed_is_not_an_empty_one(
-    number: int, run: Run, refuse: Refuse, refusal: Callable[..., str]
-) -> None:
-    refuse(run.checkpoints, number)
-    with pytest.raises(UserError, match=f"run/checkpoints cannot be read: {os.strerror(number)}"):
-        newest_valid(run.checkpoints, pytest.fail)
-    assert refusal().startswith("run/checkpoints cannot be read: ")
-
-
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
-def test_a_checkpoint_that_cannot_be_read_is_not_a_broken_one_and_never_to_be_deleted(
-    number: int, run: Run, refuse: Refuse, refusal: Callable[..., str]
-) -> None:
-    path = run.path / "checkpoints" / step_name(8)
-    refuse(path, number)
-    with pytest.raises(UserError, match="cannot be read"):
-        newest_valid(path.parent, pytest.fail)
-    line = refusal()
-    assert line.startswith(f"checkpoint {path} cannot be read: {os.strerror(number)}; it may be sound: ")
-    assert "delete" not in line
-
-
-@pytest.mark.parametrize("name", ["config.yaml", "summary.json", METRICS])
-def test_a_file_of_a_run_that_cannot_be_read_is_one_line(
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_what_cannot_be_read_is_neither_absent_nor_broken(
     name: str, run: Run, refuse: Refuse, refusal: Callable[..., str]
 ) -> None:
-    refuse(run.path / name, errno.EACCES)
-    line = refusal()
-    assert name in line
-    assert "Permission denied" in line
+    for number in (errno.EACCES, errno.EIO):
+        refuse(run.path / name, number)
+        line = refusal()
+        assert line.startswith(UNREADABLE[name])
+        assert os.strerror(number) in line
+        assert "delete" not in line
 
 
 def test_a_folder_among_runs_that_cannot_be_read_is_told_and_hides_no_other(
@@ -192,17 +167,6 @@ def test_a_record_that_ends_before_the_checkpoint_is_told_and_goes_on_behind_it(
     run.update_summary(status="running")
     assert main.main(["resume", "run"]) == 0
     assert "metrics.jsonl" not in capsys.readouterr().err, "it was told once, and nothing more was lost"
-
-
-def test_a_whole_record_is_no_matter(run: Run, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["resume", "run", "trainer.log_every=5"]) == 0
-    assert "metrics.jsonl" not in capsys.readouterr().err
-    assert run.summary.status == "finished"
-
-
-def test_a_killed_and_resumed_run_in_this_process_is_the_twin_of_the_whole_one(run: Run, finished: Path) -> None:
-    assert main.main(["resume", "run"]) == 0
-    assert_twins(finished / "run", run.path)
 
 
 def test_a_folder_of_a_run_that_cannot_be_listed_is_not_passed_by(run: Run, refuse: Refuse) -> None:

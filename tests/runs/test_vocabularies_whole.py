@@ -6,7 +6,6 @@ import copy
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 from omegaconf import DictConfig
@@ -98,23 +97,20 @@ def test_a_missing_file_that_would_be_made_differently_is_refused() -> None:
     assert not (run.path / TARGET_TOKENIZER).exists()
 
 
-@pytest.mark.parametrize(("name", "other"), [(TOKENIZER, TARGET_TOKENIZER), (TARGET_TOKENIZER, TOKENIZER)])
-def test_a_file_that_is_another_one_is_refused(name: str, other: str) -> None:
+def test_a_file_that_is_another_one_is_refused_and_what_no_summary_tells_is_not_guessed() -> None:
     run = begun(composed(*SEPARATE))
-    (run.path / name).write_bytes((run.path / other).read_bytes())
-    with pytest.raises(UserError, match=f"{name}: is not the one that this run was trained with"):
-        again(run, composed(*SEPARATE))
-
-
-@pytest.mark.parametrize("hashes", [{}, {"train": "0"}, {"target_tokenizer": "0"}])
-def test_what_no_summary_tells_is_not_guessed(hashes: dict[str, Any]) -> None:
-    run = begun(composed(*SEPARATE))
-    with pytest.raises(UserError, match="summary does not say which tokenizer it has"):
-        Preprocessor.load(run.path, hashes)
-    if not hashes:
-        run.write_summary(Summary())
-        with pytest.raises(UserError, match=r"summary\.json: does not say which text the run began with"):
-            again(run, composed(*SEPARATE), checkpoint=Path("step-00000001.ckpt"))
+    for name, other in ((TOKENIZER, TARGET_TOKENIZER), (TARGET_TOKENIZER, TOKENIZER)):
+        whole = (run.path / name).read_bytes()
+        (run.path / name).write_bytes((run.path / other).read_bytes())
+        with pytest.raises(UserError, match=f"{name}: is not the one that this run was trained with"):
+            again(run, composed(*SEPARATE))
+        (run.path / name).write_bytes(whole)
+    for hashes in ({}, {"train": "0"}, {"target_tokenizer": "0"}):
+        with pytest.raises(UserError, match="summary does not say which tokenizer it has"):
+            Preprocessor.load(run.path, hashes)
+    run.write_summary(Summary())
+    with pytest.raises(UserError, match=r"summary\.json: does not say which text the run began with"):
+        again(run, composed(*SEPARATE), checkpoint=Path("step-00000001.ckpt"))
 
 
 def test_a_run_that_has_recorded_no_hashes_trusts_no_file_that_it_finds() -> None:

@@ -1,9 +1,7 @@
-"""The working folder may be a stranger's: no Python of ours imports from it, and matplotlib reads no settings in it."""
+"""The working folder may be a stranger's: no Python of ours imports from it."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -47,16 +45,6 @@ def test_the_workers_of_joblib_import_nothing_of_the_working_folder(trace: Path,
     assert not trace.exists()
 
 
-def test_processes_that_are_spawned_import_nothing_of_the_working_folder(
-    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
-    main(["--version"])
-    process = multiprocessing.get_context("spawn").Process(target=abs, args=(-1,))
-    process.start()
-    process.join(60)
-    assert (process.exitcode, trace.exists()) == (0, False)
-
-
 def test_the_command_as_a_module_imports_the_standard_library_from_where_it_is(trace: Path) -> None:
     for name in (*MODULES, *(f"{package}/__init__" for package in PACKAGES)):
         if name not in ("csv", "email"):  # python -m itself imports the others, before any code of ours
@@ -72,34 +60,3 @@ def test_what_pythonpath_names_is_imported_as_ever(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     main(["--version"])
     subprocess.run([sys.executable, "-c", "import my_package"], timeout=60, check=True)
-
-
-DRAW = """
-from seqtrain.cli.main import main
-main(["--version"])
-import matplotlib
-print(matplotlib.rcParams["text.usetex"])
-"""
-
-
-def drawn(folder: Path, **env: str) -> tuple[str, str]:
-    """Whether matplotlib would run LaTeX, in a command started in this folder, and what is said."""
-    kept = {name: value for name, value in os.environ.items() if name != "MATPLOTLIBRC"}
-    command = [sys.executable, "-P", "-c", DRAW]
-    answer = subprocess.run(command, cwd=folder, env=kept | env, capture_output=True, text=True, timeout=60, check=True)
-    return answer.stdout.splitlines()[-1], answer.stderr
-
-
-def test_matplotlib_takes_no_settings_of_the_working_folder_unless_told_to(tmp_path: Path) -> None:
-    (tmp_path / "matplotlibrc").write_text("text.usetex: True\n")
-    uses, said = drawn(tmp_path)
-    assert uses == "False"
-    assert len(said.splitlines()) == 1
-    assert "matplotlibrc" in said
-    assert drawn(tmp_path, MATPLOTLIBRC="./matplotlibrc")[0] == "True"
-
-
-@pytest.mark.long  # alike
-def test_settings_of_matplotlib_that_are_a_pipe_are_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "matplotlibrc")
-    assert drawn(tmp_path)[0] == "False"

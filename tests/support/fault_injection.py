@@ -174,8 +174,6 @@ FILES = {
     "my_package/mishaps.py": CODE,
     "my_configs/callbacks/mishap.yaml": MISHAP,
     "my_configs/callbacks/wild.yaml": WILD,
-    "my_configs/callbacks/with_samples.yaml": f"defaults:\n  - default\n{MISHAP}",
-    "my_configs/callbacks/both.yaml": MISHAP + WILD,
     "my_configs/logger/raises.yaml": "raises: {_target_: my_package.mishaps.Raises}\n",
     "my_configs/logger/hangs.yaml": "hangs: {_target_: my_package.mishaps.Hangs}\n",
 }

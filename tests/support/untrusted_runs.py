@@ -7,7 +7,6 @@ import os
 import pickle
 import re
 import shutil
-import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -185,14 +184,6 @@ def legacy(place: Place) -> None:
     torch.save({"state_dict": Shell(place.code)}, place.best, _use_new_zipfile_serialization=False)
 
 
-def old_tar(place: Place) -> None:
-    place.best.unlink()
-    (place.outside.parent / "storages").write_bytes(pickle.dumps(Shell(place.code)))
-    with tarfile.open(place.best, "w") as archive:
-        for name in ("storages", "tensors", "pickle", "sys_info"):
-            archive.add(place.outside.parent / "storages", name)
-
-
 def both(place: Place) -> None:
     """A pickle that is a sound zip file as well."""
     sound = place.best.read_bytes()
@@ -245,16 +236,10 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
     # name: (what the stranger did, the command that opens it, what the line says)
     # -- checkpoints
     "pickle of a shell command": (saved(lambda _, place: Shell(place.code)), PREDICT, "refused"),
-    "pickle of eval": (saved(lambda _, place: Eval(place.code)), EVALUATE, "refused"),
     "pickle among the callbacks": (
         saved(lambda content, place: content["callbacks"].update(x=Shell(place.code)), newest=True),
         RESUME,
         "no checkpoint is sound",
-    ),
-    "pickle in place of a state": (
-        saved(lambda content, place: content["optimizer_states"].append(Shell(place.code)), newest=True),
-        LAST,
-        "has lost its checkpoints",
     ),
     "pickle in place of a weight": (
         saved(lambda content, place: weights(content, Eval(place.code))),
@@ -262,13 +247,7 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
         "refused",
     ),
     "pickle for init_from": (saved(lambda _, place: Shell(place.code)), BEGIN, "refused"),
-    "plain pickle": (
-        lambda place: text("checkpoints/best.ckpt", pickle.dumps(Shell(place.code)))(place),
-        SEARCH,
-        "damaged",
-    ),
     "pickle of an older torch": (legacy, PREDICT, "damaged"),
-    "tar of the oldest torch": (old_tar, PREDICT, "damaged"),
     "pickle before a sound zip": (both, PREDICT, "damaged"),
     "bomb in a checkpoint": (bomb, PREDICT, "refused"),
     "tensor without numbers": (
@@ -282,10 +261,8 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
         "refused",
     ),
     "weight of another shape": (saved(lambda content, _: weights(content, torch.zeros(3))), PREDICT, "weights"),
-    "weight that is text": (saved(lambda content, _: weights(content, "text")), PREDICT, "weights"),
     "checkpoint that is a list": (saved(lambda *_: [1, 2]), PREDICT, "does not say which run"),
     "checkpoint nested too deep": (deep, PREDICT, "refused"),
-    "empty checkpoint": (text("checkpoints/best.ckpt", b""), PREDICT, "damaged"),
     "optimizer without groups": (
         saved(lambda content, _: content["optimizer_states"][0].update(param_groups=[]), newest=True),
         RESUME,
@@ -300,15 +277,8 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
     "checkpoint that is a folder": (folder("checkpoints/best.ckpt"), PREDICT, "a folder where a run has a file"),
     # -- targets
     "os.system": (target("os.system", command="id"), PREDICT, "--trust os"),
-    "subprocess.Popen": (target("subprocess.Popen", args="id"), EVALUATE, "--trust subprocess"),
-    "builtins.eval": (target("builtins.eval", group="task"), RESUME, "--trust builtins"),
     "pickle.loads": (target("pickle.loads", group="data"), EVALUATE, "--trust pickle"),
-    "torch.load": (target("torch.load", f="evil.ckpt", weights_only=False), EMBED, "--trust torch"),
-    "torch.hub.load": (target("torch.hub.load", repo_or_dir=".", source="local"), SEARCH, "--trust torch"),
     "torch.utils.collect_env.run": (target("torch.utils.collect_env.run", command="id"), BEGIN, "--trust torch"),
-    "numpy.load": (target("numpy.load", file="x", allow_pickle=True), PREDICT, "--trust numpy"),
-    "hydra.utils.instantiate": (target("hydra.utils.instantiate", config={}), PREDICT, "--trust hydra"),
-    "hydra.utils.get_method": (target("hydra.utils.get_method", path="os.system"), RESUME, "--trust hydra"),
     "functools.partial": (target("functools.partial", _args_=["os.system", "id"]), EVALUATE, "--trust functools"),
     "Lightning's lambda": (
         config(callbacks__x={"_target_": "pytorch_lightning.callbacks.LambdaCallback"}),
@@ -316,21 +286,9 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
         "--trust pytorch_lightning",
     ),
     "a command of ours": (target("seqtrain.cli.main.main", argv=["train"]), PREDICT, "--trust seqtrain"),
-    "our fork server": (
-        target("seqtrain.distributed.fork_server.ForkServer", modules=["os"]),
-        PREDICT,
-        "--trust seqtrain",
-    ),
     "a module that ours imports": (target("seqtrain.models.recurrent.torch.load", f="x"), PREDICT, "no such class"),
     "a name that ours imports": (target("seqtrain.data.cache.tempfile.mkdtemp"), PREDICT, "no such class"),
     "a function of ours": (target("seqtrain.data.sources.files.lines", path="/etc/passwd"), PREDICT, "a function"),
-    "through dunders": (
-        target("seqtrain.models.recurrent.LSTM.__init__.__globals__"),
-        PREDICT,
-        "no such class",
-    ),
-    "a function of torch.optim": (target("torch.optim.swap_in_optimizer_params_and_state"), PREDICT, "a function"),
-    "a name that torch.optim imports": (target("torch.optim.adam.Tensor"), PREDICT, "defined in"),
     "a class of ours in another's place": (
         target("seqtrain.models.layers.front_ends.TokenEmbedding", vocab_size=9, dim=16, specials=3),
         PREDICT,
@@ -369,8 +327,6 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
     # -- config.yaml
     "secret of the environment": (config(callbacks__samples={"prompt": "${oc.env:SECRET}"}), RESUME, "--trust oc.env"),
     "secret for a tracking server": (config(run_dir="http://x/${oc.env:SECRET}"), PREDICT, "--trust oc.env"),
-    "created by a resolver": (config(model__dim="${oc.create:{_target_:os.system}}"), PREDICT, "--trust oc.env"),
-    "decoded by a resolver": (config(model__dim="${oc.decode:'${oc.env:SECRET}'}"), EVALUATE, "--trust oc.env"),
     "resolver named by a value": (config(model__dim="${oc.${run_dir}:SECRET}", run_dir="env"), PREDICT, "--trust"),
     "Hydra's resolver": (config(model__dim="${hydra:runtime.cwd}"), PREDICT, "--trust oc.env"),
     "YAML tag": (
@@ -390,22 +346,15 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
         "more than any run writes there",
     ),
     "model of absurd width": (config(model__dim=10**6), PREDICT, "model.dim=1000000: expected a whole number from"),
-    "model of absurd depth": (config(model__num_layers=10**12), EMBED, "expected a whole number from"),
     "group that is a list": (config(data=[1]), EVALUATE, "data=[1]"),
     "message that steers the terminal": (config(seed="\x1b]0;x\x07\x1b[2J\u202e"), PREDICT, "seed="),
     "key that steers the terminal": (config(**{"\x1b[2J": 1}), PREDICT, "no such option"),
     "text that never ends": (config(data__path="/dev/zero"), RESUME, "data.path=/dev/zero"),
     # -- links, pipes, devices
     "metrics.jsonl that is a link": (link("metrics.jsonl", "precious"), RESUME, "a link that leads out"),
-    "summary.json that is a link": (link("summary.json", "precious"), RESUME, "a link that leads out"),
-    "config.yaml that is a link": (link("config.yaml", "precious"), RESUME, "a link that leads out"),
     "tokenizer.json that is a link": (link("tokenizer.json", "precious"), PREDICT, "a link that leads out"),
-    "labels.json that is a link": (link("labels.json", "precious"), EVALUATE, "a link that leads out"),
     "lock that is a link": (link(".lock", "new"), RESUME, "a link that leads out"),
-    "checkpoints that are a link": (link("checkpoints", "folder"), RESUME, "a link that leads out"),
     "samples that are a link": (link("samples", "folder"), RESUME, "a link that leads out"),
-    "plots that are a link": (link("plots", "folder"), RESUME, "a link that leads out"),
-    "records of a logger that are a link": (link("tensorboard", "folder"), RESUME, "a link that leads out"),
     "a checkpoint that is a link": (
         link("checkpoints/step-00000099.ckpt", "precious"),
         RESUME,
@@ -413,23 +362,14 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
     ),
     "a run to begin from with a link": (link("tokenizer.json", "precious"), BEGIN, "a link that leads out"),
     "a link that goes round": (link("wandb_id", "../run/wandb_id"), PREDICT, "a link that leads out"),
-    "tokenizer.json that never ends": (link("tokenizer.json", "/dev/zero"), PREDICT, "a link that leads out"),
     "metrics.jsonl that is a pipe": (pipe("metrics.jsonl"), RESUME, "neither a file nor a folder"),
     "lock that is a pipe": (pipe(".lock"), RESUME, "neither a file nor a folder"),
     "tokenizer.json that is a pipe": (pipe("tokenizer.json"), PREDICT, "neither a file nor a folder"),
-    "checkpoint that is a pipe": (pipe("checkpoints/step-00000009.ckpt"), LAST, "neither a file nor a folder"),
     "metrics.jsonl that is a folder": (folder("metrics.jsonl"), RESUME, "a folder where a run has a file"),
     # -- tokenizers, labels, records
-    "empty tokenizer": (text("tokenizer.json", ""), PREDICT, "not a tokenizer"),
     "tokenizer nested too deep": (text("tokenizer.json", NESTED), PREDICT, "not a tokenizer"),
-    "tokenizer that is not UTF-8": (text("tokenizer.json", b"\xff"), EMBED, "not a tokenizer"),
     "tokenizer of one id twice": (
         lambda place: vocab_size(place, lambda ids: dict.fromkeys(ids, 0)),
-        PREDICT,
-        "ids are not 0..V-1",
-    ),
-    "tokenizer of absurd ids": (
-        lambda place: vocab_size(place, lambda ids: {token: index * 10**9 for token, index in ids.items()}),
         PREDICT,
         "ids are not 0..V-1",
     ),
@@ -444,7 +384,6 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
         "no character",
     ),
     "summary that is a list": (text("summary.json", "[]"), RESUME, "summary.json"),
-    "summary nested too deep": (text("summary.json", NESTED), EVALUATE, "summary.json"),
     "summary of other kinds": (text("summary.json", '{"hashes": [1]}'), EVALUATE, "hashes"),
     "trust that the run gives itself": (
         lambda place: trust_itself(place),

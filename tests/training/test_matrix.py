@@ -14,8 +14,9 @@ from _pytest.mark import ParameterSet
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
+from benchmarks.models_page import models
 from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # mapped in by pyproject.toml
-from seqtrain.cli.matrix import main, models, table, write_page
+from seqtrain.cli.matrix import main, table
 from seqtrain.config import check
 from seqtrain.errors import UserError
 from seqtrain.experiment.start import Request, check_all
@@ -48,7 +49,7 @@ TASKS = (
     RECURSIVE,
 )
 CUTS = ("carry", "windows", "whole")
-REMEDY = "run `seqtrain matrix --markdown docs/models.md`"
+REMEDY = "run `python -m benchmarks.models_page`"
 QUICK = {task: [("carry", "never") if task == "next_token" else ("whole", "never")] for task in TASKS}
 QUICK[RECURSIVE].append(("carry", "never"))
 QUICK_MODELS = {
@@ -297,14 +298,6 @@ def sections(lines: list[str]) -> dict[str, str]:
     """The text below each heading of a model."""
     parts = "\n".join(lines).split("### ")[1:]
     return {name: text.strip() for name, _, text in (part.partition("\n") for part in parts)}
-
-
-def test_a_page_without_marks_is_left_as_it_is(tmp_path: Path) -> None:
-    page = tmp_path / "models.md"
-    page.write_text("<!-- a -->\nno end\n")
-    with pytest.raises(UserError, match=r"has no line <!-- [ab] -->"):
-        write_page(page, {"a": ["new"], "b": ["new"]})
-    assert page.read_text() == "<!-- a -->\nno end\n"
 
 
 # -- other options -----------------------------------------------------------------------------------------------

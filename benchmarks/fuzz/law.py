@@ -17,9 +17,9 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
+from benchmarks.fuzz.known import KNOWN
 from seqtrain.distributed.fork_server import ForkServer, Result
 from seqtrain.errors import UserError
-from tests.fuzz.known import KNOWN
 from tests.support.bad_inputs import contents
 
 MOST_BYTES = 1 << 30  # that a process may ask for beyond what it has when it begins

@@ -1,4 +1,4 @@
-"""No data file, run directory or checkpoint breaks the law: see tests/fuzz/law.py."""
+"""No data file, run directory or checkpoint breaks the law: see benchmarks/fuzz/law.py."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import pytest
 import yaml
 from hypothesis import strategies as st
 
+from benchmarks.fuzz import contents, damage, states
+from benchmarks.fuzz.contents import Data
+from benchmarks.fuzz.damage import Damage
+from benchmarks.fuzz.law import Law, ask
 from seqtrain.errors import UserError
-from tests.fuzz import contents, damage, states
-from tests.fuzz.contents import Data
-from tests.fuzz.damage import Damage
-from tests.fuzz.law import Law, ask
 from tests.support import bad_inputs
 from tests.support.bad_inputs import TASKS
-
-pytestmark = pytest.mark.long
 
 SHORT = ("trainer.max_steps=2", "trainer.checkpoint_every=1", "trainer.validate_every=1", "trainer.keep_last=1")
 KINDS = {

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.fuzz.law import flaw, in_process
 from seqtrain.distributed.fork_server import Result
 from seqtrain.errors import UserError
-from tests.fuzz.law import flaw, in_process
-
-pytestmark = pytest.mark.long
 
 WRONG = {
     "a traceback": Result(1, "", "Traceback (most recent call last):\nKeyError: 3\n", 1.0),

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
+from benchmarks.fuzz.damage import ODD, Damage, changed
 from seqtrain.runs.checkpoint import load
-from tests.fuzz.damage import ODD, Damage, changed
 from tests.support.checkpoints import save_any
 
 TENSORS: dict[str, Callable[[torch.Tensor], Any]] = {

@@ -1,4 +1,4 @@
-"""No command line breaks the law: see tests/fuzz/law.py."""
+"""No command line breaks the law: see benchmarks/fuzz/law.py."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
+from benchmarks.fuzz import values
+from benchmarks.fuzz.law import Law, ask, in_process
 from seqtrain.config import check
 from seqtrain.experiment import start
 from seqtrain.sweeps.settings import Settings, Words
-from tests.fuzz import values
-from tests.fuzz.law import Law, ask, in_process
 from tests.support import bad_inputs
 from tests.support.bad_inputs import TASKS
-
-pytestmark = pytest.mark.long
 
 SHORT = ("trainer.max_steps=2", "trainer.checkpoint_every=1")
 
