@@ -60,6 +60,7 @@ REFUSED = {
     "+hydra.launcher.fork=2": "hydra.launcher.fork: no option of local",
     "hydra.launcher.n_jobs=zwei": "hydra.launcher.n_jobs=zwei: expected a whole number from 1",
     "hydra.launcher.n_jobs=0": "hydra.launcher.n_jobs=0: expected a whole number from 1",
+    "hydra.launcher.n_jobs=-1": "hydra.launcher.n_jobs=-1: expected a whole number above 0",  # which joblib takes
     "hydra.launcher.threads=0": "hydra.launcher.threads=0: expected a whole number from 1",
     "hydra/launcher=slrum": "hydra/launcher=slrum: no such hydra/launcher; did you mean slurm?",
     "hydra/launcher=local,joblib": "a sweep has one hydra/launcher",
