@@ -222,7 +222,7 @@ FAULTS: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
     "nothing to search": (("optimizer.lr=0.1", "model.dim=16"), {}, "nothing to search"),
     "an unknown objective": ((), {"objectives": ["best/los"]}, "did you mean best/loss"),
     "a sampler that unpickles": ((), {"sampler": {"_target_": "optuna.samplers.CmaEsSampler"}}, "expected one of"),
-    "an unknown option": ((), {"pruner": {**MEDIAN, "startup": 3}}, "no option"),
+    "an unknown option": ((), {"pruner": {**MEDIAN, "startup": 3}}, "unexpected keyword argument 'startup'"),
     "a value that cannot be": ((), {"pruner": {**MEDIAN, "n_startup_trials": -1}}, "cannot be negative"),
     "a key that no trial has": (("optimizer.lrr=interval(0.1,0.2)",), {}, "did you mean lr"),
     "a swept task": (("task=sentiment,next_token",), {}, "name one"),
