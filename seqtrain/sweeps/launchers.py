@@ -75,9 +75,8 @@ class Local:
     pulled = "started"
 
     def __init__(self, *, n_jobs: int = 1, threads: int | None = None) -> None:
-        for name, value in {"n_jobs": n_jobs, "threads": threads}.items():
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise UserError(f"hydra.launcher.{name}={value}: expected a whole number above 0")
+        if n_jobs < 1:  # joblib's way to say: one for each core
+            raise UserError(f"hydra.launcher.n_jobs={n_jobs}: expected a whole number above 0")
         self.n_jobs = self.together = n_jobs
         self.threads = threads
         self.say: Callable[[str], None] = print

@@ -48,10 +48,6 @@ class Search(Sweeper):
         params: Mapping[str, Any],
     ) -> None:
         """Set the search and `params`, its space, which the command line overrides; defaults stand in conf/."""
-        if type(n_trials) is not int or n_trials < 1:
-            raise UserError(f"hydra.sweeper.n_trials={n_trials}: expected a whole number above 0")
-        if type(seed) is not int or seed < 0:
-            raise UserError(f"hydra.sweeper.seed={seed}: expected a whole number from 0")
         self.n_trials = n_trials
         self.seed = seed
         self.sampler = sampler

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import inspect
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -114,10 +113,6 @@ def _made(key: str, about: Mapping[str, Any], allowed: Sequence[str]) -> Any:
     if target not in allowed:
         raise UserError(f"{path}._target_={target}: expected one of {', '.join(allowed)}")
     kind = getattr(getattr(import_optuna(), f"{key}s"), target.rpartition(".")[2])
-    known = inspect.signature(kind).parameters
-    unknown = [f"{path}.{name}: no option of {target}{did_you_mean(name, known)}" for name in options.keys() - known]
-    if unknown and "kwargs" not in known:
-        raise UserError(*sorted(unknown))
     try:
         return kind(**options)
     except (TypeError, ValueError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -44,21 +45,18 @@ def orders(count: int) -> Iterator[np.ndarray]:
     yield np.zeros(0, dtype=np.int64)
 
 
-@pytest.mark.parametrize("name", SIZES)
-@pytest.mark.parametrize("size", [1, 4, 50])
 @pytest.mark.parametrize("held", [0, 10**6])
-def test_stretches_are_found_by_number_in_any_order(
-    name: str, size: int, held: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stretches_are_found_by_number_in_any_order(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents_module, "MAX_HELD", held)
     monkeypatch.setattr(documents_module, "FOUND_AT_A_TIME", 64)
     monkeypatch.setattr(documents_module, "SPANS_AT_A_TIME", 2)
-    offsets = offsets_of(name)
-    stretches, expected = Stretches(offsets, size), one_by_one(offsets, size)
-    assert len(stretches) == len(expected)
-    for index in orders(len(expected)):
-        found = np.stack(stretches.find(index), -1)
-        assert np.array_equal(found, expected[index])
+    for name, size in product(SIZES, (1, 4, 50)):
+        offsets = offsets_of(name)
+        stretches, expected = Stretches(offsets, size), one_by_one(offsets, size)
+        assert len(stretches) == len(expected), (name, size)
+        for index in orders(len(expected)):
+            found = np.stack(stretches.find(index), -1)
+            assert np.array_equal(found, expected[index]), (name, size)
 
 
 def test_stretches_of_a_file_are_those_of_its_documents_and_memory_holds_some_of_them(
@@ -94,12 +92,12 @@ def test_lengths_are_taken_as_of_an_array(monkeypatch: pytest.MonkeyPatch) -> No
         assert found.num_tokens == array.sum()
 
 
-@pytest.mark.parametrize("most", [9, 10**6])  # counted in a table, and sorted
-def test_different_rows_of_lengths_are_told_apart_on_each_side(most: int) -> None:
-    rows = np.random.default_rng(0).integers(0, most, (300, 3))
-    rows = np.concatenate([rows, rows[:100]])
-    expected = np.unique(rows, axis=0, return_counts=True)
-    assert all(np.array_equal(one, two) for one, two in zip(distinct(rows), expected, strict=True))
+def test_different_rows_of_lengths_are_told_apart_on_each_side() -> None:
+    for most in (9, 10**6):  # counted in a table, and sorted
+        rows = np.random.default_rng(0).integers(0, most, (300, 3))
+        rows = np.concatenate([rows, rows[:100]])
+        expected = np.unique(rows, axis=0, return_counts=True)
+        assert all(np.array_equal(one, two) for one, two in zip(distinct(rows), expected, strict=True)), most
 
 
 def test_a_permutation_has_every_number_once_and_is_another_for_each_key() -> None:

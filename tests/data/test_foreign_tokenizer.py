@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pydoc
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +52,10 @@ def metaspace() -> Any:
     return made
 
 
-MADE = {
+MADE: dict[str, tuple[Callable[[], Any], list[int]]] = {
     "wordpiece": (wordpiece, [2, 3, 4]),
     "gpt2": (lambda: byte_level(None), [500]),
-    **{f"pattern {len(pattern)}": (lambda pattern=pattern: byte_level(pattern), [500]) for pattern in PATTERNS},
+    **{f"pattern {len(pattern)}": (partial(byte_level, pattern), [500]) for pattern in PATTERNS},
     "metaspace": (metaspace, [1]),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from itertools import product
 from typing import cast
 
 import numpy as np
@@ -17,6 +18,9 @@ from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.corpus import Corpus
 from seqtrain.errors import UserError
 from tests.support.masked import TOKENIZER, USUAL, V, batch, corpus, make, random_corpus, row
+
+KINDS = list(product((False, True), (False, True)))
+"""With words hidden whole or not, and with two sentences or one."""
 
 
 def test_pieces_end_to_end_are_the_text_and_stand_between_start_and_separator() -> None:
@@ -35,39 +39,32 @@ def test_pieces_end_to_end_are_the_text_and_stand_between_start_and_separator() 
     assert sum(-(-n // 14) for n in text.lengths) == len(found.tokens), "no piece crosses the end of a document"
 
 
-@pytest.mark.parametrize("mask_prob", [0.01, 0.15, 0.5, 1.0])
-def test_so_many_tokens_of_each_example_are_hidden_as_the_rate_says_and_always_one(mask_prob: float) -> None:
-    found = batch(make(corpus(), dataclasses.replace(USUAL, mask_prob=mask_prob)))
-    assert (found.targets != IGNORED).sum(1).tolist() == [
-        max(1, round(mask_prob * (n - 2))) for n in found.lengths.tolist()
-    ]
+def test_so_many_tokens_of_each_example_are_hidden_as_the_rate_says_and_always_one() -> None:
+    for mask_prob in (0.01, 0.15, 0.5, 1.0):
+        found = batch(make(corpus(), dataclasses.replace(USUAL, mask_prob=mask_prob)))
+        wanted = [max(1, round(mask_prob * (length - 2))) for length in found.lengths.tolist()]
+        assert (found.targets != IGNORED).sum(1).tolist() == wanted, mask_prob
 
 
-@pytest.mark.parametrize("whole_word", [False, True])
-@pytest.mark.parametrize("next_sentence", [False, True])
-def test_only_text_is_hidden_and_what_is_not_hidden_is_no_target_and_is_left(
-    whole_word: bool, next_sentence: bool
-) -> None:
-    examples = make(
-        corpus(), dataclasses.replace(USUAL, whole_word=whole_word, mask_prob=0.4), next_sentence=next_sentence
-    )
-    clear = make(corpus(), dataclasses.replace(USUAL, mask_share=0.0, random_share=0.0), next_sentence=next_sentence)
-    for epoch in range(20):
-        found, original = batch(examples, epoch=epoch), batch(clear, epoch=epoch).tokens
-        hidden = found.targets != IGNORED
-        assert torch.equal(found.original, original)
-        assert torch.equal(found.targets[hidden], original[hidden])
-        assert torch.equal(found.tokens[~hidden], original[~hidden])
-        assert torch.equal(hidden.flatten().nonzero().flatten(), found.places)
-        beyond = torch.arange(hidden.shape[1]) >= found.lengths.unsqueeze(1)
-        assert not hidden[beyond | (original >= V)].any()
+def test_only_text_is_hidden_and_what_is_not_hidden_is_no_target_and_is_left() -> None:
+    for whole_word, next_sentence in KINDS:
+        masking = dataclasses.replace(USUAL, whole_word=whole_word, mask_prob=0.4)
+        unmasked = dataclasses.replace(USUAL, mask_share=0.0, random_share=0.0)
+        examples, clear = (make(corpus(), each, next_sentence=next_sentence) for each in (masking, unmasked))
+        for epoch in range(10):
+            found, original = batch(examples, epoch=epoch), batch(clear, epoch=epoch).tokens
+            hidden = found.targets != IGNORED
+            assert torch.equal(found.original, original)
+            assert torch.equal(found.targets[hidden], original[hidden])
+            assert torch.equal(found.tokens[~hidden], original[~hidden])
+            assert torch.equal(hidden.flatten().nonzero().flatten(), found.places)
+            beyond = torch.arange(hidden.shape[1]) >= found.lengths.unsqueeze(1)
+            assert not hidden[beyond | (original >= V)].any()
 
 
-@pytest.mark.parametrize("whole_word", [False, True])
-@pytest.mark.parametrize("next_sentence", [False, True])
-def test_an_example_is_the_same_alone_and_in_any_batch(whole_word: bool, next_sentence: bool) -> None:
-    examples = make(corpus(), dataclasses.replace(USUAL, whole_word=whole_word), next_sentence=next_sentence)
-    for epoch in range(3):
+def test_an_example_is_the_same_alone_and_in_any_batch() -> None:
+    for (whole_word, next_sentence), epoch in product(KINDS, range(3)):
+        examples = make(corpus(), dataclasses.replace(USUAL, whole_word=whole_word), next_sentence=next_sentence)
         whole = batch(examples, epoch=epoch)
         for one in range(len(whole.tokens)):
             alone, among = batch(examples, [one], epoch), batch(examples, [5, one, 0], epoch)
@@ -124,17 +121,16 @@ def test_words_are_hidden_whole_and_no_more_of_them_than_needed() -> None:
     assert several > 10
 
 
-@pytest.mark.parametrize("whole_word", [False, True])
-@pytest.mark.parametrize("next_sentence", [False, True])
-def test_the_totals_of_a_step_are_the_targets_of_its_shares(whole_word: bool, next_sentence: bool) -> None:
-    examples = make(corpus(), dataclasses.replace(USUAL, whole_word=whole_word), next_sentence=next_sentence)
-    picked = ExampleChunk(np.array([4, 1, 3]), epoch=2)
-    shares = [cast(MaskedBatch, examples.batch(picked, deal(picked.lanes, 5, share))) for share in range(5)]
-    sums = {"loss": sum(int((share.targets != IGNORED).sum()) for share in shares)}
-    if next_sentence:
-        sums["next_sentence"] = sum(int((share.next_labels != IGNORED).sum()) for share in shares)
-    assert all(share.totals == sums for share in shares)
-    assert sum(share.count == 0 for share in shares) == 2
+def test_the_totals_of_a_step_are_the_targets_of_its_shares() -> None:
+    for whole_word, next_sentence in KINDS:
+        examples = make(corpus(), dataclasses.replace(USUAL, whole_word=whole_word), next_sentence=next_sentence)
+        picked = ExampleChunk(np.array([4, 1, 3]), epoch=2)
+        shares = [cast(MaskedBatch, examples.batch(picked, deal(picked.lanes, 5, share))) for share in range(5)]
+        sums = {"loss": sum(int((share.targets != IGNORED).sum()) for share in shares)}
+        if next_sentence:
+            sums["next_sentence"] = sum(int((share.next_labels != IGNORED).sum()) for share in shares)
+        assert all(share.totals == sums for share in shares)
+        assert sum(share.count == 0 for share in shares) == 2
 
 
 def test_a_length_without_room_for_text_is_refused() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -61,19 +63,17 @@ def asked_of_windows(source: Held, split: str) -> dict[int, np.ndarray]:
     return dict(zip(batch.rows.tolist(), batch.targets[:, 0].numpy(), strict=True))
 
 
-@pytest.mark.parametrize("channels", ["together", "apart"])
-@pytest.mark.parametrize("split", ["validation", "test"])
-@pytest.mark.parametrize("lanes", [1, 3])
-def test_windows_and_streams_ask_the_same_questions_once(channels, split, lanes):
-    source = Held(numbers(), channels=channels)
-    of_windows = asked_of_windows(source, split)
-    of_stream = asked_of_a_stream(source, split, lanes)
-    assert sorted(of_windows) == sorted(of_stream)
-    count = sum(int(length * 0.2) - HORIZON + 1 for length in LENGTHS)
-    assert len(of_windows) == count * (2 if channels == "apart" else 1)
-    for row, (targets, *again) in of_stream.items():
-        assert not again
-        assert np.array_equal(targets, of_windows[row], equal_nan=True)
+def test_windows_and_streams_ask_the_same_questions_once():
+    for channels, split, lanes in product(("together", "apart"), ("validation", "test"), (1, 3)):
+        source = Held(numbers(), channels=channels)
+        of_windows = asked_of_windows(source, split)
+        of_stream = asked_of_a_stream(source, split, lanes)
+        assert sorted(of_windows) == sorted(of_stream), (channels, split, lanes)
+        count = sum(int(length * 0.2) - HORIZON + 1 for length in LENGTHS)
+        assert len(of_windows) == count * (2 if channels == "apart" else 1), (channels, split, lanes)
+        for row, (targets, *again) in of_stream.items():
+            assert not again
+            assert np.array_equal(targets, of_windows[row], equal_nan=True), (channels, split, lanes)
 
 
 def test_a_stream_of_train_asks_all_rows_whose_horizon_lies_in_train():

@@ -64,15 +64,13 @@ def numbers(found: Any) -> list[int]:
     return [trial.number for trial in found]
 
 
-@pytest.mark.parametrize(("together", "sizes"), [(None, [3]), (2, [2, 1]), (1, [1, 1, 1])])
-def test_as_many_trials_are_handed_out_as_may_run_together_each_by_its_directory(
-    trials: list[Trial], together: int | None, sizes: list[int]
-) -> None:
-    made, _ = driver(trials, finish, together=together)
-    assert numbers(made.run(iter(trials))) == [0, 1, 2]
-    firsts = [sum(sizes[:batch]) for batch in range(len(sizes))]
-    assert [(first, len(words)) for words, first in made.launcher.batches] == list(zip(firsts, sizes, strict=True))
-    assert made.launcher.batches[0] == ([f"run_dir='{trial.path}'" for trial in trials[: sizes[0]]], 0)
+def test_as_many_trials_are_handed_out_as_may_run_together_each_by_its_directory(trials: list[Trial]) -> None:
+    for together, sizes in ((None, [3]), (2, [2, 1]), (1, [1, 1, 1])):
+        made, _ = driver(trials, finish, together=together)
+        assert numbers(made.run(iter(trials))) == [0, 1, 2]
+        firsts = [sum(sizes[:batch]) for batch in range(len(sizes))]
+        assert [(first, len(words)) for words, first in made.launcher.batches] == list(zip(firsts, sizes, strict=True))
+        assert made.launcher.batches[0] == ([f"run_dir='{trial.path}'" for trial in trials[: sizes[0]]], 0)
 
 
 def test_a_trial_is_given_back_as_soon_as_it_has_ended_and_not_with_the_last_of_its_batch(trials: list[Trial]) -> None:

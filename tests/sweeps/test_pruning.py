@@ -67,14 +67,10 @@ def test_a_trial_behind_the_median_stops_and_one_before_it_does_not(pruning: Pru
     assert not pruning.reason
 
 
-def test_the_last_step_is_not_worth_stopping_before(pruning: Pruning) -> None:
-    assert not validated(pruning, 40, 9.0, steps=40)
-    assert validated(pruning, 40, 9.0, steps=60)
-
-
-def test_a_trial_that_is_stopped_says_why(pruning: Pruning) -> None:
-    assert validated(pruning, 20, 1.21)
-    assert pruning.reason == "validation loss 1.21 at step 20 is behind that of other trials"
+def test_a_trial_that_is_stopped_says_why_and_the_last_step_is_not_worth_stopping_before(pruning: Pruning) -> None:
+    assert not validated(pruning, 20, 9.0, steps=20)
+    assert validated(pruning, 40, 9.0)
+    assert pruning.reason == "validation loss 9 at step 40 is behind that of other trials"
 
 
 def test_a_validation_that_is_repeated_after_a_resume_is_reported_once(pruning: Pruning) -> None:
@@ -120,8 +116,49 @@ def test_the_study_is_told_of_training_by_the_one_process_that_writes_the_run(pr
 
 
 def test_only_a_trial_of_a_search_has_a_study_to_ask(tmp_path: Path) -> None:
-    kinds: dict[str, Any] = {"grid": False, "optuna": True}
-    for kind, searched in kinds.items():
-        sweep = Sweep.create(tmp_path / kind, Asked((), kind=kind))  # type: ignore[arg-type]
-        assert is_searched(sweep.plan(0, ["seed=1"], "seed=1").path) is searched
+    for kind in ("grid", "optuna"):
+        sweep = Sweep.create(tmp_path / kind, Asked((), kind=kind))
+        assert is_searched(sweep.plan(0, ["seed=1"], "seed=1").path) == (kind == "optuna")
     assert not is_searched(tmp_path / "run")
+
+
+# -- from which step on a search may stop a trial ------------------------------------------------------------------
+
+
+def hopeless(path: Path, warmup: int, **pruner: Any) -> dict[int, bool]:
+    """At which of its validations a trial is stopped that is far behind five others at each of them."""
+    stopped = {}
+
+    def ending(trial: Trial) -> None:
+        callback = Pruning(run=Run(trial.path), warmup=warmup)
+        if trial.number == 5:
+            stopped.update({step: validated(callback, step, 9.0, steps=80) for step in (20, 40, 60)})
+            raise Killed
+        for step in (20, 40, 60):
+            callback._judged(step, {"loss": 1.0}, last=False)
+        end(trial)
+
+    run(path, runner=Runner(ending), n_trials=6, **({"pruner": pruner} if pruner else {}))
+    return stopped
+
+
+@pytest.mark.long
+def test_a_trial_that_is_far_behind_is_not_pruned_while_its_rate_warms_up_and_is_at_once_afterwards(
+    tmp_path: Path,
+) -> None:
+    assert hopeless(tmp_path / "none", 0) == {20: True, 40: True, 60: True}
+    assert hopeless(tmp_path / "short", 30) == {20: False, 40: True, 60: True}
+    assert hopeless(tmp_path / "edge", 40) == {20: False, 40: False, 60: True}
+
+
+def test_an_explicit_later_start_of_the_pruner_holds(tmp_path: Path) -> None:
+    later = {"n_startup_trials": 5, "n_warmup_steps": 50, "interval_steps": 1, "n_min_trials": 1}
+    median = {"_target_": "optuna.pruners.MedianPruner", **later}
+    assert hopeless(tmp_path / "s", 20, **median) == {20: False, 40: False, 60: True}
+
+
+@pytest.mark.long
+def test_successive_halving_notes_rungs_of_the_warmup_at_their_own_steps(tmp_path: Path) -> None:
+    halving = {"_target_": "optuna.pruners.SuccessiveHalvingPruner", "min_resource": 20, "reduction_factor": 2}
+    # Rungs at 20 and 40: that of 20 is let pass, that of 40 is judged as ever, and at 60 there is none.
+    assert hopeless(tmp_path / "s", 30, **halving) == {20: False, 40: True, 60: False}

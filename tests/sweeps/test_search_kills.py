@@ -106,20 +106,17 @@ def resumed(pruning: Pruning, checkpoints: Checkpoints, checkpoint: dict[str, An
     return trainer.should_stop, pruning.reason
 
 
-@pytest.mark.parametrize(
-    ("reason", "stops", "ends", "ends_for_a_person"),
-    [
+def test_a_run_that_is_resumed_ends_as_its_checkpoint_says_unless_a_person_trains_on_what_was_pruned(
+    tmp_path: Path,
+) -> None:
+    for reason, stops, ends, ends_for_a_person in (
         ("behind", True, (True, "behind"), (False, "")),
         ("", True, (True, ""), (True, "")),  # by early stopping
         ("", False, (False, ""), (False, "")),
-    ],
-)
-def test_a_run_that_is_resumed_ends_as_its_checkpoint_says_unless_a_person_trains_on_what_was_pruned(
-    tmp_path: Path, reason: str, stops: bool, ends: tuple[bool, str], ends_for_a_person: tuple[bool, str]
-) -> None:
-    checkpoint = saved(*callbacks(tmp_path, reason), stops=stops)
-    assert resumed(*callbacks(tmp_path), checkpoint) == ends
-    assert resumed(*callbacks(tmp_path, after_pruning=True), checkpoint) == ends_for_a_person
+    ):
+        checkpoint = saved(*callbacks(tmp_path, reason), stops=stops)
+        assert resumed(*callbacks(tmp_path), checkpoint) == ends
+        assert resumed(*callbacks(tmp_path, after_pruning=True), checkpoint) == ends_for_a_person
 
 
 @pytest.mark.long

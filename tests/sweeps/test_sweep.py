@@ -58,8 +58,9 @@ def mixed(seqtrain: Seqtrain, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "sweep"
 
 
-@pytest.mark.long
-def test_each_trial_is_recorded_with_its_reason_and_the_others_go_on(mixed: Path) -> None:
+def test_each_trial_is_recorded_with_its_reason_and_the_others_are_trained_in_the_directories_of_their_numbers(
+    mixed: Path,
+) -> None:
     rows = {row["trial"]: (row["status"], row["reason"]) for row in index(mixed)}
     assert rows["000"] == ("refused", "optimizer.lr=-1: expected a number from 1e-12 to 1e+38")
     assert rows["001"] == ("finished", "")
@@ -68,9 +69,6 @@ def test_each_trial_is_recorded_with_its_reason_and_the_others_go_on(mixed: Path
     assert [rows[name][0] for name in ("003", "004", "005")] == ["refused"] * 3
     assert "min_gru has no option bidirectional" in rows["004"][1]
     assert [row["label"] for row in index(mixed)][1] == "model=gru optimizer.lr=0.01"
-
-
-def test_a_trial_is_trained_in_the_directory_of_its_number_with_its_own_values(mixed: Path) -> None:
     assert sorted(path.name for path in mixed.glob("[0-9]*")) == ["001", "002"]
     assert Run(mixed / "001").config["optimizer"]["lr"] == 0.01
     assert Run(mixed / "001").summary.steps == 3
@@ -109,14 +107,6 @@ def test_a_trial_whose_run_was_deleted_is_missing_and_one_without_its_config_los
     (copy / "001" / "metrics.jsonl").touch()
     _clear(copy / "001")
     assert not (copy / "001").exists(), "what was killed before it began is removed"
-
-
-def test_of_a_sweep_of_which_no_trial_can_run_nothing_is_left(seqtrain: Seqtrain, tmp_path: Path) -> None:
-    answer = seqtrain(*TRAIN, "-m", "model.dmi=3,4", cwd=corpus(tmp_path))
-    assert answer.rc == 2
-    errors = [line for line in answer.err.splitlines() if line.startswith("error: ")]
-    assert errors == ["error: model.dmi=3: model=gru has no option dmi; did you mean dim?"]
-    assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
 
 
 @pytest.mark.long
@@ -218,14 +208,6 @@ def test_a_grid_that_is_stopped_while_it_is_planned_is_planned_whole_by_a_resume
 
 
 @pytest.mark.long
-def test_a_swept_logger_is_refused_since_it_cannot_change_a_run(seqtrain: Seqtrain, tmp_path: Path) -> None:
-    answer = seqtrain(*TRAIN, "-m", "logger=none,tensorboard", cwd=corpus(tmp_path))
-    assert answer.rc == 2
-    errors = [line for line in answer.err.splitlines() if line.startswith("error:")]
-    assert errors == ["error: logger=none: swept, but it cannot change a run: give it one value"]
-
-
-@pytest.mark.long
 def test_only_one_command_at_a_time_runs_a_sweep(seqtrain: Seqtrain, tmp_path: Path) -> None:
     child = seqtrain.start(*LONG, "-m", "seed=1,2", "hydra.sweep.dir=sweep", cwd=corpus(tmp_path))
     wait_until(lambda: newest_step(tmp_path / "sweep" / "000") >= 2, child, "step 2")
@@ -257,6 +239,33 @@ def test_a_strangers_sweep_runs_no_commands_and_needs_its_trust_again(tmp_path: 
     (sweep / "000").symlink_to(tmp_path)
     answer = seqtrain("resume", "sweep", cwd=tmp_path)
     assert answer.err == "error: sweep/000: a link, which no sweep makes; put there what it points to\n"
+
+
+# -- cross-validation ---------------------------------------------------------------------------------------------
+
+FOLDS = ("model=cbow", "model.dim=8", "trainer.max_steps=2", "trainer.accelerator=cpu", "logger=none")
+
+
+@pytest.mark.long
+def test_folds_that_a_killed_sweep_left_unmeasured_are_measured_by_a_resume(tmp_path: Path, seqtrain: Seqtrain) -> None:
+    rows = [f"word{n % 7} text{n}\t{'ab'[n % 2]}" for n in range(40)]
+    (tmp_path / "a.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    words = ("task=sentiment", "data=labelled", "data.path=a.tsv", "data.folds=2", "hydra.sweep.dir=sweep")
+    answer = seqtrain("train", *words, *FOLDS, "--json", cwd=tmp_path)
+    assert answer.rc == 0, answer.err
+    assert [json.loads(line)["status"] for line in answer.out.splitlines()] == ["finished"] * 2
+    kept = [tmp_path / f"sweep/00{fold}/evaluations.jsonl" for fold in range(2)]
+    before = [json.loads(path.read_text()) for path in kept]  # measured with --json, too
+
+    kept[1].unlink()  # what a kill between the last training and its measuring leaves
+    answer = seqtrain("resume", "sweep", cwd=tmp_path)
+    assert (answer.rc, "accuracy of test" in answer.out) == (0, True), answer.err
+    after = [json.loads(path.read_text()) for path in kept]
+    assert after[0] == before[0]
+    assert after[1]["metrics"] == before[1]["metrics"]
+
+    answer = seqtrain("resume", "sweep", cwd=tmp_path)
+    assert (answer.rc, "nothing to do, every trial has ended" in answer.err) == (2, True), answer.err
 
 
 # -- several processes -------------------------------------------------------------------------------------------

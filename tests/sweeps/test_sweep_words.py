@@ -14,8 +14,9 @@ from seqtrain.config.conf_files import ConfFiles
 from seqtrain.config.trust import trusting
 from seqtrain.errors import UserError
 from seqtrain.sweeps.grid import combinations
-from seqtrain.sweeps.launchers import Local, environment, gpu_shares
+from seqtrain.sweeps.launchers import Local, environment, gpu_shares, gpus
 from seqtrain.sweeps.settings import Settings, Words, quoted
+from tests.support.refused import refusal
 
 
 def labels(*words: str) -> list[str]:
@@ -35,32 +36,16 @@ def test_a_grid_is_every_combination_in_the_order_typed() -> None:
     assert labels("model=lstm") == [""]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_values_that_cannot_be_listed_are_refused_at_once() -> None:
+    for words, said in (
+        (["optimizer.lr=interval(0,1)"], "an interval is searched, not listed: choose a search with sweep=, or use"),
+        (["seed=range(5,1)"], "seed=range(5,1): names no value, so there is no trial"),
+        (["model=glob(x*)"], "model=glob(x*): no model fits; there are ar, bert, cbow,"),
+        (["seed=range(1,9,0)"], "seed=range(1,9,0): "),
         (["seed=range(1,1e9)"], "seed=range(1,1e9): a grid has at most 10,000 trials"),
         (["seed=range(1,2000)", "model.dim=range(1,500)"], "997,501 trials: a grid has at most 10,000"),
-    ],
-)
-def test_a_grid_of_millions_is_refused_at_once(words: list[str], said: str) -> None:
-    with pytest.raises(UserError) as refused:
-        labels(*words)
-    assert said in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ("optimizer.lr=interval(0,1)", "an interval is searched, not listed: choose a search with sweep=, or use"),
-        ("seed=range(5,1)", "seed=range(5,1): names no value, so there is no trial"),
-        ("model=glob(x*)", "model=glob(x*): no model fits; there are ar, bert, cbow,"),
-        ("seed=range(1,9,0)", "seed=range(1,9,0): "),
-    ],
-)
-def test_values_that_cannot_be_listed_are_refused(word: str, said: str) -> None:
-    with pytest.raises(UserError) as refused:
-        labels(word)
-    assert said in str(refused.value)
+    ):
+        assert said in refusal(labels, *words), words
 
 
 def test_a_word_that_cannot_be_read_is_left_to_the_trials_which_say_more_of_it() -> None:
@@ -70,52 +55,48 @@ def test_a_word_that_cannot_be_read_is_left_to_the_trials_which_say_more_of_it()
     ]
 
 
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ("hydra.launcher.njobs=2", "hydra.launcher.njobs: no option of local; did you mean n_jobs?"),
-        ("+hydra.launcher.fork=2", "hydra.launcher.fork: no option of local"),
-        ("hydra.launcher.n_jobs=zwei", "hydra.launcher.n_jobs=zwei: expected a whole number from 1"),
-        ("hydra/launcher=slrum", "hydra/launcher=slrum: no such hydra/launcher; did you mean slurm?"),
-        ("hydra/launcher=local,joblib", "a sweep has one hydra/launcher"),
-        ("hydra/luncher=local", "hydra/luncher=local: no such group; did you mean hydra/launcher?"),
-        ("sweep=optun", "sweep=optun: no such sweep; did you mean optuna?"),
-        ("hydra.job.chdir=true", "of Hydra's own settings hydra.sweep.dir, hydra.launcher.* and"),
-        ("~hydra.launcher.n_jobs", "of Hydra's own settings hydra.sweep.dir, hydra.launcher.* and"),
-        ("~hydra.launcher", "of Hydra's own settings hydra.sweep.dir, hydra.launcher.* and"),
-        (
-            "hydra.launcher._target_=os.system",
-            "not a launcher that may run; if you trust the code of os, add --trust os",
-        ),
-        ("hydra.launcher._target_=seqtrain.sweeps.grid.Grid", "no Launcher, so it cannot be the launcher"),
-        ("hydra.sweep.dir=[", "hydra.sweep.dir=[: cannot be read; with quotes it can: 'hydra.sweep.dir=\"[\"'"),
-        ("hydra.sweep.dir=größe", "hydra.sweep.dir=größe: cannot be read; with quotes it can"),
-    ],
-)
-def test_settings_of_hydra_that_are_unknown_or_not_acted_upon_are_refused(word: str, said: str) -> None:
-    with pytest.raises(UserError) as refused:
-        Settings.read(Words.sort([word])).make("launcher", Launcher, Local)
-    assert said in str(refused.value)
+REFUSED = {
+    "hydra.launcher.njobs=2": "hydra.launcher.njobs: no option of local; did you mean n_jobs?",
+    "+hydra.launcher.fork=2": "hydra.launcher.fork: no option of local",
+    "hydra.launcher.n_jobs=zwei": "hydra.launcher.n_jobs=zwei: expected a whole number from 1",
+    "hydra.launcher.n_jobs=0": "hydra.launcher.n_jobs=0: expected a whole number from 1",
+    "hydra.launcher.n_jobs=-1": "hydra.launcher.n_jobs=-1: expected a whole number above 0",  # which joblib takes
+    "hydra.launcher.threads=0": "hydra.launcher.threads=0: expected a whole number from 1",
+    "hydra/launcher=slrum": "hydra/launcher=slrum: no such hydra/launcher; did you mean slurm?",
+    "hydra/launcher=local,joblib": "a sweep has one hydra/launcher",
+    "hydra/luncher=local": "hydra/luncher=local: no such group; did you mean hydra/launcher?",
+    "sweep=optun": "sweep=optun: no such sweep; did you mean optuna?",
+    "hydra.job.chdir=true": "of Hydra's own settings hydra.sweep.dir, hydra.launcher.* and",
+    "~hydra.launcher.n_jobs": "of Hydra's own settings hydra.sweep.dir, hydra.launcher.* and",
+    "~hydra.launcher": "of Hydra's own settings hydra.sweep.dir, hydra.launcher.* and",
+    "hydra.launcher._target_=os.system": ("not a launcher that may run; if you trust the code of os, add --trust os"),
+    "hydra.launcher._target_=seqtrain.sweeps.grid.Grid": "no Launcher, so it cannot be the launcher",
+    "hydra.sweep.dir=[": "hydra.sweep.dir=[: cannot be read; with quotes it can: 'hydra.sweep.dir=\"[\"'",
+    "hydra.sweep.dir=größe": "hydra.sweep.dir=größe: cannot be read; with quotes it can",
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("launcher: {{setup: [touch {file}]}}", "hydra.launcher.setup"),
-        ('launcher: {{partition: "a\\ntouch {file}"}}', "hydra.launcher.partition"),
-        ("launcher: {{submitit_folder: {file}/%j}}", "hydra.launcher.submitit_folder"),
-        ("launcher: {{comment: '${{oc.env:SECRET}}'}}", "--trust oc.env"),
-        ("callbacks: {{x: {{_target_: os.system, command: touch {file}}}}}", "no sweep acts upon it"),
-    ],
-)
-def test_a_file_sets_no_command_for_a_launcher(tmp_path: Path, text: str, said: str) -> None:
+def test_settings_of_hydra_that_are_unknown_or_not_acted_upon_are_refused() -> None:
+    for word, said in REFUSED.items():
+        made = refusal(lambda word=word: Settings.read(Words.sort([word])).make("launcher", Launcher, Local))
+        assert said in made, word
+
+
+def test_a_file_sets_no_command_for_a_launcher(tmp_path: Path) -> None:
     (tmp_path / "experiment").mkdir()
-    says = text.format(file=tmp_path / "executed")
-    (tmp_path / "experiment" / "evil.yaml").write_text(f"# @package _global_\nhydra: {{{says}}}\n")
-    words = Words.sort(["experiment=evil", "hydra/launcher=slurm"])
-    with pytest.raises(UserError) as refused:
-        Settings.read(words, [tmp_path])
-    assert said in str(refused.value)
+    for text, said in (
+        ("launcher: {setup: [touch FILE]}", "hydra.launcher.setup"),
+        ('launcher: {partition: "a\\ntouch FILE"}', "hydra.launcher.partition"),
+        ("launcher: {submitit_folder: FILE/%j}", "hydra.launcher.submitit_folder"),
+        ("launcher: {comment: '${oc.env:SECRET}'}", "--trust oc.env"),
+        ("callbacks: {x: {_target_: os.system, command: touch FILE}}", "no sweep acts upon it"),
+    ):
+        says = text.replace("FILE", str(tmp_path / "executed"))
+        (tmp_path / "experiment" / "evil.yaml").write_text(f"# @package _global_\nhydra: {{{says}}}\n")
+        words = Words.sort(["experiment=evil", "hydra/launcher=slurm"])
+        with pytest.raises(UserError) as refused:
+            Settings.read(words, [tmp_path])
+        assert said in str(refused.value), text
 
 
 def launcher_file(folder: Path, name: str, text: str) -> None:
@@ -157,9 +138,9 @@ def test_what_a_launcher_was_told_is_remembered_unless_another_is_chosen() -> No
     assert read("hydra/launcher=local").launcher.n_jobs == 1
 
 
-@pytest.mark.parametrize("name", ["plain", "with space", "it's", "a=b,c", "back\\slash", "ü${x}"])
-def test_a_path_of_any_characters_reaches_a_launcher(name: str) -> None:
-    assert OverridesParser.create().parse_override(f"run_dir={quoted(Path(name))}").value() == name
+def test_a_path_of_any_characters_reaches_a_launcher() -> None:
+    for name in ("plain", "with space", "it's", "a=b,c", "back\\slash", "ü${x}"):
+        assert OverridesParser.create().parse_override(f"run_dir={quoted(Path(name))}").value() == name
 
 
 def test_a_launcher_that_is_not_installed_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +149,9 @@ def test_a_launcher_that_is_not_installed_is_told_in_one_line(monkeypatch: pytes
         Settings.read(Words.sort(["hydra/launcher=slurm"])).make("launcher", Launcher)
 
 
-def test_gpus_are_shared_out_and_none_is_left_to_two_where_there_are_enough() -> None:
+def test_gpus_that_the_environment_shows_are_shared_out_and_none_is_left_to_two_where_there_are_enough() -> None:
+    for names, found in (("", []), ("-1", []), ("3", ["3"]), ("GPU-a,1", ["GPU-a", "1"])):
+        assert gpus({"CUDA_VISIBLE_DEVICES": names}) == found
     assert gpu_shares([], 2) == [{}, {}]
     shares = [share["CUDA_VISIBLE_DEVICES"] for share in gpu_shares(list("01234567"), 3)]
     assert shares == ["0,1", "2,3", "4,5"]

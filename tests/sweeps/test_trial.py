@@ -17,7 +17,7 @@ from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps import launchers
 from seqtrain.sweeps.folder import STOP, Sweep
-from seqtrain.sweeps.launchers import Local, gpus
+from seqtrain.sweeps.launchers import Local
 from seqtrain.training.callbacks.signals import Interrupted
 from tests.support import fake_runs
 from tests.support.fake_runs import ended
@@ -42,30 +42,6 @@ def test_a_trial_begins_or_goes_on_and_one_that_has_come_to_its_end_is_left_alon
 def test_a_trial_that_another_process_writes_is_left_to_it(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "is_written", lambda run: run.name == "004")
     assert trials._todo(sweep.trial(4)) is None
-
-
-@pytest.mark.parametrize(
-    ("error", "status", "reason"),
-    [
-        (UserError("lr=-1: too small", "dim=0: too small"), "refused", "lr=-1: too small; dim=0: too small"),
-        (RuntimeError("no memory"), "failed", "RuntimeError: no memory"),
-        (Interrupted(signal.SIGTERM), "interrupted", ""),
-    ],
-)
-def test_what_ends_a_trial_before_its_run_has_begun_is_recorded(
-    sweep: Sweep, monkeypatch: pytest.MonkeyPatch, error: BaseException, status: str, reason: str
-) -> None:
-    trial, during = sweep.trial(5), []
-
-    def fails(*_: object) -> Run:
-        during.append(trial.outcome)
-        raise error
-
-    monkeypatch.setattr(trials, "_run", fails)
-    with pytest.raises(type(error)):
-        trials._run_recorded(trial, "begin", sweep, None)
-    assert (during[0]["status"], during[0]["pid"]) == ("running", os.getpid())
-    assert (trial.outcome["status"], trial.outcome["reason"]) == (status, reason)
 
 
 def test_of_a_trial_whose_run_has_begun_the_run_says_how_it_ended(
@@ -103,15 +79,15 @@ def test_what_a_trial_prints_stands_behind_what_it_printed_before_and_in_no_file
     assert not outside.exists()
 
 
-@pytest.mark.parametrize(("typed", "threads"), [("seed=1", 3), ("trainer.threads=2", 2)])
 def test_a_trial_has_the_threads_of_its_share_unless_it_asks_for_others(
-    sweep: Sweep, monkeypatch: pytest.MonkeyPatch, typed: str, threads: int
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configs: list[Any] = []
     monkeypatch.setattr(trials, "start", lambda composed, request: configs.append(composed.config))
-    trial = sweep.plan(9, [typed], typed)
-    trials._run(trial, "begin", sweep, 3)
-    assert (configs[0].trainer.threads, configs[0].run_dir) == (threads, str(trial.path))
+    for number, (typed, threads) in enumerate([("seed=1", 3), ("trainer.threads=2", 2)], 9):
+        trial = sweep.plan(number, [typed], typed)
+        trials._run(trial, "begin", sweep, 3)
+        assert (configs[-1].trainer.threads, configs[-1].run_dir) == (threads, str(trial.path))
 
 
 # -- our launcher ------------------------------------------------------------------------------------------------
@@ -186,35 +162,19 @@ def test_threads_are_left_to_whoever_has_said_something_of_them(monkeypatch: pyt
     assert Local(n_jobs=2, threads=4)._threads() == 4
 
 
-@pytest.mark.parametrize(("names", "found"), [("", []), ("-1", []), ("3", ["3"]), ("GPU-a,1", ["GPU-a", "1"])])
-def test_the_gpus_are_those_that_the_environment_shows(names: str, found: list[str]) -> None:
-    assert gpus({"CUDA_VISIBLE_DEVICES": names}) == found
-
-
-@pytest.mark.parametrize("options", [{"n_jobs": 0}, {"threads": 0}, {"n_jobs": -1}])
-def test_no_trial_or_no_thread_at_a_time_is_refused(options: dict[str, int]) -> None:
-    with pytest.raises(UserError, match="expected a whole number above 0"):
-        Local(**options)
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "stderr", "ends"),
-    [
-        ("running", 1, "Traceback\nOSError: no space\n", ("failed", "OSError: no space")),
-        ("running", 3, "", ("failed", "its process ended with 3")),
-        ("running", -9, "", ("failed", "its process was killed by SIGKILL (the machine may have run out of memory)")),
-        ("running", -15, "", ("failed", "its process was killed by SIGTERM")),
-        ("interrupted", 143, "", ("planned", "")),
-        ("refused", 2, "error: too small", ("refused", "")),
-    ],
-)
-def test_a_process_that_could_not_say_how_its_trial_ended_is_spoken_for(
-    sweep: Sweep, status: str, code: int, stderr: str, ends: tuple[str, str]
-) -> None:
+def test_a_process_that_could_not_say_how_its_trial_ended_is_spoken_for(sweep: Sweep) -> None:
     trial = sweep.trial(5)
-    trial.conclude(cast(Any, status))
-    launchers._after(trial, cast(Any, Ended(code=code, stderr=stderr)))
-    assert (trial.status, trial.reason) == ends
+    for status, code, stderr, *ends in (
+        ("running", 1, "Traceback\nOSError: no space\n", "failed", "OSError: no space"),
+        ("running", 3, "", "failed", "its process ended with 3"),
+        ("running", -9, "", "failed", "its process was killed by SIGKILL (the machine may have run out of memory)"),
+        ("running", -15, "", "failed", "its process was killed by SIGTERM"),
+        ("interrupted", 143, "", "planned", ""),
+        ("refused", 2, "error: too small", "refused", ""),
+    ):
+        trial.conclude(cast(Any, status))
+        launchers._after(trial, cast(Any, Ended(code=code, stderr=stderr)))
+        assert [trial.status, trial.reason] == ends, code
 
 
 @dataclass
@@ -243,26 +203,27 @@ class Running:
         self.told.append("closed")
 
 
-@pytest.mark.parametrize("error", [Interrupted(signal.SIGINT), Interrupted(signal.SIGUSR1), RuntimeError("a bug")])
 def test_what_ends_a_sitting_reaches_its_trials_as_it_came_and_nothing_is_left_of_them(
-    sweep: Sweep, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    processes = [Running(leaves=False), Running(leaves=True)]
-    begun = iter(processes)
+    for error in (Interrupted(signal.SIGINT), Interrupted(signal.SIGUSR1), RuntimeError("a bug")):
+        processes = [Running(leaves=False), Running(leaves=True)]
 
-    class Busy(Server):
-        def popen(self, words: list[str], *, env: dict[str, str]) -> Any:
-            return next(begun)
+        class Busy(Server):
+            begun_now = iter(processes)
 
-    def select(*_: object) -> None:
-        raise error
+            def popen(self, words: list[str], *, env: dict[str, str]) -> Any:
+                return next(self.begun_now)
 
-    monkeypatch.setattr(launchers, "ForkServer", Busy)
-    monkeypatch.setattr(launchers.select, "select", select)
-    with pytest.raises(type(error)):
-        list(Local(n_jobs=2).run(iter(sweep.trials())))
-    number = getattr(error, "number", signal.SIGTERM)
-    assert [process.told for process in processes] == [
-        [number, "killed", "closed"],
-        [number, "waited for", "killed", "closed"],
-    ]
+        def select(*_: object, error: BaseException = error) -> None:
+            raise error
+
+        monkeypatch.setattr(launchers, "ForkServer", Busy)
+        monkeypatch.setattr(launchers.select, "select", select)
+        with pytest.raises(type(error)):
+            list(Local(n_jobs=2).run(iter(sweep.trials())))
+        number = getattr(error, "number", signal.SIGTERM)
+        assert [process.told for process in processes] == [
+            [number, "killed", "closed"],
+            [number, "waited for", "killed", "closed"],
+        ]

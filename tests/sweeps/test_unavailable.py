@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,6 +36,7 @@ from seqtrain.sweeps import attempts as sweep_attempts
 from seqtrain.sweeps.folder import Asked, Sweep, Trial
 from seqtrain.sweeps.grid import Grid
 from seqtrain.sweeps.sweeper import SweepAttempt
+from seqtrain.training.callbacks.signals import Interrupted
 from seqtrain.training.loggers import mlflow_logger, wandb_logger
 from seqtrain.training.loggers.mlflow_logger import MLflowLogger
 from tests.sweeps.test_search import Runner as SearchRunner
@@ -49,37 +52,34 @@ def test_faults_together_are_unavailable_only_where_each_of_them_is() -> None:
     assert merged([missing, wrong, missing]).lines == ("a file is not there", "lr=-1: too small")
 
 
-@pytest.mark.parametrize("kind", [UserError, Unavailable])
-def test_processes_raise_together_what_one_of_them_found(
-    kind: type[UserError], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_raise_together_what_one_of_them_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks, "all_gather", lambda value: [None, value])
+    for kind in (UserError, Unavailable):
 
-    def fails() -> None:
-        raise kind("it is so", "and so")
+        def fails(kind: type[UserError] = kind) -> None:
+            raise kind("it is so", "and so")
 
-    with pytest.raises(UserError) as raised:
-        ranks.run_on_all(fails)
-    assert (type(raised.value), raised.value.lines) == (kind, ("it is so", "and so"))
+        with pytest.raises(UserError) as raised:
+            ranks.run_on_all(fails)
+        assert (type(raised.value), raised.value.lines) == (kind, ("it is so", "and so"))
 
 
-@pytest.mark.parametrize("kind", [UserError, Unavailable])
-def test_a_group_of_processes_says_of_which_kind_its_fault_was(
-    kind: type[UserError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: object, **__: object) -> None:
-        raise kind("it is so")
-
-    monkeypatch.setattr("seqtrain.experiment.story.Experiment.train", fails)
+def test_a_group_of_processes_says_of_which_kind_its_fault_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqtrain.training.trainer.on_gpu", lambda config: False)
-    lines: list[str] = []
-    code = attempts.worker(lines.append, tmp_path, {}, Attempt(), ())
-    outcome = SimpleNamespace(code=code, lines=tuple(lines))
-    monkeypatch.setattr(attempts.launch, "start", lambda *_, **__: outcome)
     config: Any = OmegaConf.create({"trainer": {"devices": 2}})
-    with pytest.raises(UserError) as raised:
-        attempts._in_group(Run.create(tmp_path / "run"), config, Attempt())
-    assert (type(raised.value), raised.value.lines) == (kind, ("it is so",))
+    for kind in (UserError, Unavailable):
+
+        def fails(*_: object, kind: type[UserError] = kind, **__: object) -> None:
+            raise kind("it is so")
+
+        monkeypatch.setattr("seqtrain.experiment.story.Experiment.train", fails)
+        lines: list[str] = []
+        code = attempts.worker(lines.append, tmp_path, {}, Attempt(), ())
+        outcome = SimpleNamespace(code=code, lines=tuple(lines))
+        monkeypatch.setattr(attempts.launch, "start", lambda *_, outcome=outcome, **__: outcome)
+        with pytest.raises(UserError) as raised:
+            attempts._in_group(Run.create(tmp_path / kind.__name__), config, Attempt())
+        assert (type(raised.value), raised.value.lines) == (kind, ("it is so",))
 
 
 def no_space(path: Path) -> Any:
@@ -170,45 +170,46 @@ OWN: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", OWN)
-def test_what_is_asked_for_itself_is_not(what: str, tmp_path: Path) -> None:
+def test_what_is_asked_for_itself_is_not(tmp_path: Path) -> None:
     (tmp_path / "file.xyz").touch()
-    with pytest.raises(UserError) as refused:
-        OWN[what](tmp_path)
-    assert type(refused.value) is UserError
+    for what, ask in OWN.items():
+        with pytest.raises(UserError) as refused:
+            ask(tmp_path)
+        assert type(refused.value) is UserError, what
 
 
-@pytest.mark.parametrize("error", [FileNotFoundError("x"), MemoryError(), ImportError("x"), ConnectionError("x")])
-def test_an_error_of_the_system_is_unavailable_and_one_of_a_value_is_not(error: Exception) -> None:
-    assert kind_of(error) is Unavailable
+def test_an_error_of_the_system_is_unavailable_and_one_of_a_value_is_not() -> None:
+    for error in (FileNotFoundError("x"), MemoryError(), ImportError("x"), ConnectionError("x")):
+        assert kind_of(error) is Unavailable, error
     assert kind_of(ValueError("x")) is UserError
 
 
 # -- trials --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "unavailable"),
-    [
-        (Unavailable("no such file"), "failed", True),
-        (OSError(28, "No space left on device"), "failed", True),
-        (UserError("lr=-1: too small"), "refused", False),
-        (RuntimeError("a bug"), "failed", False),
-    ],
-)
 def test_a_trial_that_could_not_begin_has_failed_and_one_that_never_can_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, status: str, unavailable: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep = Sweep.create(tmp_path / "sweep", Asked(()))
-    trial = sweep.plan(0, ["seed=1"], "seed=1")
+    cases: list[tuple[BaseException, str, str, bool]] = [
+        (Unavailable("no such file"), "failed", "no such file", True),
+        (OSError(28, "No space left on device"), "failed", "OSError: [Errno 28] No space left on device", True),
+        (UserError("lr=-1: too small", "dim=0: too small"), "refused", "lr=-1: too small; dim=0: too small", False),
+        (RuntimeError("a bug"), "failed", "RuntimeError: a bug", False),
+        (Interrupted(signal.SIGTERM), "interrupted", "", False),
+    ]
+    for number, (error, *outcome) in enumerate(cases):
+        trial, during = sweep.plan(number, ["seed=1"], "seed=1"), []
 
-    def fails(*_: object) -> Run:
-        raise error
+        def fails(*_: object, error: BaseException = error, trial: Trial = trial, during: list[Any] = during) -> Run:
+            during.append(trial.outcome)
+            raise error
 
-    monkeypatch.setattr(trials, "_run", fails)
-    with pytest.raises(type(error)):
-        trials._run_recorded(trial, "begin", sweep, None)
-    assert (trial.status, trial.unavailable) == (status, unavailable)
+        monkeypatch.setattr(trials, "_run", fails)
+        with pytest.raises(type(error)):
+            trials._run_recorded(trial, "begin", sweep, None)
+        assert (during[0]["status"], during[0]["pid"]) == ("running", os.getpid())
+        assert [trial.outcome["status"], trial.outcome["reason"], trial.unavailable] == outcome
 
 
 def test_a_trial_that_could_not_go_on_stands_as_it_did_and_says_why(

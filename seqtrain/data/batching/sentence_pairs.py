@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
@@ -25,9 +25,6 @@ class TranslationBatch(ExampleBatch):
     target_tokens: Int[Tensor, "B U"]  # U steps: start, and the target's tokens
     unpadded: bool  # whether no source is padded
     references: Callable[[], list[str]]  # the targets as they are written; evaluation alone reads them
-
-    def without_targets(self) -> TranslationBatch:
-        return replace(super().without_targets(), num_targets=0)
 
 
 class TranslationExamples(Examples):

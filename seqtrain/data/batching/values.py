@@ -178,15 +178,9 @@ class Windows(Examples):
             rows=torch.from_numpy(rows),
             places=torch.from_numpy(rows - self.reading.series.offsets[series[:, 0]]),
             ahead=ahead,
-            num_targets=_num_present(targets),
         )
 
 
 def _at_least_one(present: Bool[np.ndarray, "..."]) -> int:
     """Return the divisor of a sum of losses, at least 1: a step may have no target, as at the end of all series."""
     return max(int(present.sum()), 1)
-
-
-def _num_present(targets: Float[Tensor, "B T H C"]) -> int:
-    """Return the number of values that are not missing."""
-    return int((~targets.isnan()).sum())

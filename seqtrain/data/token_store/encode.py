@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -91,32 +91,22 @@ def _in_order(workers: list[Connection], jobs: Iterator[Job]) -> Iterator[Encode
     waiting: deque[Connection] = deque()  # who has the oldest job that is not taken yet, then the next
     for turn, job in enumerate(jobs):
         if len(waiting) == JOBS_AHEAD * len(workers):
-            yield _taken(waiting.popleft())
+            yield _answer(waiting.popleft().recv)
         worker = workers[turn % len(workers)]
-        _hand(worker, job)
+        _answer(worker.send, job)
         waiting.append(worker)
     while waiting:
-        yield _taken(waiting.popleft())
+        yield _answer(waiting.popleft().recv)
 
 
-def _hand(worker: Connection, job: Job) -> None:
+def _answer(ask: Callable[..., Any], *given: Job) -> Any:
+    """Return the result of a call to a worker's connection; raise RunFailed if the worker was killed."""
     try:
-        worker.send(job)
-    except OSError:
-        raise _lost() from None
-
-
-def _taken(worker: Connection) -> Encoded:
-    try:
-        return worker.recv()
+        return ask(*given)
     except (EOFError, OSError):
-        raise _lost() from None
-
-
-def _lost() -> RunFailed:
-    return RunFailed(
-        "a process that tokenises was killed (the machine may have run out of memory); the same command goes on"
-    )
+        raise RunFailed(
+            "a process that tokenises was killed (the machine may have run out of memory); the same command goes on"
+        ) from None
 
 
 @contextlib.contextmanager

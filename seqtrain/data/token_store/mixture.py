@@ -175,12 +175,9 @@ def _mixed_corpus(stores: Sequence[TokenStore], tokens: Mixture) -> Corpus:
         return documents
 
     documents = Store().entry("mixtures", hash, write, read)
-    num_bytes = num_words = num_unknown = 0.0
-    for corpus, times in zip(corpora, tokens.shares(), strict=True):
-        num_bytes += times * corpus.num_bytes
-        num_words += times * corpus.num_words
-        num_unknown += times * corpus.num_unknown
-    return Corpus(tokens, documents, round(num_bytes), round(num_words), round(num_unknown), hash)
+    counts = [(corpus.num_bytes, corpus.num_words, corpus.num_unknown) for corpus in corpora]
+    num_bytes, num_words, num_unknown = np.rint(np.array(tokens.shares()) @ counts).astype(int).tolist()
+    return Corpus(tokens, documents, num_bytes, num_words, num_unknown, hash)
 
 
 def _tokens_of(corpus: Corpus) -> MappedTokens:

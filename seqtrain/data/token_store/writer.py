@@ -19,7 +19,7 @@ from jaxtyping import Int, Integer
 
 from seqtrain.data.sources.base import SPLITS, Split
 from seqtrain.data.token_store.encode import Encoded
-from seqtrain.data.token_store.index import FORMAT, TOKENIZER, documents_name, dtype_of, shard_name, write_index
+from seqtrain.data.token_store.index import COUNTS, FORMAT, TOKENIZER, documents_name, dtype_of, shard_name, write_index
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import atomic, exists, plain_json, remove_temporary, write_text
@@ -86,9 +86,7 @@ class Writer:
         self.shards += mine
         self._write_shards(split, encode, mine)
         self._join_documents(split, mine)
-        entry: dict[str, Any] = {}
-        for name in ("tokens", "documents", "bytes", "words", "unknown"):
-            entry[name] = sum(getattr(shard, name) for shard in mine)
+        entry: dict[str, Any] = {name: sum(getattr(shard, name) for shard in mine) for name in COUNTS}
         if not entry["tokens"]:
             raise UserError(f"data: the {split} split holds no text; give it some, or leave it out")
         entry["documents_file"] = _file_entry(self.folder, documents_name(split))

@@ -95,6 +95,25 @@ def whole_words(text: str, size: int = AT_A_TIME, *, at_spaces: bool = False) ->
     yield text[begin:]
 
 
+def encoded_by_library(backend: Any, texts: Iterable[str], *, at_spaces: bool = False) -> Iterator[np.ndarray]:
+    """Yield the ids (n,) int64 of each text by a tokenizer of `tokenizers`, without any special token.
+
+    Args:
+        backend: The library's tokenizer.
+        texts: Texts, each given in parts of whole words.
+        at_spaces: Cut them before spaces alone, not before line ends.
+    """
+    parts: list[str] = []
+    counts = []
+    for text in texts:
+        before = len(parts)
+        parts += whole_words(text, at_spaces=at_spaces)
+        counts.append(len(parts) - before)
+    encodings = iter(backend.encode_batch_fast(parts, add_special_tokens=False))  # all at once: it runs in threads
+    for count in counts:
+        yield np.concatenate([np.array(each.ids, dtype=np.int64) for each in islice(encodings, count)])
+
+
 class Tokenizer(ABC):
     """Converts text to ids 0..V-1 and back.
 
@@ -314,15 +333,7 @@ class BPETokenizer(Tokenizer):
         return [bytes(map(byte_of.__getitem__, token)) for token in self.tokens]
 
     def _encode(self, texts: list[str]) -> Iterator[np.ndarray]:
-        parts: list[str] = []
-        counts = []
-        for text in texts:
-            before = len(parts)
-            parts += whole_words(text)
-            counts.append(len(parts) - before)
-        encodings = iter(self._backend.encode_batch_fast(parts))  # all at once: it runs in threads
-        for count in counts:
-            yield np.concatenate([np.array(each.ids, dtype=np.int64) for each in islice(encodings, count)])
+        return encoded_by_library(self._backend, texts)
 
     def decode(self, ids: Iterable[int]) -> str:
         return b"".join(self._bytes[i] for i in ids).decode(errors="replace")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from seqtrain.data.tokenizers.encoding import Tokenizer, printable, whole_words
+from seqtrain.data.tokenizers.encoding import Tokenizer, encoded_by_library, printable, whole_words
 from seqtrain.data.tokenizers.tokenizer_file import ANY, ENDS, SPACES, byte_ids
 from seqtrain.errors import UserError
 
@@ -111,16 +111,8 @@ class ForeignTokenizer(Tokenizer):
             raise UserError(f"tokenizer.json: the library `tokenizers` does not take it: {error}") from None
 
     def _encode(self, texts: list[str]) -> Iterator[np.ndarray]:
-        parts: list[str] = []
-        counts = []
-        for text in texts:
-            before = len(parts)
-            parts += whole_words(text, at_spaces=True)
-            counts.append(len(parts) - before)
-        encodings = iter(self._backend.encode_batch_fast(parts, add_special_tokens=False))
-        for count in counts:
-            ids = [index for _ in range(count) for index in next(encodings).ids]
-            yield self.ours[np.array(ids, dtype=np.int64)]
+        for ids in encoded_by_library(self._backend, texts, at_spaces=True):
+            yield self.ours[ids]
 
     def text_ends(self, text: str) -> np.ndarray:
         ends, begin = [], 0

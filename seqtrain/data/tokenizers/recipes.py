@@ -22,7 +22,6 @@ from seqtrain.data.tokenizers.encoding import (
 from seqtrain.data.tokenizers.tokenizer_file import ANY, LINE_END, SPACES, UNKNOWN, byte_ids
 from seqtrain.errors import UserError
 
-LARGEST = 1 << 20  # tokens that BPE may have
 MAX_SINGLE = 0.2  # of the words of a text: those that occur once, where they may all be read as <unk>
 
 
@@ -102,10 +101,6 @@ class Word(Recipe):
 
         `min_count` auto: see `least_count`.
         """
-        if max_size is not None and max_size < 1:
-            raise UserError(f"tokenizer.max_size={max_size}: must be at least 1, or null to keep all words")
-        if min_count != "auto" and min_count < 1:
-            raise UserError(f"tokenizer.min_count={min_count}: must be at least 1")
         self.max_size = max_size
         self.min_count = min_count
 
@@ -148,10 +143,6 @@ class BPE(Recipe):
 
     def __init__(self, *, size: int = 2048) -> None:
         """Set the size. `size`: tokens in the vocabulary, including the 256 bytes."""
-        if size < 256:
-            raise UserError(f"tokenizer.size={size}: must be at least 256, one token per byte")
-        if size > LARGEST:
-            raise UserError(f"tokenizer.size={size}: no text needs so many tokens; expected at most {LARGEST:,}")
         self.size = size
 
     def train(self, documents: Iterable[str]) -> Tokenizer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 UNKNOWN, LINE_END = "<unk>", "<eos>"
@@ -10,6 +11,7 @@ ENDS = f"^ ?{LINE_END}$"  # of the decoder of words that leave for the hub
 ANY = "(?m:.)"  # in Oniguruma m lets . match "\n"
 
 
+@functools.cache  # asked for once a token
 def byte_ids() -> dict[str, int]:
     """Return the character that stands for each byte in byte-level vocabularies, with the byte, in the order of bytes.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -65,18 +64,15 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Series, Series]:
     return of(ROWS, folder), of(TIMES_AS_MANY * ROWS, folder)
 
 
-def work_on(name: str, series: Series) -> Callable[[], object]:
-    if name == "gaps":
-        return partial(without_gaps, series)
-    if name == "least squares":
-        return partial(least_squares, Reading(series, fitted(series)))
-    return partial(fitted, series)
-
-
-@pytest.mark.parametrize("name", ["gaps", "scaling", "least squares"])
-def test_a_longer_series_takes_no_more_memory(name: str, both: tuple[Series, Series]) -> None:
-    short, long = both
-    assert peak(work_on(name, long)) < MAX_RATIO * peak(work_on(name, short))
+def test_a_longer_series_takes_no_more_memory(both: tuple[Series, Series]) -> None:
+    works: dict[str, Callable[[Series], object]] = {
+        "gaps": without_gaps,
+        "scaling": fitted,
+        "least squares": lambda series: least_squares(Reading(series, fitted(series))),
+    }
+    for name, work in works.items():
+        short, long = (peak(lambda series=series, work=work: work(series)) for series in both)
+        assert long < MAX_RATIO * short, name
 
 
 def test_windows_cost_an_order_of_them_and_nothing_else(both: tuple[Series, Series]) -> None:
@@ -90,15 +86,3 @@ def test_windows_cost_an_order_of_them_and_nothing_else(both: tuple[Series, Seri
         return made
 
     assert peak(plan) < MAX_BYTES_PER_WINDOW * TIMES_AS_MANY * ROWS
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_plan_of_examples_that_are_alike_is_that_of_any(seed: int) -> None:
-    options = {"batch_tokens": 70, "batch_size": 8, "seed": seed, "shuffle": True}
-    alike = ExamplePlan(lengths=np.full((100, 1), 10), **options)
-    # One that is longer than all others stands behind them, alone.
-    longer = ExamplePlan(lengths=np.append(np.full((100, 1), 10), [[99]], 0), **options)
-    assert alike.steps == longer.steps - 1 == 15
-    chosen = [alike.chunk(0, step).examples for step in range(alike.steps)]
-    assert sorted(np.concatenate(chosen).tolist()) == list(range(100))
-    assert {len(each) for each in chosen} == {7, 2}

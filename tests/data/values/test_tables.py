@@ -6,36 +6,33 @@ import gzip
 import json
 import re
 import shlex
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow
-import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from pyarrow import parquet
 
 from seqtrain.data.preprocess import prepare_series
 from seqtrain.data.values import blocks
 from seqtrain.data.values.series import Clock
-from seqtrain.errors import UserError
+from tests.support.refused import refusal
 from tests.support.series import csv, hours, prepared, table
 
 PLAIN = csv()
 ROWS = [line.split(",") for line in PLAIN.splitlines()[1:]]
 
 
-def fault(folder, content, **options) -> str:
+def fault(folder: Path, content: str | bytes, **options: Any) -> str:
     """The one line that is said of a table."""
-    with pytest.raises(UserError) as caught:
-        prepared(table(folder, content, **options))
-    (line,) = caught.value.lines
-    return line
+    folder.mkdir(exist_ok=True)
+    return refusal(lambda: prepared(table(folder, content, **options)))
 
 
 FAULTS = {
     "no header": (PLAIN.partition("\n")[2], {}, "no names of columns; put a header"),
-    "dates alone, no header": ("\n".join(hours(60)), {}, "no names of columns; put a header"),
     "text": (csv("2024-01-02 06:00:00,abc,1"), {}, "line 32: 'abc' in column a is no number"),
-    "per cent": (csv("2024-01-02 06:00:00,5%,1"), {}, "'5%' in column a is no number"),
     "unsorted": (csv("2024-01-01 00:00:00,1,1"), {}, "row 31 is earlier than the row before it; sort"),
     "repeated": (csv("2024-01-02 05:00:00,1,1"), {}, "row 31 repeats the time of the row before it"),
     "constant": ("a,b\n" + "".join(f"{n % 7},3\n" for n in range(60)), {}, "column b is always 3 in train"),
@@ -45,7 +42,7 @@ FAULTS = {
     "decimal commas": ("a;b\n" + "".join(f"{n},5;1\n" for n in range(60)), {}, "for decimal commas set"),
     "utf-16": (PLAIN.encode("utf-16"), {}, "is UTF-16; convert it"),
     "latin-1": (PLAIN.replace("b", "\xe9", 1).encode("latin-1"), {}, "not UTF-8 (byte 0xe9"),
-    "latin-1 ids": ("a,id\n" + "1,\xe9\n" * 60).encode("latin-1"),
+    "latin-1 ids": (("a,id\n" + "1,\xe9\n" * 60).encode("latin-1"), {"id_column": "id"}, "is not UTF-8; convert"),
     "carriage returns": (PLAIN.replace("\n", "\r"), {}, "carriage return"),
     "empty": ("", {}, "is empty"),
     "header only": ("date,a,b\n", {}, "no row below its header"),
@@ -65,7 +62,6 @@ FAULTS = {
     "thousands": (csv(header="date;a;b").replace(",", ";").replace("3.5", "10,129"), {}, "write thousands without"),
     "ids that are no number": ("id,a\n" + "1.0,1\n" * 30 + "nan,2\n" * 30, {"id_column": "id"}, "names no series"),
     "ids in two places": (csv("2024-01-02 06:00:00,1,1"), {"id_column": "a"}, "stand in two places; sort"),
-    "ids that are not there": ("id,a\n" + "x,1\n" * 30 + ",2\n" * 30, {"id_column": "id"}, "names no series"),
     "ids not named": ("date,a\n" + "".join(f"{time},1\n" for time in hours(30) * 2), {}, "data.id_column"),
     "short series": ("id,a\n" + "x,1\n" * 30 + "y,2\n", {"id_column": "id"}, "series y has 1 row, which leaves none"),
     "unknown column": (PLAIN, {"columns": ["aa"]}, "no such column; did you mean a?"),
@@ -77,10 +73,8 @@ FAULTS = {
     "time is id": (PLAIN, {"id_column": "date", "time_column": "date"}, "data.time_column and data.id_column"),
     "infinite": (csv("2024-01-02 06:00:00,inf,1"), {}, "column a holds an infinite number"),
     "huge": (csv("2024-01-02 06:00:00,1e300,1"), {}, "column a holds 1e+300, which is too large"),
-    "beyond float64": (csv("2024-01-02 06:00:00,1e400,1"), {}, "column a holds an infinite number"),
     "one row": ("a\n1\n", {}, "has 1 row, which leaves none for validation"),
     "gzip": (gzip.compress(PLAIN.encode()), {}, "is compressed by gzip; unpack"),
-    "gzip by name": (gzip.compress(PLAIN.encode()), {"name": "a.csv.gz"}, "is compressed by gzip; unpack"),
     "another file": (PLAIN, {"name": "a.txt"}, "expected a name that ends in .csv"),
     "no parquet": (PLAIN, {"name": "a.parquet"}, "cannot be read as parquet"),
     "no object": ("[1]\n", {"name": "a.jsonl"}, "line 1 is no JSON object"),
@@ -90,13 +84,12 @@ FAULTS = {
     "rows of no train": (PLAIN, {"rows": [0, 30, 30]}, "data.rows=[0,30,30]: leaves no row for train"),
     "more rows than there are": (PLAIN, {"rows": [30, 30, 30]}, "data.rows=[30,30,30]: the series has 60 rows"),
 }  # fmt: skip
-FAULTS["latin-1 ids"] = (("a,id\n" + "1,\xe9\n" * 60).encode("latin-1"), {"id_column": "id"}, "is not UTF-8; convert")
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_bad_table_is_one_line_with_a_remedy(tmp_path, name):
-    content, options, words = FAULTS[name]
-    assert words in fault(tmp_path, content, **options)
+def test_a_bad_table_is_one_line_with_a_remedy(tmp_path):
+    for name, (content, options, words) in FAULTS.items():
+        said = fault(tmp_path / name, content, **options)
+        assert words in said, f"{name}: {said}"
 
 
 def test_the_option_for_decimal_commas_is_read_as_one_when_it_is_pasted_into_a_shell(tmp_path):
@@ -144,28 +137,27 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize("name", SAME)
-def test_every_form_of_a_table_is_the_same_series(tmp_path, name):
+def test_every_form_of_a_table_is_the_same_series(tmp_path):
     sound = table(tmp_path, PLAIN).series
-    file, content, options = SAME[name]
-    found = table(tmp_path, content, name=f"other_{file}", **options).series
-    assert found.columns == sound.columns
-    assert found.has_dates
-    assert np.array_equal(found.values, sound.values, equal_nan=True)
-    assert np.array_equal(found.times, sound.times)
+    for name, (file, content, options) in SAME.items():
+        (tmp_path / name).mkdir()
+        found = table(tmp_path / name, content, name=file, **options).series
+        assert found.columns == sound.columns, name
+        assert found.has_dates, name
+        assert np.array_equal(found.values, sound.values, equal_nan=True), name
+        assert np.array_equal(found.times, sound.times), name
 
 
-@pytest.mark.parametrize("time", ["timestamp", "text", "date32"])
-def test_parquet_is_the_same_series(tmp_path, time):
+def test_parquet_is_the_same_series(tmp_path):
     days = [f"2024-01-{1 + number:02d}" for number in range(31)]
     sound = table(tmp_path, "date,a,b\n" + "".join(f"{day},{n * n},\n" for n, day in enumerate(days))).series
-    kinds = {"timestamp": pyarrow.timestamp("us"), "text": pyarrow.string(), "date32": pyarrow.date32()}
-    column = pyarrow.array(days).cast(kinds[time])
     values = [pyarrow.array([n * n for n in range(31)]), pyarrow.nulls(31)]
-    parquet.write_table(pyarrow.table([column, *values], names=["date", "a", "b"]), tmp_path / "a.parquet")
-    found = table(tmp_path, (tmp_path / "a.parquet").read_bytes(), name="a.parquet").series
-    assert np.array_equal(found.values, sound.values, equal_nan=True)
-    assert np.array_equal(found.times, sound.times)
+    for kind in (pyarrow.timestamp("us"), pyarrow.string(), pyarrow.date32()):
+        columns = [pyarrow.array(days).cast(kind), *values]
+        parquet.write_table(pyarrow.table(columns, names=["date", "a", "b"]), tmp_path / "a.parquet")
+        found = table(tmp_path, (tmp_path / "a.parquet").read_bytes(), name=f"{kind}.parquet").series
+        assert np.array_equal(found.values, sound.values, equal_nan=True), kind
+        assert np.array_equal(found.times, sound.times), kind
 
 
 def test_json_reads_whole_and_broken_numbers_and_absent_keys(tmp_path):
@@ -175,12 +167,13 @@ def test_json_reads_whole_and_broken_numbers_and_absent_keys(tmp_path):
     assert np.array_equal(found.values[:4], [[1, 2], [1.5, nan], [nan, 3], [nan, 4]], equal_nan=True)
 
 
-@pytest.mark.parametrize("content", [["7,1", "8,1"], ["x,1", "y,1"], ["1.0,1", "2.0,1"]])
-def test_series_are_named_by_their_ids_though_blocks_cut_them(tmp_path, monkeypatch, content):
+def test_series_are_named_by_their_ids_though_blocks_cut_them(tmp_path, monkeypatch):
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 64)
-    source = table(tmp_path, "id,a\n" + "\n".join([content[0]] * 50 + [content[1]] * 41), id_column="id")
-    assert source.series.names == tuple(row.split(",")[0] for row in content)
-    assert source.series.offsets.tolist() == [0, 50, 91]
+    for first, second in (("7", "8"), ("x", "y"), ("1.0", "2.0")):
+        content = "id,a\n" + f"{first},1\n" * 50 + f"{second},1\n" * 41
+        source = table(tmp_path, content, name=f"{first}.csv", id_column="id")
+        assert source.series.names == (first, second)
+        assert source.series.offsets.tolist() == [0, 50, 91]
 
 
 def test_whole_numbers_are_steps_and_no_dates(tmp_path):
@@ -202,27 +195,27 @@ def test_gaps_in_time_are_missing_rows_and_said(tmp_path):
     assert source.remarks == ["data: 1 gaps in time; the 3 rows that are not there count as missing"]
 
 
-@pytest.mark.parametrize("form", ["%Y-%m", None])
-def test_months_are_of_uneven_length_and_go_on_by_the_calendar(tmp_path, form):
+def test_months_are_of_uneven_length_and_go_on_by_the_calendar(tmp_path):
     months = [f"{1950 + number // 12}-{1 + number % 12:02d}" for number in range(60)]
     lines = "".join(f"{month},{number % 12}\n" for number, month in enumerate(months))
-    source = table(tmp_path, "Month,a\n" + lines, time_format=form)
-    scaling = prepared(source)[0].series
-    assert scaling is not None
-    assert (scaling.season, scaling.features) == (12, ("yearday",))
-    assert scaling.words == "data: time Month (%Y-%m); values a; of time yearday; a season of 12 steps"
-    assert len(source.series.values) == 60
-    assert source.remarks == ["data: the time between rows is one month; each row is read as one step"]
-    assert source.series.times is not None
-    assert source.series.times[1] - source.series.times[0] == 31 * 86400
+    for form in ("%Y-%m", None):
+        source = table(tmp_path, "Month,a\n" + lines, time_format=form)
+        scaling = prepared(source)[0].series
+        assert scaling is not None
+        assert (scaling.season, scaling.features) == (12, ("yearday",))
+        assert scaling.words == "data: time Month (%Y-%m); values a; of time yearday; a season of 12 steps"
+        assert len(source.series.values) == 60
+        assert source.remarks == ["data: the time between rows is one month; each row is read as one step"]
+        assert source.series.times is not None
+        assert source.series.times[1] - source.series.times[0] == 31 * 86400
 
 
-@pytest.mark.parametrize(("last", "is_said"), [(50, True), (51, False)])
-def test_a_test_split_without_a_value_is_said_before_training(tmp_path, last, is_said):
-    rows = "".join(f"{number},{number % 7 if number < last else ''}\n" for number in range(60))
-    source, said = table(tmp_path, "time,a\n" + rows, rows=[40, 10, 10]), []
-    prepare_series(source, ("train", "validation"), preprocessor=None, say=said.append)
-    assert ("data: test has no value, so that nothing can be measured of it" in said) == is_said
+def test_a_test_split_without_a_value_is_said_before_training(tmp_path):
+    for last, is_said in ((50, True), (51, False)):
+        rows = "".join(f"{number},{number % 7 if number < last else ''}\n" for number in range(60))
+        source, said = table(tmp_path, "time,a\n" + rows, name=f"{last}.csv", rows=[40, 10, 10]), []
+        prepare_series(source, ("train", "validation"), preprocessor=None, say=said.append)
+        assert ("data: test has no value, so that nothing can be measured of it" in said) == is_said
 
 
 TIMES = {
@@ -235,14 +228,13 @@ TIMES = {
 }
 
 
-@pytest.mark.parametrize("name", TIMES)
-def test_a_time_is_written_as_the_table_has_it(tmp_path, name):
-    text, form, offset = TIMES[name]
-    lines = "".join(f"{number - 10},{text.format(number)},{number % 7}\n" for number in range(10, 30))
-    source = table(tmp_path, ",date,a\n" + lines)
-    series = source.series
-    assert series.columns == ("a",)
-    assert "column '' counts the rows and is left out" in source.remarks[-1]
-    assert series.clock == Clock("date", form, offset)
-    assert series.times is not None
-    assert [series.clock.text(time) for time in series.times.tolist()] == [text.format(n) for n in range(10, 30)]
+def test_a_time_is_written_as_the_table_has_it(tmp_path):
+    for name, (text, form, offset) in TIMES.items():
+        lines = "".join(f"{number - 10},{text.format(number)},{number % 7}\n" for number in range(10, 30))
+        source = table(tmp_path, ",date,a\n" + lines, name=f"{name}.csv")
+        series = source.series
+        assert series.columns == ("a",)
+        assert "column '' counts the rows and is left out" in source.remarks[-1]
+        assert series.clock == Clock("date", form, offset)
+        assert series.times is not None
+        assert [series.clock.text(time) for time in series.times.tolist()] == [text.format(n) for n in range(10, 30)]
