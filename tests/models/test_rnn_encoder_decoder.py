@@ -131,24 +131,6 @@ def test_source_and_target_have_front_ends_of_their_own() -> None:
     assert touched == [[0, 6], [41, 52]]
 
 
-GRU = 2 * 2 * 3 * 4 * (8 + 4)  # two layers, two directions, three gates of four units
-COSTS = {
-    # of a source token and a target token, for each token of the source that a target token looks at, and of a pair
-    "none": (GRU, 2 * 3 * 8 * (8 + 8), 0, 16 * 16),
-    "dot": (GRU, 2 * 3 * 8 * (8 + 8) + 8 * 8 + 16 * 8, 2 * 8, 16 * 16),
-    "additive": (GRU + 8 * 8, 3 * 8 * (16 + 8) + 3 * 8 * (8 + 8) + 8 * 8 + 24 * 8, 2 * 8, 16 * 16),
-}
-
-
-@pytest.mark.parametrize("attention", COSTS)
-def test_its_operations_are_those_counted_by_hand(attention: str) -> None:
-    model = made(attention=attention)
-    read, written, looked, mapped = COSTS[attention]
-    for length in (1, 7):
-        pair = length * read + length * written + length * length * looked + mapped
-        assert model.flops_per_token(length, True) == pytest.approx(2 * pair / (2 * length))
-
-
 def test_an_odd_width_cannot_be_halved_between_two_directions() -> None:
     with pytest.raises(UserError, match="dim=9 must be even"):
         made(dim=9)
