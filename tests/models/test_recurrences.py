@@ -1,73 +1,14 @@
-"""The recurrent models against their textbook equations, written out a step at a time."""
+"""The minimal GRU against its equations, and the learned state of recurrent models."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
-import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from seqtrain.models.base import detach, reset
 from seqtrain.models.recurrent import Recurrent
 from seqtrain.training.model_and_task import make_model
 from tests.support.model_cases import VOCABULARY, Case, assert_near, some_tokens
-
-LossTerms = tuple[Tensor, ...]
-
-
-def elman(x: Tensor, state: LossTerms, weights: LossTerms, activation: Callable[[Tensor], Tensor]) -> LossTerms:
-    into, over, bias, bias_over = weights
-    return (activation(into @ x + bias + over @ state[0] + bias_over),)
-
-
-def gru(x: Tensor, state: LossTerms, weights: LossTerms) -> LossTerms:
-    into, over, bias, bias_over = weights
-    forget, update, candidate = (into @ x + bias).chunk(3)
-    forget_over, update_over, candidate_over = (over @ state[0] + bias_over).chunk(3)
-    gate = (update + update_over).sigmoid()
-    new = (candidate + (forget + forget_over).sigmoid() * candidate_over).tanh()
-    return ((1 - gate) * new + gate * state[0],)
-
-
-def lstm(x: Tensor, state: LossTerms, weights: LossTerms) -> LossTerms:
-    into, over, bias, bias_over = weights
-    enter, forget, new, leave = (into @ x + bias + over @ state[0] + bias_over).chunk(4)
-    cell = forget.sigmoid() * state[1] + enter.sigmoid() * new.tanh()
-    return leave.sigmoid() * cell.tanh(), cell
-
-
-CELLS = {
-    "rnn": (partial(elman, activation=torch.tanh), {}, 1),
-    "rnn-relu": (partial(elman, activation=torch.relu), {"activation": "relu"}, 1),
-    "gru": (gru, {}, 1),
-    "lstm": (lstm, {}, 2),
-}
-
-
-def weights_of(core: nn.RNNBase, layer: int) -> LossTerms:
-    return tuple(getattr(core, f"{kind}_l{layer}") for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
-
-
-@pytest.mark.parametrize("name", CELLS)
-def test_a_recurrence_equals_its_equations(name: str) -> None:
-    cell, options, parts = CELLS[name]
-    model = Case(name.partition("-")[0], tuple(options.items())).make()
-    assert isinstance(model.layer, nn.RNNBase)
-    tokens = some_tokens(2, 9)
-    hidden, after = model(tokens)
-    for lane in range(2):
-        states = [(torch.zeros(model.dim).double(),) * parts for _ in range(2)]
-        for time, token in enumerate(tokens[lane]):
-            x = model.embed(token)
-            for layer in range(2):
-                states[layer] = cell(x, states[layer], weights_of(model.layer, layer))
-                x = states[layer][0]
-            assert_near(hidden[lane, time], x, 1e-12)
-        final = torch.stack([torch.stack(state) for state in states])  # (L, parts, D)
-        for part, name_of in enumerate(("hidden", "cell")[:parts]):
-            assert_near(after[name_of][lane], final[:, part], 1e-12)
 
 
 def test_min_gru_equals_its_equations() -> None:
