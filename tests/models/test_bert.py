@@ -94,8 +94,6 @@ def test_options_that_do_not_fit_are_refused() -> None:
         ({"num_heads": 3}, "multiple of num_heads"),
         ({"positions": "rotary"}, "positions=learned"),
         ({"max_length": None}, "positions=learned"),
-        ({"max_length": 0}, "above 0"),
-        ({"num_segments": 0}, "num_segments=0"),
         ({"positions": "sinusoidal", "max_length": None, "dim": 9, "num_heads": 3}, "dim=9 must be even"),
     ]
     for options, words in wrong:

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqtrain.errors import UserError
 from seqtrain.models.mlp import MLP
 from tests.support.model_cases import Case, assert_near, some_tokens
 
@@ -32,8 +31,3 @@ def test_each_hidden_state_is_that_of_the_window_side_by_side(activation: str) -
         hidden = act(matrix @ vectors[time : time + WINDOW].flatten() + model.first.bias)
         rows.append(act(model.layers[0](hidden)))
     assert_near(model(tokens)[0][0], torch.stack(rows), 1e-12)
-
-
-def test_a_window_of_one_token_is_refused() -> None:
-    with pytest.raises(UserError, match=r"model.window=1 must be above 1"):
-        make(window=1)
