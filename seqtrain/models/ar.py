@@ -32,8 +32,6 @@ class AR(SequenceModel):
     def __init__(self, *, embed: nn.Module, dim: int, window: int, dropout: float, fit: Fit = "trained") -> None:
         """Build the model. `fit=least_squares`: the weights start from the closed form, where a task fits it."""
         super().__init__()
-        if window < 2:
-            raise ValueError(f"window={window} must be above 1: a single value tells nothing of those before it")
         self.embed = embed
         self.dim = dim
         self.window = window

@@ -67,8 +67,6 @@ class BERT(SequenceModel):
             qk_norm=qk_norm,
         )
         check_sizes(options, positions, max_length)
-        if num_segments < 1:
-            raise ValueError(f"num_segments={num_segments} must be above 0")
         self.embed = embed
         self.dim = dim
         self.head_width = options.head_width

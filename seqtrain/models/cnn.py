@@ -25,8 +25,6 @@ class CNN(SequenceModel):
         self, *, embed: nn.Module, dim: int, num_layers: int, kernel_size: int, dropout: float, causal: bool
     ) -> None:
         super().__init__()
-        if kernel_size < 2:
-            raise ValueError(f"kernel_size={kernel_size} must be above 1: a single tap sees no other token")
         if not causal and kernel_size % 2 == 0:
             raise ValueError(f"kernel_size={kernel_size} must be odd with causal=false: as many taps on either side")
         # How many tokens further than its own one convolution of a layer sees.

@@ -26,10 +26,8 @@ class DLinear(SequenceModel):
 
     def __init__(self, *, embed: nn.Module, dim: int, window: int, kernel_size: int, dropout: float) -> None:
         super().__init__()
-        if window < 2:
-            raise ValueError(f"window={window} must be above 1: a single value has no trend")
-        if kernel_size < 3 or kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size={kernel_size} must be odd and above 1: as many values on either side")
+        if kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size={kernel_size} must be odd: as many values on either side")
         self.embed = embed
         self.dim = dim
         self.window = window

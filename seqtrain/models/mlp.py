@@ -37,8 +37,6 @@ class MLP(SequenceModel):
         activation: Activation = "tanh",
     ) -> None:
         super().__init__()
-        if window < 2:
-            raise ValueError(f"window={window} must be above 1: a single token sees no other one")
         self.embed = embed
         self.dim = dim
         self.window = window

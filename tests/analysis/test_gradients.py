@@ -28,12 +28,11 @@ from seqtrain.tasks.base import Task
 from seqtrain.training.data import make_data
 from seqtrain.training.model_and_task import make_pair
 from seqtrain.training.splits import Data
-from tests.support.model_cases import START, VOCABULARY, Case, cases, next_token
+from tests.support.model_cases import START, VOCABULARY, Case, next_token, shipped_first
 from tests.support.untrained_runs import TRANSLATION, make_run
 
 K2 = 6
-STATEFUL = [case for case in cases(Capability.STATEFUL) if case.make().max_length is None]
-CUTS = {"k1 = k2": {"k1": K2}, "k1 < k2": {"k1": 2}, "documents": {"k1": K2, "reset": "document"}}
+CUTS: list[dict[str, Any]] = [{"k1": K2}, {"k1": 2}, {"k1": K2, "reset": "document"}]
 
 
 def measured(
@@ -49,16 +48,16 @@ def measured(
     return measure_stream(model, task, stream, plan, farthest=2 * K2, samples=samples)
 
 
-@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
-@pytest.mark.parametrize("case", STATEFUL, ids=str)
-def test_no_gradient_at_all_reaches_k2_and_some_reaches_the_distance_before(case: Case, cut: dict[str, Any]) -> None:
-    documents = [50, 50, 50] if "reset" in cut else None
-    every, _, share = mean_norms(measured(case.make(), documents=documents, **cut))
-    assert np.isfinite(every).all(), "each distance was measured"
-    assert (every[:, K2:] == 0.0).all()
-    assert (every[0, :K2] > 0).all()
-    assert (share[K2:] == 0).all()
-    assert share[0] == 1
+@pytest.mark.parametrize("case", shipped_first(Capability.STATEFUL | Capability.UNCONDITIONAL), ids=str)
+def test_no_gradient_at_all_reaches_k2_and_some_reaches_the_distance_before(case: Case) -> None:
+    model = case.make()
+    for cut in CUTS if model.max_length is None else ():
+        every, _, share = mean_norms(measured(model, documents=[50, 50, 50] if "reset" in cut else None, **cut))
+        assert np.isfinite(every).all(), f"{cut}: each distance was measured"
+        assert (every[:, K2:] == 0.0).all(), cut
+        assert (every[0, :K2] > 0).all(), cut
+        assert (share[K2:] == 0).all(), cut
+        assert share[0] == 1, cut
 
 
 def test_with_k1_below_k2_the_warm_up_carries_the_gradient_over_the_chunks_before() -> None:
@@ -228,15 +227,20 @@ def norms_by_hand(model: SequenceModel, loss_of: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    "overrides",
+    ("overrides", "unit"),
     [
-        ("task=sentiment", "model=gru", "data.size=40", "task.dropout=0"),
-        ("task=regress", "model=gru", "data.size=40"),
-        ("task=forecast", "model=gru", "data.size=2", "data.length=300", "task.horizon=4", "data.max_length=16"),
+        (("task=sentiment", "model=gru", "data.size=40", "task.dropout=0"), "token"),
+        (("task=regress", "model=gru", "data.size=40"), "token"),
+        (
+            ("task=forecast", "model=gru", "data.size=2", "data.length=300", "task.horizon=4", "data.max_length=16"),
+            "time step",
+        ),
     ],
-    ids=lambda overrides: overrides[0],
+    ids=["sentiment", "regress", "forecast"],
 )
-def test_of_an_answer_at_the_end_distances_count_back_from_the_last_real_token(overrides: tuple[str, ...]) -> None:
+def test_of_an_answer_at_the_end_distances_count_back_from_the_last_real_token(
+    overrides: tuple[str, ...], unit: str
+) -> None:
     subject, data, model, task = made(*overrides)
     one = data.sample("validation", 1)
     found = subject.measure(model, task, 1)
@@ -247,6 +251,8 @@ def test_of_an_answer_at_the_end_distances_count_back_from_the_last_real_token(o
     np.testing.assert_allclose(found.norms[0][0][: len(expected)], expected.numpy(), rtol=1e-9)
     assert found.pairs[0].sum() == len(expected)
     assert found.distances[0] == 0  # a causal model: nothing stands behind the answer
+    assert found.origin.startswith("the last")
+    assert found.unit == unit
 
 
 def check_by_hand(found: Measured, by_hand: torch.Tensor, place: int, length: int) -> None:
@@ -304,6 +310,7 @@ def test_a_language_model_of_both_directions_never_sees_its_target_and_fades_fro
     by_hand = norms_by_hand(model, loss)
     norms = dict(zip(found.distances.tolist(), found.norms[0][0], strict=True))
     check_by_hand(found, by_hand, place, int(one.lengths[0]))
+    assert found.origin.startswith("the place of the target")
     assert norms[0] == 0
     for decay in (decay_of(found), decay_behind(found)):
         assert decay is not None
@@ -372,33 +379,20 @@ def test_what_was_not_measured_beyond_k2_is_no_number_and_not_0() -> None:
     assert flat_numbers(records, K2)["untrained_largest_beyond_k2"] == 0
 
 
-@pytest.mark.parametrize(
-    ("overrides", "reason"),
-    [
-        (None, "writes another"),
-        pytest.param(("task=translation",), "writes another", marks=pytest.mark.long),
-        pytest.param(("task=forecast", "task.strategy=recursive"), "at each step ahead", marks=pytest.mark.long),
-    ],
-    ids=["run", "translation", "recursive"],
-)
 def test_a_task_without_one_distance_is_refused_before_data_is_read(
-    overrides: tuple[str, ...] | None,
-    reason: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def read(*args: Any) -> None:
         raise AssertionError("data was read")
 
     for module in ("training.data", "analysis.gradients"):
         monkeypatch.setattr(f"seqtrain.{module}.make_data", read)
-    words = overrides or (str(make_run(tmp_path / "run", *TRANSLATION)),)
+    run = make_run(tmp_path / "run", *TRANSLATION)
     capsys.readouterr()
-    assert run_command(["gradients", *words]) == 2
+    assert run_command(["gradients", str(run)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: task=")
-    assert reason in line
+    assert "writes another" in line
 
 
 def test_a_task_of_others_that_reads_several_texts_is_refused() -> None:
@@ -409,36 +403,21 @@ def test_a_task_of_others_that_reads_several_texts_is_refused() -> None:
         subject_of(data, task, Case("gru", ()).make(), Options(None, 1, False))
 
 
+INDUCTION = ("data=induction", "data.size=200", "tokenizer=byte")
+
+
 @pytest.mark.parametrize(
-    ("overrides", "origin", "unit"),
-    [
-        (("task=sentiment", "model=gru", "data.size=40"), "the last real input", "token"),
-        (
-            ("task=forecast", "model=gru", "data.size=2", "data.length=300", "data.max_length=16"),
-            "the last",
-            "time step",
-        ),
-        (BOTH_WAYS, "the place of the target", "token"),
-        (("data=induction", "data.size=200", "model=gru", "tokenizer=byte"), "the newest input before", "token"),
-        (
-            ("data=induction", "data.size=200", "model=gru", "tokenizer=byte", "task.direction=backward"),
-            "which is backward",
-            "token",
-        ),
-    ],
-    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+    ("direction", "origin"), [("forward", "the newest input before"), ("backward", "which is backward")]
 )
-def test_it_is_said_where_distances_begin_and_what_they_count(
-    overrides: tuple[str, ...], origin: str, unit: str
-) -> None:
-    subject, _, model, task = made(*overrides)
+def test_of_a_stream_it_is_said_where_distances_begin(direction: str, origin: str) -> None:
+    subject, _, model, task = made(*INDUCTION, "model=gru", f"task.direction={direction}")
     found = subject.measure(model, task, 1)
     assert origin in found.origin
-    assert found.unit == unit
+    assert found.unit == "token"
 
 
 def test_layers_behind_a_norm_are_taken_for_what_they_are() -> None:
-    subject, _, model, task = made("data=induction", "data.size=200", "model=min_gru", "tokenizer=byte")
+    subject, _, model, task = made(*INDUCTION, "model=min_gru")
     found = subject.measure(model, task, 1)
     assert found.left_out == []
     assert "gates 2" in found.layers

@@ -140,7 +140,10 @@ def exponents(profile: MemoryProfile) -> dict[tuple[str, str], tuple[float, floa
     return {(each.kind, each.axis): (each.law.exponent, each.theory) for each in profile.fits}
 
 
-@pytest.mark.parametrize("name", ["rnn", "gru", "lstm", "min_gru", "cnn", "gpt", "bert"])
+@pytest.mark.parametrize(
+    "name",
+    ["rnn", "lstm", "gpt", *(pytest.param(name, marks=pytest.mark.long) for name in ("gru", "min_gru", "cnn", "bert"))],
+)
 def test_what_is_kept_grows_with_length_and_width_as_theory_says(name: str) -> None:
     profile = measured(name)
     for size, cell in profile.cells.items() if name in ("rnn", "lstm", "gpt") else ():

@@ -12,7 +12,12 @@ from safetensors.torch import load_file
 
 import seqtrain
 from seqtrain.cli.main import main
+from seqtrain.config.instantiate import plain
+from seqtrain.errors import UserError
+from seqtrain.hub import leave
+from seqtrain.inference.opened import open_run
 from tests.support.hub_folders import save
+from tests.support.quick import some_long
 from tests.support.untrained_runs import make_run
 
 LLAMA = ("model.norm_kind=rms", "model.feed_forward=gated", "model.activation=silu", "model.num_kv_heads=1")
@@ -24,6 +29,7 @@ RUNS = {
     "llama": ("task=next_token", "model=gpt", *SMALL, *LLAMA, "model.attention_window=23"),
     "qwen3": ("task=next_token", "model=gpt", *SMALL, *LLAMA, "model.attention_window=23", "model.qk_norm=true"),
 }
+MARIAN = ("task=translation", "model=encoder_decoder", *SMALL[:2], "model.norm=post", "tokenizer=char")
 MASKED = ("task=masked_lm", "model=bert", *SMALL, "model.norm=post", "model.positions=learned", "model.max_length=24",
           "data.max_length=24")  # fmt: skip
 
@@ -76,7 +82,7 @@ BERT = ("model=bert", *SMALL, "model.norm=post", "model.positions=learned", "mod
 DECODERS = {name: tuple(word for word in words if word != "task=next_token") for name, words in RUNS.items()}
 
 
-@pytest.mark.parametrize("kind", ["bert", *RUNS])
+@pytest.mark.parametrize("kind", some_long(["bert", *RUNS], ["bert", "gpt2", "llama"]))
 def test_a_tagger_leaves_with_its_labels(kind: str, tmp_path: Path) -> None:
     words = BERT if kind == "bert" else [word for word in DECODERS[kind] if not word.startswith("tbptt")]
     run = make_run(tmp_path / "run", "task=tag", *words, "data.max_length=24", labels=("O", "B-PER", "I-PER"))
@@ -89,10 +95,11 @@ def test_a_tagger_leaves_with_its_labels(kind: str, tmp_path: Path) -> None:
     assert theirs.config.label2id == {"O": 0, "B-PER": 1, "I-PER": 2}
 
 
-@pytest.mark.parametrize(("words", "pool"), [(BERT, "cls"), (BERT, "mean"), (DECODERS["gpt_neox"], "last")])
+@pytest.mark.parametrize("pool", some_long(["cls", "mean", "last"], ["cls", "last"]))
 def test_the_head_of_a_sentiment_run_lies_beside_its_encoder(
-    words: tuple[str, ...], pool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    words = DECODERS["gpt_neox"] if pool == "last" else BERT
     run = make_run(tmp_path / "run", "task=sentiment", *words, f"task.pool={pool}")
     theirs, trained = left(run, tmp_path / "out"), seqtrain.load(run)
     said = "".join(capsys.readouterr())
@@ -114,10 +121,6 @@ def test_the_head_of_a_sentiment_run_lies_beside_its_encoder(
 def test_what_came_from_the_hub_leaves_with_the_bytes_it_came_with(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from seqtrain.config.instantiate import plain
-    from seqtrain.hub import leave
-    from seqtrain.inference.opened import open_run
-
     monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path / "cache"))
     folder = save(family, tmp_path / "in")
     opened = open_run(folder)
@@ -135,22 +138,27 @@ def test_what_came_from_the_hub_leaves_with_the_bytes_it_came_with(
     assert set(came) - set(left_again) <= {"lm_head.weight"}
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (("task=next_token", "model=lstm", "model.dim=16", "tokenizer=char"), "model=lstm is of no published family"),
-        (("task=masked_lm", "model=bert", *SMALL), "a BERT of transformers has positions=learned norm=post"),
-        ((*RUNS["gpt_neox"], "model.positions=none"), "no decoder of transformers has positions=none"),
-    ],
-)
-def test_a_run_that_no_family_is_equal_to_is_refused(
-    words: tuple[str, ...], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = make_run(tmp_path / "run", *words)
-    capsys.readouterr()
-    assert main(["export", str(run), "--output", str(tmp_path / "out"), "--format", "hub"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert reason in line
+def test_a_run_that_no_family_is_equal_to_is_refused_with_the_reason(tmp_path: Path) -> None:
+    wrong: dict[tuple[str, ...], list[tuple[dict[str, Any], str]]] = {
+        RUNS["gpt_neox"]: [({"positions": "none"}, "no decoder of transformers has positions=none with these blocks")],
+        MARIAN: [
+            ({"norm": "pre"}, "model.norm=pre: a Marian of transformers has post"),
+            ({"decoder": "lstm"}, "model.decoder=lstm: a Marian of transformers has transformer"),
+            ({"positions": "none"}, "model.positions=none: a Marian of transformers has sinusoidal"),
+            ({"feed_forward": "gated"}, "model.feed_forward=gated: a Marian of transformers has plain"),
+            ({"num_kv_heads": 1}, "model.num_kv_heads=1: a Marian of transformers has as many as num_heads"),
+        ],
+    }
+    for number, (words, cases) in enumerate(wrong.items()):
+        opened = open_run(make_run(tmp_path / f"run{number}", *words))
+        for options, reason in cases:
+            changed = plain(opened.config.model) | options
+            with pytest.raises(UserError) as refused:
+                leave.save(opened.model, opened.task, opened.tokenizer, changed, "".join, tmp_path / "out")
+            assert refused.value.lines == (f"--format hub: {reason}; --format seqtrain writes any run",)
+    opened.task.shared_vocab = False
+    with pytest.raises(UserError, match=r"leaves with task=translation and task\.shared_vocab=true"):
+        leave.save(opened.model, opened.task, opened.tokenizer, plain(opened.config.model), "".join, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

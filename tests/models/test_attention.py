@@ -117,17 +117,6 @@ def test_a_token_reaches_exactly_layers_times_memory_tokens_back(chunk: int) -> 
     assert not reached[:-bptt_length].any()
 
 
-def test_a_model_without_a_state_reads_as_from_nothing_at_any_length() -> None:
-    model = decoder(Case("gpt", ()))
-    for length in range(1, 4 * MEMORY):
-        tokens = some_tokens(2, length, seed=length)
-        fresh = model(tokens, model.initial(2))
-        bare = model(tokens)
-        assert_near(bare[0], fresh[0], 1e-12)
-        for name, value in bare[1].items():  # fewer places, as no key of nothing is made; what is there is the same
-            assert_near(value, fresh[1][name][:, :, -length:] if value.dim() == 4 else fresh[1][name], 1e-12)
-
-
 def test_a_reading_from_nothing_copies_no_keys_and_what_is_carried_holds_no_others() -> None:
     model = decoder(Case("gpt", ()))
     bare = model(some_tokens(2, MEMORY))[1]

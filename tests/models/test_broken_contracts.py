@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from seqtrain.models import contract
 from seqtrain.models.base import Capability, SequenceModel, State, read_by_length
-from seqtrain.models.contract import LAWS, Broken, Subject, judge, prepare
+from seqtrain.models.contract import LAWS, Broken, Subject, judge, prepare, verdict_of
 from seqtrain.models.laws.agreement import agree
 from seqtrain.models.layers.front_ends import TokenEmbedding
 
@@ -495,13 +495,12 @@ def test_a_sound_model_keeps_all_that_it_promises(model: type[SequenceModel]) ->
         assert counterexample is None
 
 
-@pytest.mark.parametrize(("name", "model", "words"), BROKEN, ids=[model.__name__ for _, model, _ in BROKEN])
-def test_a_law_fails_on_a_model_that_breaks_it_and_says_where(
-    name: str, model: type[SequenceModel], words: str
-) -> None:
-    (law,) = (law for law in LAWS if law.name == name)
-    with pytest.raises(Broken, match=words):
-        law.check(subject(model))
+def test_each_law_fails_on_a_model_that_breaks_it_and_says_where() -> None:
+    laws = {law.name: law for law in LAWS}
+    assert {name for name, _, _ in BROKEN} == set(laws)
+    for name, model, words in BROKEN:
+        found = verdict_of(laws[name], subject(model)).counterexample or "holds"
+        assert re.search(words, found), f"{name} on {model.__name__}: {found}"
 
 
 def test_no_other_law_sees_a_state_that_is_detached_at_each_step() -> None:
@@ -517,10 +516,6 @@ def test_a_hidden_state_owes_no_gradient_to_what_it_does_not_see() -> None:
 
     verdicts = {verdict.law.name: verdict.status for verdict in judge(subject(Window))}
     assert verdicts["gradient_reaches_the_first_input"] == "holds"
-
-
-def test_every_law_is_seen_to_fail() -> None:
-    assert {name for name, _, _ in BROKEN} == {law.name for law in LAWS}
 
 
 def test_a_counterexample_names_the_first_place_and_the_largest_difference() -> None:

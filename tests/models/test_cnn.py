@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.flop_counter import FlopCounterMode
 
 from seqtrain.errors import UserError
 from seqtrain.models.cnn import CNN
 from tests.support.model_cases import Case, assert_near, some_tokens
 
-KINDS = pytest.mark.parametrize(
-    ("kernel_size", "causal"), [(2, True), (3, True), (4, True), (3, False), (5, False)], ids=lambda value: f"{value}"
-)
+KINDS = [(2, True), (3, True), (4, True), (3, False), (5, False)]  # kernel_size, causal
 
 
 def made(kernel_size: int, causal: bool, **options: int) -> CNN:
@@ -35,47 +34,36 @@ def taps(convolution: nn.Conv1d, x: list[Tensor], causal: bool, dilation: int) -
     return out
 
 
-@KINDS
-def test_hidden_states_equal_sums_over_taps(kernel_size: int, causal: bool) -> None:
-    model, tokens, lengths = made(kernel_size, causal), some_tokens(2, 15), torch.tensor([15, 9])
-    hidden = model(tokens, None, lengths)[0]
-    for lane, length in enumerate(lengths.tolist()):
-        x = list(model.embed(tokens[lane, :length]))
-        for layer, (norm, (first, second)) in enumerate(zip(model.norms, model.blocks, strict=False)):  # type: ignore[misc]
-            inner = taps(first, [norm(vector) for vector in x], causal, 2**layer)
-            inner = taps(second, [F.gelu(vector) for vector in inner], causal, 2**layer)
-            x = [vector + more for vector, more in zip(x, inner, strict=True)]
-        assert_near(hidden[lane, :length], torch.stack([model.norms[-1](vector) for vector in x]), 1e-12)
+def test_hidden_states_equal_sums_over_taps() -> None:
+    tokens, lengths = some_tokens(2, 15), torch.tensor([15, 9])
+    for kernel_size, causal in KINDS:
+        model = made(kernel_size, causal)
+        hidden = model(tokens, None, lengths)[0]
+        for lane, length in enumerate(lengths.tolist()):
+            x = list(model.embed(tokens[lane, :length]))
+            for layer, (norm, (first, second)) in enumerate(zip(model.norms, model.blocks, strict=False)):  # type: ignore[misc]
+                inner = taps(first, [norm(vector) for vector in x], causal, 2**layer)
+                inner = taps(second, [F.gelu(vector) for vector in inner], causal, 2**layer)
+                x = [vector + more for vector, more in zip(x, inner, strict=True)]
+            assert_near(hidden[lane, :length], torch.stack([model.norms[-1](vector) for vector in x]), 1e-12)
 
 
-@KINDS
-@pytest.mark.parametrize("num_layers", [1, 2, 3])
-def test_a_hidden_state_sees_its_receptive_field_and_no_further(
-    kernel_size: int, causal: bool, num_layers: int
-) -> None:
-    model = made(kernel_size, causal, num_layers=num_layers)
-    assert model.receptive_field == 1 + 2 * (kernel_size - 1) * (2**num_layers - 1)
-    width = 2 * model.receptive_field + 1
-    embedded = model.embed(some_tokens(1, width)).detach().requires_grad_()
-    model.embed = nn.Identity()
-    (gradient,) = torch.autograd.grad(model(embedded)[0][0, width // 2].sum(), embedded)
-    seen = gradient[0].abs().sum(-1).nonzero().flatten().tolist()
-    back = model.receptive_field - 1 if causal else model.receptive_field // 2
-    assert (min(seen), max(seen)) == (width // 2 - back, width // 2 + (0 if causal else back))
+def test_a_hidden_state_sees_its_receptive_field_and_no_further() -> None:
+    for (kernel_size, causal), num_layers in product(KINDS, (1, 3)):
+        model = made(kernel_size, causal, num_layers=num_layers)
+        assert model.receptive_field == 1 + 2 * (kernel_size - 1) * (2**num_layers - 1)
+        width = 2 * model.receptive_field + 1
+        embedded = model.embed(some_tokens(1, width)).detach().requires_grad_()
+        model.embed = nn.Identity()
+        (gradient,) = torch.autograd.grad(model(embedded)[0][0, width // 2].sum(), embedded)
+        seen = gradient[0].abs().sum(-1).nonzero().flatten().tolist()
+        back = model.receptive_field - 1 if causal else model.receptive_field // 2
+        assert (min(seen), max(seen)) == (width // 2 - back, width // 2 + (0 if causal else back)), (
+            kernel_size,
+            causal,
+        )
 
 
-@KINDS
-def test_its_operations_are_those_that_torch_counts(kernel_size: int, causal: bool) -> None:
-    model = made(kernel_size, causal)
-    with FlopCounterMode(display=False) as counter:
-        model(some_tokens(3, 7))
-    assert model.flops_per_token(7, False) == counter.get_total_flops() / 21
-
-
-@pytest.mark.parametrize(
-    ("kernel_size", "causal", "words"),
-    [(1, True, "kernel_size=1 must be above 1"), (4, False, "kernel_size=4 must be odd with causal=false")],
-)
-def test_a_kernel_that_makes_no_sense_is_refused(kernel_size: int, causal: bool, words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        made(kernel_size, causal)
+def test_a_kernel_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(UserError, match="kernel_size=4 must be odd with causal=false"):
+        made(4, False)

@@ -87,18 +87,17 @@ def test_hidden_states_and_gradients_are_those_of_the_equations() -> None:
     assert_near(given[0][..., :CHANNELS], expected[0][..., :CHANNELS], 1e-10)
 
 
-@pytest.mark.parametrize("cuts", [[1], [4], [8], list(range(1, TIME))], ids=str)
-def test_chunks_equal_the_whole_though_values_miss_across_a_cut(cuts: list[int]) -> None:
+def test_chunks_equal_the_whole_though_values_miss_across_a_cut() -> None:
     model, (x, _, _) = make(), features()
     whole, end = model(x)
-    state, parts = None, []
-    for begin, stop in zip([0, *cuts], [*cuts, TIME], strict=True):
-        hidden, state = model(x[:, begin:stop], state)
-        parts.append(hidden)
-    assert_near(torch.cat(parts, 1), whole, 1e-12)
-    assert_near(state, end, 1e-12)
-    assert state is not None
-    fresh = reset(state, torch.tensor([True, True]))
+    for cuts in ([4], list(range(1, TIME))):
+        state, parts = None, []
+        for begin, stop in zip([0, *cuts], [*cuts, TIME], strict=True):
+            hidden, state = model(x[:, begin:stop], state)
+            parts.append(hidden)
+        assert_near(torch.cat(parts, 1), whole, 1e-12)
+        assert_near(state, end, 1e-12)
+    fresh = reset(end, torch.tensor([True, True]))
     assert_near(model(x, fresh)[0], whole, 1e-12)
 
 

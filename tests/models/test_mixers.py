@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from torch.nn import functional as F
 
 from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # mapped in by pyproject.toml
 from seqtrain.config.instantiate import make
-from seqtrain.models.base import detach, reset
 from seqtrain.models.mixers.attention import Attention
 from seqtrain.models.mixers.base import Mixer
 from seqtrain.models.mixers.chunks import decayed_sum, gated_delta_rule
@@ -48,11 +48,6 @@ def mixer(name: str, options: dict[str, Any], *, dim: int = 16) -> Mixer:
 
 def text(length: int = LENGTH, dim: int = 16) -> Tensor:
     return torch.randn(B, length, dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-
-
-def long(value: Any) -> Any:
-    """A value of a parameter that only `make test-long` tries."""
-    return pytest.param(value, marks=pytest.mark.long)
 
 
 def drawn(*shape: int) -> Tensor:
@@ -112,112 +107,70 @@ def agree(one: Callable[..., Any], other: Callable[..., Any], given: list[Tensor
         assert (a - b).abs().max() <= relative * (1 + b.abs().max())
 
 
-@pytest.mark.parametrize("size", [long(1), 7, long(16), 32, long(64)])
-@pytest.mark.parametrize("fade", [0.0, 1.0, 50.0])
-def test_a_decayed_sum_is_that_of_its_equation(size: int, fade: float) -> None:
+SIZES = (1, 7, 64)  # of a chunk: of one token, one that does not divide the length, and one that is longer
+
+
+def test_a_decayed_sum_is_that_of_its_equation() -> None:
     torch.manual_seed(0)
-    log_decay = (-fade * torch.rand(B, H, T).double()).requires_grad_()
-    given = [drawn(B, H, T, K), drawn(B, H, T, K), drawn(B, H, T, V), log_decay, drawn(B, H, K, V)]
-    agree(lambda q, k, v, g, m: decayed_sum(q, [(k, v)], g, m, size), decayed_by_token, given)
+    for size, fade in product(SIZES, (0.0, 1.0, 50.0)):
+        log_decay = (-fade * torch.rand(B, H, T).double()).requires_grad_()
+        given = [drawn(B, H, T, K), drawn(B, H, T, K), drawn(B, H, T, V), log_decay, drawn(B, H, K, V)]
+        agree(lambda q, k, v, g, m, size=size: decayed_sum(q, [(k, v)], g, m, size), decayed_by_token, given)
 
 
-@pytest.mark.parametrize("size", [long(1), 7, long(16), 32, long(64)])
 @pytest.mark.parametrize("channels", [(), (K,)])
-@pytest.mark.parametrize("fade", [0.0, 1.0, 4.99])
-def test_the_gated_delta_rule_is_that_of_its_equation(size: int, channels: tuple[int, ...], fade: float) -> None:
+def test_the_gated_delta_rule_is_that_of_its_equation(channels: tuple[int, ...]) -> None:
     torch.manual_seed(0)
-    key = F.normalize(torch.randn(B, H, T, K).double(), dim=-1).requires_grad_()
-    beta = (2 * torch.rand(B, H, T).double()).requires_grad_()
-    log_decay = (-fade * torch.rand(B, H, T, *channels).double()).requires_grad_()
-    given = [drawn(B, H, T, K), key, drawn(B, H, T, V), beta, log_decay, drawn(B, H, K, V)]
-    agree(partial(gated_delta_rule, size=size), delta_by_token, given)
+    for size, fade in product(SIZES, (0.0, 1.0, 4.99)):
+        key = F.normalize(torch.randn(B, H, T, K).double(), dim=-1).requires_grad_()
+        beta = (2 * torch.rand(B, H, T).double()).requires_grad_()
+        log_decay = (-fade * torch.rand(B, H, T, *channels).double()).requires_grad_()
+        given = [drawn(B, H, T, K), key, drawn(B, H, T, V), beta, log_decay, drawn(B, H, K, V)]
+        agree(partial(gated_delta_rule, size=size), delta_by_token, given)
 
 
-@pytest.mark.parametrize("size", [long(1), 7, 32, long(64)])
-@pytest.mark.parametrize("strength", [1.0, 10.0])
-def test_an_mlstm_is_that_of_its_equation(size: int, strength: float) -> None:
-    torch.manual_seed(0)
-    log_forget = F.logsigmoid(strength * torch.randn(B, H, T).double()).requires_grad_()
-    log_input = (strength * torch.randn(B, H, T).double()).requires_grad_()
-    state = [drawn(B, H, K, V), drawn(B, H, K), drawn(B, H)]
-    given = [drawn(B, H, T, K), drawn(B, H, T, K), drawn(B, H, T, V), log_input, log_forget, *state]
-
-    def in_chunks(q: Tensor, k: Tensor, v: Tensor, i: Tensor, f: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+def test_an_mlstm_is_that_of_its_equation() -> None:
+    def in_chunks(size: int, q: Tensor, k: Tensor, v: Tensor, i: Tensor, f: Tensor, *state: Tensor) -> Any:
         names = ("memory", "normaliser", "scale")
         read, after = read_gated(q, k, v, i, f, dict(zip(names, state, strict=True)), size)
         return read, after["memory"], after["normaliser"], after["scale"]
 
-    agree(in_chunks, gated_by_token, given, relative=1e-8 if strength > 1 else 1e-10)  # a kink, and sums of e^30
+    torch.manual_seed(0)
+    for size, strength in product(SIZES, (1.0, 10.0)):
+        log_forget = F.logsigmoid(strength * torch.randn(B, H, T).double()).requires_grad_()
+        log_input = (strength * torch.randn(B, H, T).double()).requires_grad_()
+        state = [drawn(B, H, K, V), drawn(B, H, K), drawn(B, H)]
+        given = [drawn(B, H, T, K), drawn(B, H, T, K), drawn(B, H, T, V), log_input, log_forget, *state]
+        relative = 1e-8 if strength > 1 else 1e-10  # a kink, and sums of e^30
+        agree(partial(in_chunks, size), gated_by_token, given, relative=relative)
 
 
-# -- every mixer -------------------------------------------------------------------------------------------------
+# -- every mixer: cuts, resets and extremes are in test_packed_documents.py ------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "options"), CASES)
-@pytest.mark.parametrize("cuts", [long([1] * LENGTH), [16, 17, 4], long([36, 1]), [1, 2, 34]])
-def test_any_cut_with_carried_state_gives_the_whole_and_its_gradients(
-    name: str, options: dict[str, Any], cuts: list[int]
-) -> None:
-    one, x = mixer(name, options), text().requires_grad_()
-    whole, after = one(x, one.initial(B))
-    parts, state = [], one.initial(B)
-    for part in x.split(cuts, 1):
-        read, state = one(part, state)
-        parts.append(read)
-    assert_near(torch.cat(parts, 1), whole, 1e-10)
-    for key in after:
-        turns = key == "angle"  # which may differ by a whole turn
-        a, b = ((value.sin(), value.cos()) if turns else value for value in (state[key], after[key]))
-        assert_near(a, b, 1e-9)
-    weights = torch.randn_like(whole)
-    given = [x, *one.parameters()]
-    grads = [torch.autograd.grad((read * weights).sum(), given) for read in (torch.cat(parts, 1), whole)]
-    for a, b in zip(*grads, strict=True):
-        assert (a - b).abs().max() <= 1e-9 * (1 + b.abs().max())
+def test_a_later_token_changes_no_earlier_output_by_a_bit_and_nan_stays_in_its_lane() -> None:
+    for name, options in CASES:
+        one, x = mixer(name, options).float(), text().float()
+        other = x.clone()
+        other[:, 20:] += 1
+        first, second = (one(each, one.initial(B))[0][:, :20] for each in (x, other))
+        assert torch.equal(first, second), (name, options)
+        broken = torch.stack([torch.full_like(x[0], torch.nan), x[1]])
+        assert_near(one(broken, one.initial(B))[0][1, :20], first[1], 1e-12)
+        x.requires_grad_()
+        (grad,) = torch.autograd.grad(one(x, one.initial(B))[0][:, :20].sum(), x)
+        assert not grad[:, 20:].any(), (name, options)
 
 
-@pytest.mark.parametrize(("name", "options"), CASES)
-def test_a_later_token_changes_no_earlier_output_by_a_bit_and_sends_no_gradient_back(
-    name: str, options: dict[str, Any]
-) -> None:
-    one, x = mixer(name, options).float(), text().float()
-    other = x.clone()
-    other[:, 20:] += 1
-    first, second = (one(each, one.initial(B))[0][:, :20] for each in (x, other))
-    assert torch.equal(first, second)
-    x.requires_grad_()
-    (grad,) = torch.autograd.grad(one(x, one.initial(B))[0][:, :20].sum(), x)
-    assert not grad[:, 20:].any()
-
-
-@pytest.mark.parametrize(("name", "options"), CASES)
-@pytest.mark.parametrize("scale", [0.0, long(1.0), 1e3])
-def test_extremes_are_finite_in_float32_with_their_gradients(name: str, options: dict[str, Any], scale: float) -> None:
-    one, x = mixer(name, options).float(), (scale * text(64)).float().requires_grad_()
-    read, after = one(x, one.initial(B))
-    grads = torch.autograd.grad(read.sum(), [x, *one.parameters()], allow_unused=True)
-    for value in (read, *after.values(), *(grad for grad in grads if grad is not None)):
-        assert torch.isfinite(value).all()
-
-
-@pytest.mark.parametrize(("name", "options"), CASES)
-def test_a_reset_lane_begins_anew_beside_one_that_goes_on_and_nan_stays_in_its_lane(
-    name: str, options: dict[str, Any]
-) -> None:
-    one, x = mixer(name, options), text()
-    state = detach(one(x, one.initial(B))[1])
-    begun = reset(state, torch.tensor([True, False]))
-    read = one(x, begun)[0]
-    assert_near(read[0], one(x, one.initial(B))[0][0], 1e-12)
-    assert_near(read[1], one(x, state)[0][1], 1e-12)
-    broken = x.clone()
-    broken[0] = torch.nan
-    assert_near(one(broken, state)[0][1], one(x, state)[0][1], 1e-12)
+def windowed() -> Stack:
+    """Two layers of attention behind a window that is longer than what they read."""
+    torch.manual_seed(0)
+    attention = {"attention": partial(Attention, num_heads=2, window=64)}
+    return Stack(embed=nn.Embedding(5, 16), dim=16, num_layers=2, mixers="attention", options=attention, dropout=0.0)
 
 
 def test_what_is_read_from_nothing_needs_no_keys_of_a_window_and_is_counted_without_them() -> None:
-    attention = {"attention": partial(Attention, num_heads=2, window=64)}
-    model = Stack(embed=nn.Embedding(5, 16), dim=16, num_layers=2, mixers="attention", options=attention, dropout=0.0)
+    model = windowed()
     x = torch.randint(5, (3, 12), generator=torch.Generator().manual_seed(1))
     shapes: list[int] = []
     hook = model.blocks[1].register_forward_pre_hook(lambda _, given: shapes.append(given[1]["key"].shape[2]))
@@ -230,8 +183,7 @@ def test_what_is_read_from_nothing_needs_no_keys_of_a_window_and_is_counted_with
 
 
 def test_lanes_that_go_on_from_a_short_text_may_be_of_unequal_lengths() -> None:
-    attention = {"attention": partial(Attention, num_heads=2, window=64)}
-    model = Stack(embed=nn.Embedding(5, 16), dim=16, num_layers=2, mixers="attention", options=attention, dropout=0.0)
+    model = windowed()
     x = torch.randint(5, (2, 12), generator=torch.Generator().manual_seed(1))
     state = model(x[:, :5])[1]
     assert {name: value.shape for name, value in state.items()} == {

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqtrain.errors import UserError
 from seqtrain.models.mlp import MLP
 from tests.support.model_cases import Case, assert_near, some_tokens
 
@@ -32,19 +31,3 @@ def test_each_hidden_state_is_that_of_the_window_side_by_side(activation: str) -
         hidden = act(matrix @ vectors[time : time + WINDOW].flatten() + model.first.bias)
         rows.append(act(model.layers[0](hidden)))
     assert_near(model(tokens)[0][0], torch.stack(rows), 1e-12)
-
-
-def test_a_token_before_the_window_changes_nothing_and_the_oldest_in_it_does() -> None:
-    model, tokens = make(), some_tokens(1, TIME, specials=0)
-    other = tokens.clone()
-    other[0, 0] = (other[0, 0] + 1) % 5
-    one, two = model(tokens)[0][0], model(other)[0][0]
-    assert torch.equal(one[WINDOW:], two[WINDOW:])
-    assert not torch.allclose(one[WINDOW - 1], two[WINDOW - 1])
-    assert model.longest_path(WINDOW) == 2
-    assert model.longest_path(WINDOW + 1) is None
-
-
-def test_a_window_of_one_token_is_refused() -> None:
-    with pytest.raises(UserError, match=r"model.window=1 must be above 1"):
-        make(window=1)

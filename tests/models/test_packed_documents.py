@@ -12,12 +12,13 @@ from torch import Tensor
 
 from seqtrain.models.base import Capability, SequenceModel, State, read, reset, select
 from tests.models.test_mixers import CASES as MIXER_CASES
-from tests.models.test_mixers import long, mixer
-from tests.support.model_cases import Case, assert_near, cases, some_tokens
+from tests.models.test_mixers import mixer
+from tests.support.model_cases import Case, assert_near, cases, mixtures_long, some_tokens
 
 LENGTH = 40
 STARTS = ((), (7,), (0, 5, 6, 30, 39), (1, 17, 18, 19, 34))
 """Positions at which documents begin in each lane: none, one, the first and the last, neighbours, a chunk's edge."""
+CUTS = [1, 4, 2, 33]
 
 Read = Callable[[Tensor, State, Tensor | None], tuple[Tensor, State]]
 
@@ -26,9 +27,8 @@ MODELS = [
     for case in cases(Capability.STATEFUL | Capability.UNCONDITIONAL)
     if case.name != "stack" and "max_length" not in str(case)
 ]
-READERS: list[Any] = [pytest.param(case, id=str(case)) for case in MODELS]
-READERS += [pytest.param(case, id=f"{case[0]} {case[1]}") for case in MIXER_CASES]
-READERS += [pytest.param(Case("stack", (("mixers", ("gated_delta", "slstm")),)), id="hybrid")]
+HYBRID = Case("stack", (("mixers", ("gated_delta", "slstm")),))
+READERS = pytest.mark.parametrize("case", [*mixtures_long(MODELS), *MIXER_CASES, HYBRID], ids=str)
 
 
 class Lanes:
@@ -73,6 +73,14 @@ class Lanes:
         """Read all lanes at once."""
         return self.read(x, state, self.starts)
 
+    def cut(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read all lanes in chunks that carry the state."""
+        parts = []
+        for chunk, starts in zip(x.split(CUTS, 1), self.starts.split(CUTS, 1), strict=True):
+            hidden, state = self.read(chunk, state, starts)
+            parts.append(hidden)
+        return torch.cat(parts, 1), state
+
 
 def same_state(one: State, two: State) -> None:
     for name, value in one.items():
@@ -81,13 +89,13 @@ def same_state(one: State, two: State) -> None:
         assert_near(a, b, 1e-10)
 
 
-@pytest.mark.parametrize("case", READERS)
-def test_packed_documents_give_the_numbers_and_the_gradients_of_each_alone(case: Any) -> None:
+@READERS
+def test_packed_documents_cut_or_whole_give_the_numbers_and_the_gradients_of_each_alone(case: Any) -> None:
     lanes = Lanes(case)
     x = lanes.given.requires_grad_(lanes.given.is_floating_point())
     state = {name: value.clone().requires_grad_(value.is_floating_point()) for name, value in lanes.state.items()}
     found = []
-    for way in (lanes.whole, lanes.alone):
+    for way in (lanes.alone, lanes.whole, lanes.cut):
         hidden, after = way(x, state)
         generator = torch.Generator().manual_seed(2)
         loss = torch.zeros((), dtype=torch.float64)
@@ -96,14 +104,15 @@ def test_packed_documents_give_the_numbers_and_the_gradients_of_each_alone(case:
                 loss = loss + (value * torch.randn(value.shape, generator=generator, dtype=torch.float64)).sum()
         given = [part for part in (x, *state.values(), *lanes.part.parameters()) if part.requires_grad]
         found.append((hidden, after, torch.autograd.grad(loss, given, allow_unused=True, materialize_grads=True)))
-    (hidden, after, grads), (expected, expected_after, expected_grads) = found
-    assert_near(hidden, expected, 1e-10)
-    same_state(after, expected_after)
-    for a, b in zip(grads, expected_grads, strict=True):
-        assert (a - b).abs().max() <= 1e-9 * (1 + b.abs().max())
+    expected, expected_after, expected_grads = found[0]
+    for hidden, after, grads in found[1:]:
+        assert_near(hidden, expected, 1e-10)
+        same_state(after, expected_after)
+        for a, b in zip(grads, expected_grads, strict=True):
+            assert (a - b).abs().max() <= 1e-9 * (1 + b.abs().max())
 
 
-@pytest.mark.parametrize("case", READERS)
+@READERS
 def test_another_document_changes_no_bit_and_gets_no_gradient(case: Any) -> None:
     lanes = Lanes(case)
     # The third document of lane 2, 6 to 29, and the last of lane 3, from 34 to the end.
@@ -122,30 +131,17 @@ def test_another_document_changes_no_bit_and_gets_no_gradient(case: Any) -> None
         assert not grad[~inside].any()
 
 
-@pytest.mark.parametrize("case", READERS)
-@pytest.mark.parametrize("cuts", [long([1] * LENGTH), long([16, 17, 7]), long([39, 1]), [5, 2, 33]])
-def test_any_cut_of_lanes_with_documents_gives_the_whole(case: Any, cuts: list[int]) -> None:
-    lanes = Lanes(case)
-    whole, after = lanes.whole(lanes.given, lanes.state)
-    state, parts = lanes.state, []
-    for x, starts in zip(lanes.given.split(cuts, 1), lanes.starts.split(cuts, 1), strict=True):
-        hidden, state = lanes.read(x, state, starts)
-        parts.append(hidden)
-    assert_near(torch.cat(parts, 1), whole, 1e-10)
-    same_state(state, after)
-
-
-@pytest.mark.parametrize("case", MIXER_CASES)
-def test_extremes_beside_a_start_are_finite_in_float32_with_their_gradients(case: tuple[str, dict[str, Any]]) -> None:
-    lanes = Lanes(case)
-    lanes.part.float()
-    state = {name: value.float() if value.is_floating_point() else value for name, value in lanes.state.items()}
-    for scale in (0.0, 1.0, 1e3):
-        x = (scale * lanes.given.detach()).float().requires_grad_()
-        hidden, after = lanes.whole(x, state)
-        grads = torch.autograd.grad(hidden.sum(), [x, *lanes.part.parameters()], allow_unused=True)
-        for value in (hidden, *after.values(), *(grad for grad in grads if grad is not None)):
-            assert torch.isfinite(value).all()
+def test_extremes_beside_a_start_are_finite_in_float32_with_their_gradients() -> None:
+    for case in MIXER_CASES:
+        lanes = Lanes(case)
+        lanes.part.float()
+        state = {name: value.float() if value.is_floating_point() else value for name, value in lanes.state.items()}
+        for scale in (0.0, 1.0, 1e3):
+            x = (scale * lanes.given.detach()).float().requires_grad_()
+            hidden, after = lanes.whole(x, state)
+            grads = torch.autograd.grad(hidden.sum(), [x, *lanes.part.parameters()], allow_unused=True)
+            for value in (hidden, *after.values(), *(grad for grad in grads if grad is not None)):
+                assert torch.isfinite(value).all(), (case, scale)
 
 
 def test_a_model_that_carries_nothing_reads_each_document_from_nothing() -> None:

@@ -1,73 +1,14 @@
-"""The recurrent models against their textbook equations, written out a step at a time."""
+"""The minimal GRU against its equations, and the learned state of recurrent models."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
-import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from seqtrain.models.base import detach, reset
 from seqtrain.models.recurrent import Recurrent
 from seqtrain.training.model_and_task import make_model
 from tests.support.model_cases import VOCABULARY, Case, assert_near, some_tokens
-
-LossTerms = tuple[Tensor, ...]
-
-
-def elman(x: Tensor, state: LossTerms, weights: LossTerms, activation: Callable[[Tensor], Tensor]) -> LossTerms:
-    into, over, bias, bias_over = weights
-    return (activation(into @ x + bias + over @ state[0] + bias_over),)
-
-
-def gru(x: Tensor, state: LossTerms, weights: LossTerms) -> LossTerms:
-    into, over, bias, bias_over = weights
-    forget, update, candidate = (into @ x + bias).chunk(3)
-    forget_over, update_over, candidate_over = (over @ state[0] + bias_over).chunk(3)
-    gate = (update + update_over).sigmoid()
-    new = (candidate + (forget + forget_over).sigmoid() * candidate_over).tanh()
-    return ((1 - gate) * new + gate * state[0],)
-
-
-def lstm(x: Tensor, state: LossTerms, weights: LossTerms) -> LossTerms:
-    into, over, bias, bias_over = weights
-    enter, forget, new, leave = (into @ x + bias + over @ state[0] + bias_over).chunk(4)
-    cell = forget.sigmoid() * state[1] + enter.sigmoid() * new.tanh()
-    return leave.sigmoid() * cell.tanh(), cell
-
-
-CELLS = {
-    "rnn": (partial(elman, activation=torch.tanh), {}, 1),
-    "rnn-relu": (partial(elman, activation=torch.relu), {"activation": "relu"}, 1),
-    "gru": (gru, {}, 1),
-    "lstm": (lstm, {}, 2),
-}
-
-
-def weights_of(core: nn.RNNBase, layer: int) -> LossTerms:
-    return tuple(getattr(core, f"{kind}_l{layer}") for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
-
-
-@pytest.mark.parametrize("name", CELLS)
-def test_a_recurrence_equals_its_equations(name: str) -> None:
-    cell, options, parts = CELLS[name]
-    model = Case(name.partition("-")[0], tuple(options.items())).make()
-    assert isinstance(model.layer, nn.RNNBase)
-    tokens = some_tokens(2, 9)
-    hidden, after = model(tokens)
-    for lane in range(2):
-        states = [(torch.zeros(model.dim).double(),) * parts for _ in range(2)]
-        for time, token in enumerate(tokens[lane]):
-            x = model.embed(token)
-            for layer in range(2):
-                states[layer] = cell(x, states[layer], weights_of(model.layer, layer))
-                x = states[layer][0]
-            assert_near(hidden[lane, time], x, 1e-12)
-        final = torch.stack([torch.stack(state) for state in states])  # (L, parts, D)
-        for part, name_of in enumerate(("hidden", "cell")[:parts]):
-            assert_near(after[name_of][lane], final[:, part], 1e-12)
 
 
 def test_min_gru_equals_its_equations() -> None:
@@ -87,12 +28,6 @@ def test_min_gru_equals_its_equations() -> None:
 CARRIERS = ("rnn", "gru", "lstm")
 
 
-@pytest.mark.parametrize("name", CARRIERS)
-def test_without_bias_a_cell_has_weights_alone(name: str) -> None:
-    names = [key for key, _ in Case(name, ()).make(bias=False).layer.named_parameters()]  # type: ignore[union-attr]
-    assert names == ["weight_ih_l0", "weight_hh_l0", "weight_ih_l1", "weight_hh_l1"]
-
-
 def with_first_state(name: str) -> tuple[Recurrent, dict[str, Tensor]]:
     """A model of two layers that begins from a learned state, and that state by part (L, D)."""
     model = Case(name, ()).make(learned_state=True)
@@ -102,53 +37,47 @@ def with_first_state(name: str) -> tuple[Recurrent, dict[str, Tensor]]:
     return model, first
 
 
-@pytest.mark.parametrize("name", CARRIERS)
-def test_a_learned_state_is_where_reading_begins_and_where_a_reset_leads_back_to(name: str) -> None:
-    model, first = with_first_state(name)
-    plain = Case(name, ()).make()
-    plain.load_state_dict({key: value for key, value in model.state_dict().items() if not key.startswith("first.")})
+def test_a_learned_state_is_where_reading_begins_and_where_a_reset_leads_back_to() -> None:
     tokens = some_tokens(3, 5)
-    begun = {part: value.detach().expand(3, -1, -1) for part, value in first.items()}
-    expected = plain(tokens, begun)[0]
-    assert_near(model(tokens)[0], expected)
-    other = model(some_tokens(3, 4, seed=1))[1]
-    assert_near(model(tokens, reset(other, torch.ones(3, dtype=torch.bool)))[0], expected)
-    assert not torch.allclose(model(tokens, other)[0], expected)
+    for name in CARRIERS:
+        model, first = with_first_state(name)
+        plain = Case(name, ()).make()
+        plain.load_state_dict({key: value for key, value in model.state_dict().items() if not key.startswith("first.")})
+        begun = {part: value.detach().expand(3, -1, -1) for part, value in first.items()}
+        expected = plain(tokens, begun)[0]
+        assert_near(model(tokens)[0], expected)
+        other = model(some_tokens(3, 4, seed=1))[1]
+        assert_near(model(tokens, reset(other, torch.ones(3, dtype=torch.bool)))[0], expected)
+        assert not torch.allclose(model(tokens, other)[0], expected)
+        # A state that was read to zero is not taken for nothing read.
+        zeros = {part: torch.zeros_like(other[part]) for part in model.state_names}
+        assert not torch.allclose(model(tokens, other | zeros)[0], expected)
 
 
-@pytest.mark.parametrize("name", CARRIERS)
-def test_a_state_that_was_read_to_zero_is_not_taken_for_nothing_read(name: str) -> None:
-    model, _ = with_first_state(name)
-    tokens = some_tokens(1, 3)
-    state = model(tokens)[1]
-    zeros = {part: torch.zeros_like(state[part]) for part in model.state_names}
-    assert not torch.allclose(model(tokens, state | zeros)[0], model(tokens)[0])
-
-
-@pytest.mark.parametrize("name", CARRIERS)
-def test_only_lanes_that_begin_in_a_chunk_move_the_learned_state(name: str) -> None:
-    model, _ = with_first_state(name)
+def test_only_lanes_that_begin_in_a_chunk_move_the_learned_state() -> None:
     tokens = some_tokens(3, 6)
-    state = reset(detach(model(tokens)[1]), torch.tensor([False, True, False]))
-    model(tokens, state)[0].sum().backward()
-    assert model.first is not None
-    found = {key: value.grad for key, value in model.first.items()}
-    alone, _ = with_first_state(name)
-    alone(tokens[1:2])[0].sum().backward()
-    assert alone.first is not None
-    for key, value in alone.first.items():
-        assert value.grad is not None
-        assert value.grad.any()
-        assert_near(found[key], value.grad)
-    model.zero_grad()
-    model(tokens, detach(model(tokens)[1]))[0].sum().backward()
-    assert not any(value.grad.any() for value in model.first.values() if value.grad is not None)
+    for name in CARRIERS:
+        model, _ = with_first_state(name)
+        state = reset(detach(model(tokens)[1]), torch.tensor([False, True, False]))
+        model(tokens, state)[0].sum().backward()
+        assert model.first is not None
+        found = {key: value.grad for key, value in model.first.items()}
+        alone, _ = with_first_state(name)
+        alone(tokens[1:2])[0].sum().backward()
+        assert alone.first is not None
+        for key, value in alone.first.items():
+            assert value.grad is not None
+            assert value.grad.any()
+            assert_near(found[key], value.grad)
+        model.zero_grad()
+        model(tokens, detach(model(tokens)[1]))[0].sum().backward()
+        assert not any(value.grad.any() for value in model.first.values() if value.grad is not None)
 
 
-@pytest.mark.parametrize("name", CARRIERS)
-def test_a_new_learned_state_is_that_of_zeros_and_no_matrix_for_an_optimizer(name: str) -> None:
-    model = make_model(Case(name, ()).config(learned_state=True), VOCABULARY)
-    plain = make_model(Case(name, ()).config(), VOCABULARY)
+def test_a_new_learned_state_is_that_of_zeros_and_no_matrix_for_an_optimizer() -> None:
     tokens = some_tokens(2, 5)
-    assert torch.equal(model(tokens)[0], plain(tokens)[0])
-    assert {value.dim() for key, value in model.named_parameters() if key.startswith("first.")} == {1}
+    for name in CARRIERS:
+        model = make_model(Case(name, ()).config(learned_state=True), VOCABULARY)
+        plain = make_model(Case(name, ()).config(), VOCABULARY)
+        assert torch.equal(model(tokens)[0], plain(tokens)[0])
+        assert {value.dim() for key, value in model.named_parameters() if key.startswith("first.")} == {1}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqtrain.errors import UserError
@@ -15,7 +15,6 @@ from seqtrain.models.encoder_decoder import EncoderDecoder
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.models.layers.recorder import recording
 from seqtrain.models.layers.recurrence import CORES
-from tests.models.test_recurrences import CELLS, LossTerms, weights_of
 from tests.support.model_cases import Case, assert_near, some_tokens
 
 BATCH, SOURCE, TIME = 4, 6, 5
@@ -31,6 +30,37 @@ def made(*, cell: str = "gru", **options: Any) -> Any:
 
 def sources() -> Tensor:
     return some_tokens(BATCH, SOURCE, seed=3)
+
+
+Parts = tuple[Tensor, ...]
+
+
+def elman(x: Tensor, state: Parts, weights: Parts) -> Parts:
+    into, over, bias, bias_over = weights
+    return (torch.tanh(into @ x + bias + over @ state[0] + bias_over),)
+
+
+def gru(x: Tensor, state: Parts, weights: Parts) -> Parts:
+    into, over, bias, bias_over = weights
+    forget, update, candidate = (into @ x + bias).chunk(3)
+    forget_over, update_over, candidate_over = (over @ state[0] + bias_over).chunk(3)
+    gate = (update + update_over).sigmoid()
+    new = (candidate + (forget + forget_over).sigmoid() * candidate_over).tanh()
+    return ((1 - gate) * new + gate * state[0],)
+
+
+def lstm(x: Tensor, state: Parts, weights: Parts) -> Parts:
+    into, over, bias, bias_over = weights
+    enter, forget, new, leave = (into @ x + bias + over @ state[0] + bias_over).chunk(4)
+    cell = forget.sigmoid() * state[1] + enter.sigmoid() * new.tanh()
+    return leave.sigmoid() * cell.tanh(), cell
+
+
+CELLS = {"rnn": elman, "gru": gru, "lstm": lstm}
+
+
+def weights_of(core: nn.RNNBase, layer: int) -> Parts:
+    return tuple(getattr(core, f"{kind}_l{layer}") for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
 
 
 @pytest.mark.parametrize(("cell", "bidirectional"), product(PARTS, (True, False)))
@@ -61,7 +91,7 @@ def by_hand(model: Any, cell: str, state: dict[str, Tensor], target: Tensor) -> 
     """Hidden states (T, D) and attention maps (T, S) of one lane, in the papers' equations."""
     decoder: Any = model.decoder.steps
     fused = {"none": decoder, "dot": getattr(decoder, "recurrence", None)}.get(model.decoder.attention)
-    carried: list[LossTerms] = [tuple(state[part][0, layer] for part in PARTS[cell]) for layer in range(2)]
+    carried: list[Parts] = [tuple(state[part][0, layer] for part in PARTS[cell]) for layer in range(2)]
     encoder_out = state["encoder_out"][0] if model.decoder.attention != "none" else torch.zeros(0, 8)
     hidden, maps, weights, context = [], [], torch.zeros(0), torch.zeros(0)
     for token in target:
@@ -74,7 +104,7 @@ def by_hand(model: Any, cell: str, state: dict[str, Tensor], target: Tensor) -> 
             x = torch.cat([word, context])
         for layer in range(2):
             own = tuple(decoder.cells[layer].parameters()) if fused is None else weights_of(fused.core, layer)
-            carried[layer] = CELLS[cell][0](x, carried[layer], own)
+            carried[layer] = CELLS[cell](x, carried[layer], own)
             x = carried[layer][0]
         if model.decoder.attention == "additive":
             x = decoder.readout(torch.cat([x, context, word])).tanh()
@@ -129,24 +159,6 @@ def test_source_and_target_have_front_ends_of_their_own() -> None:
     hidden.sum().backward()
     touched = [embed.weight.grad.abs().sum(-1).nonzero().flatten().tolist() for embed in embeds]  # type: ignore[union-attr]
     assert touched == [[0, 6], [41, 52]]
-
-
-GRU = 2 * 2 * 3 * 4 * (8 + 4)  # two layers, two directions, three gates of four units
-COSTS = {
-    # of a source token and a target token, for each token of the source that a target token looks at, and of a pair
-    "none": (GRU, 2 * 3 * 8 * (8 + 8), 0, 16 * 16),
-    "dot": (GRU, 2 * 3 * 8 * (8 + 8) + 8 * 8 + 16 * 8, 2 * 8, 16 * 16),
-    "additive": (GRU + 8 * 8, 3 * 8 * (16 + 8) + 3 * 8 * (8 + 8) + 8 * 8 + 24 * 8, 2 * 8, 16 * 16),
-}
-
-
-@pytest.mark.parametrize("attention", COSTS)
-def test_its_operations_are_those_counted_by_hand(attention: str) -> None:
-    model = made(attention=attention)
-    read, written, looked, mapped = COSTS[attention]
-    for length in (1, 7):
-        pair = length * read + length * written + length * length * looked + mapped
-        assert model.flops_per_token(length, True) == pytest.approx(2 * pair / (2 * length))
 
 
 def test_an_odd_width_cannot_be_halved_between_two_directions() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
+from itertools import product
 
 import pytest
 import torch
@@ -47,29 +47,25 @@ def followed(made: CausalSelfAttention, x: Tensor, table: Tensor | None) -> Tens
     return made.out(made.attend(query, key, value, None, causal=True))
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("positions", ["rotary", "none"])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 0.1)])
-def test_what_is_read_alone_and_its_gradients_are_those_of_a_map_that_autograd_follows(
-    bias: bool, positions: str, dtype: torch.dtype, tolerance: float
-) -> None:
-    torch.manual_seed(0)
-    made = CausalSelfAttention(options(bias=bias), "self").to(dtype)
-    x, weighting = torch.randn(2, 2, TIME, DIM).to(dtype)
-    x.requires_grad_()
-    exact = deepcopy(made).double()
-    table = rotary_table(TIME, DIM // HEADS, x.device) if positions == "rotary" else None
+def test_what_is_read_alone_and_its_gradients_are_those_of_a_map_that_autograd_follows() -> None:
+    tolerances = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.1}
+    for bias, positions, dtype in product((False, True), ("rotary", "none"), tolerances):
+        torch.manual_seed(0)
+        made = CausalSelfAttention(options(bias=bias), "self").to(dtype)
+        x, weighting = torch.randn(2, 2, TIME, DIM).to(dtype)
+        x.requires_grad_()
+        exact = deepcopy(made).double()
+        table = rotary_table(TIME, DIM // HEADS, x.device) if positions == "rotary" else None
+        rounded = None if table is None else table.to(dtype)
 
-    def read(module: CausalSelfAttention, how: Callable[..., Tensor], x: Tensor) -> list[Tensor]:
-        mixed = how(x)
-        grads = torch.autograd.grad((mixed * weighting.to(x.dtype)).sum(), [x, *module.parameters()])
-        return [mixed, *grads]
+        def read(module: CausalSelfAttention, mixed: Tensor, x: Tensor, by: Tensor = weighting) -> list[Tensor]:
+            return [mixed, *torch.autograd.grad((mixed * by.to(x.dtype)).sum(), [x, *module.parameters()])]
 
-    expected = read(exact, lambda x: followed(exact, x, table), x.detach().double().requires_grad_())
-    rounded = None if table is None else table.to(dtype)
-    for one, two in zip(read(made, lambda x: made.alone(x, rounded), x), expected, strict=True):
-        assert one.dtype == dtype
-        assert_near(one.double(), two, tolerance)
+        given = x.detach().double().requires_grad_()
+        expected = read(exact, followed(exact, given, table), given)
+        for one, two in zip(read(made, made.alone(x, rounded), x), expected, strict=True):
+            assert one.dtype == dtype
+            assert_near(one.double(), two, tolerances[dtype])
 
 
 def test_reading_alone_writes_over_nothing_that_a_caller_holds() -> None:

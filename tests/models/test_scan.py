@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -28,30 +27,25 @@ def one_by_one(keep: Tensor, add: Tensor, start: Tensor) -> Tensor:
     return torch.stack(states, 1)
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-def test_a_scan_is_its_steps_one_after_another(length: int) -> None:
-    given = parts(length)
-    torch.testing.assert_close(scan(*given), one_by_one(*given), rtol=1e-13, atol=1e-13)
+def test_a_scan_and_its_gradients_are_those_of_its_steps_one_after_another() -> None:
+    for length in LENGTHS:
+        given = parts(length)
+        out, expected = scan(*given), one_by_one(*given)
+        torch.testing.assert_close(out, expected, rtol=1e-13, atol=1e-13)
+        weights = torch.randn(2, length, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        gradients = (torch.autograd.grad((each * weights).sum(), given) for each in (out, expected))
+        torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-def test_its_gradients_are_those_of_the_steps(length: int) -> None:
-    given = parts(length)
-    weights = torch.randn(2, length, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    found = torch.autograd.grad((scan(*given) * weights).sum(), given)
-    expected = torch.autograd.grad((one_by_one(*given) * weights).sum(), given)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_rounded_once_at_the_end(dtype: torch.dtype) -> None:
-    keep, add, start = parts(4 * BLOCK, dtype)
-    exact = one_by_one(keep.double(), add.double(), start.double())
-    found = scan(keep, add, start)
-    assert found.dtype == dtype
-    torch.testing.assert_close(found.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-5)
-    gradients = torch.autograd.grad(found.float().sum(), (keep, add, start))
-    assert {gradient.dtype for gradient in gradients} == {dtype}
+def test_half_precision_is_rounded_once_at_the_end() -> None:
+    for dtype in (torch.bfloat16, torch.float16):
+        keep, add, start = parts(4 * BLOCK, dtype)
+        exact = one_by_one(keep.double(), add.double(), start.double())
+        found = scan(keep, add, start)
+        assert found.dtype == dtype
+        torch.testing.assert_close(found.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-5)
+        gradients = torch.autograd.grad(found.float().sum(), (keep, add, start))
+        assert {gradient.dtype for gradient in gradients} == {dtype}
 
 
 def test_a_state_that_is_wider_than_what_is_read_keeps_its_precision() -> None:

@@ -6,7 +6,7 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,50 +22,50 @@ import seqtrain.tasks
 from seqtrain.data.batching.examples import ExampleBatch, padded
 from seqtrain.data.batching.masking import uniforms
 from seqtrain.models.base import read_in_segments, read_warmup
-from seqtrain.models.contract import LAWS
 from seqtrain.models.decoding import continue_tokens, decode
 from seqtrain.models.layers.attention import split_heads
 from seqtrain.models.layers.recorder import recording
 from seqtrain.models.layers.scan import scan
 from tests.conftest import REPOSITORY
-from tests.support.model_cases import Case, cases, next_token, some_tokens
+from tests.support.model_cases import Case, next_token, some_tokens
 
-CONTRACT = "tests/models/test_contract.py::test_a_shipped_model_keeps_the_law"
 PLUGIN = "tests.support.shape_checks"
 IS_CHECKED = PLUGIN in sys.modules
 FOLDERS = [Path(package.__path__[0]) for package in (seqtrain.models, seqtrain.data.batching, seqtrain.tasks)]
 MODULES = sorted(module for folder in FOLDERS for module in folder.rglob("*.py"))
-RUNS = {
+CHECKED = {
     "models read and generate": (
-        "padding_changes_nothing or source_is_read_by_its_length or everything_else or a_wrong_shape",
+        "that_it_promises or everything_else or a_wrong_shape",
         ("tests/models/test_contract.py", "tests/models/test_shapes.py"),
     ),
     "batches are made": (
         "padding_is or checksum or shares_hold or share_without or small_integers or its_device or another_device "
-        "or drawn_equally or alone_and_in_any_batch or lanes_that_start or lengths_are_the_same or a_wrong_shape "
+        "or drawn_equally or alone_and_in_any_batch or lanes_that_start or lengths_are_the_same "
         "or holds_the_scaled_values",
         (
             *("tests/data/test_stream.py", "tests/data/test_masking.py", "tests/data/test_fingerprint.py"),
-            *("tests/data/test_examples.py", "tests/training/test_jitter.py", "tests/models/test_shapes.py"),
-            "tests/data/test_vectors.py",
+            *("tests/data/test_examples.py", "tests/training/test_jitter.py", "tests/data/test_vectors.py"),
         ),
     ),
     "tasks measure": (
         # Not what trains by a command: that is another process, in which nothing is checked.
-        "(loss or accuracy or pooled or baseline or parts or a_wrong_shape) and not confusion",
+        "(loss or accuracy or pooled or baseline or parts) and not confusion",
         (
             *("tests/tasks/test_next_token.py", "tests/tasks/test_masked_lm.py", "tests/tasks/test_sentiment.py"),
-            *("tests/tasks/test_translation.py", "tests/models/test_shapes.py"),
+            "tests/tasks/test_translation.py",
         ),
     ),
 }
+"""What runs under the hook: names of tests, and their files."""
 
 
-def held_to_shapes(chosen: str, tests: Iterable[str]) -> None:
-    """Runs tests in a process of their own, under the hook; all of them must pass, and none be skipped."""
-    words = ("-p", PLUGIN, "-q", "-x", "-p", "no:cacheprovider", "-k", chosen, *tests)
+@pytest.mark.long
+def test_shapes_hold_under_the_hook() -> None:
+    """Run the chosen tests in one process, for most of the time is spent on imports; none may fail or be skipped."""
+    chosen = " or ".join(f"({names})" for names, _ in CHECKED.values())
+    files = [file for _, files in CHECKED.values() for file in files]
     answer = subprocess.run(
-        [sys.executable, "-m", "pytest", *words],
+        [sys.executable, "-m", "pytest", "-p", PLUGIN, "-q", "-x", "-p", "no:cacheprovider", "-k", chosen, *files],
         capture_output=True,
         text=True,
         cwd=REPOSITORY,
@@ -73,27 +73,6 @@ def held_to_shapes(chosen: str, tests: Iterable[str]) -> None:
     )
     assert answer.returncode == 0, answer.stdout[-4000:]
     assert "skipped" not in answer.stdout
-
-
-@pytest.mark.long
-@pytest.mark.skipif(IS_CHECKED, reason="this is that run")
-def test_shapes_hold_under_the_hook() -> None:
-    # All at once, for most of the time is spent on imports. Parts that an encoder_decoder is put together of are
-    # called by models of their own, so its variants are left to the long suite.
-    models = []
-    for law in LAWS:
-        simple = [case for case in cases(law.promise) if not case.is_mixture]
-        models += [f"{CONTRACT}[{law.name}-{case}]" for case in simple if case == Case("encoder_decoder", ())]
-        models += [f"{CONTRACT}[{law.name}-{case}]" for case in simple if case.name != "encoder_decoder"]
-    chosen = [f"({words})" for words, _ in RUNS.values()]
-    others = [file for _, files in RUNS.values() for file in files if not CONTRACT.startswith(file)]
-    held_to_shapes(" or ".join(chosen), [*models, *dict.fromkeys(others)])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("where", RUNS)
-def test_shapes_of_every_variant_hold_under_the_hook_where(where: str) -> None:
-    held_to_shapes(*RUNS[where])
 
 
 def test_everything_else_of_models_can_be_called() -> None:

@@ -41,56 +41,58 @@ def with_equal_layers(case: Case) -> SequenceModel:
     return model
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_layer_applied_several_times_is_a_stack_of_layers_with_equal_weights(case: Case) -> None:
-    shared, model, tokens = case.make(), with_equal_layers(case), some_tokens(3, 7)
-    one, two = (each(tokens, starting(each, 3)) for each in (shared, model))
-    assert_near(one[0], two[0])
-    assert_near(one[1], two[1])
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_shared_weights_count_once_and_operations_and_states_count_at_each_depth(case: Case) -> None:
-    shared, model = case.make(), alone(case)
-    period = len(dict(case.options).get("mixers", "1"))
-    # First states are of each depth, and so are those that a decoder begins from; a first layer may be wider.
-    first = case.name == "rnn_encoder_decoder" or "learned_state" in dict(case.options)
-    assert first or count(shared) == count(alone(case, num_layers=period))
-    assert shared.flops_per_token(7, False) == model.flops_per_token(7, False)
-    assert formula_of(shared, 7).flops == formula_of(model, 7).flops
-    assert state_size(shared) == state_size(model)
-    assert count(shared.to("meta")) < count(model)  # they stay one wherever they are moved
-
-
-@pytest.mark.parametrize("name", ["gpt", "encoder_decoder"])
-def test_each_depth_has_a_map_of_attention_of_its_own(name: str) -> None:
-    case = Case(name, tuple(SHARED.items()))
-    source = [1, 2] if name == "encoder_decoder" else None
-    found = [attention_maps.look(each, [0, 1, 2], str, source) for each in (case.make(), alone(case))]
-    assert [seen.name for seen in found[0]] == [seen.name for seen in found[1]]
-    assert not torch.allclose(found[0][0].weights, found[0][1].weights)
-
-
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if case.name in ("lstm", "gru", "rnn_encoder_decoder")], ids=str
-)
-def test_each_depth_has_gates_of_its_own(case: Case) -> None:
-    source = [1, 2, 3] if case.name == "rnn_encoder_decoder" else None
-    one, two = (gates.look(each, [0, 1, 2], str, source) for each in (case.make(), with_equal_layers(case)))
-    assert [seen.name for seen in one] == [seen.name for seen in two]
-    for mine, other in zip(one, two, strict=True):
-        assert_near(mine.values, other.values)
-
-
-@pytest.mark.parametrize("name", ["gpt", "rnn"])
-def test_gradients_are_measured_at_each_depth(name: str) -> None:
-    model = prepared(Case(name, tuple(SHARED.items())).make())
-    with recording_layers(model) as recorder:
+def test_a_layer_applied_several_times_is_a_stack_of_layers_with_equal_weights_read_twice() -> None:
+    tokens = some_tokens(3, 7)
+    for case in CASES:
+        shared, model = case.make(), with_equal_layers(case)
+        states = [starting(each, 3) for each in (shared, model)]
         for _ in range(2):
-            model(blank_input(model, 1, 4))
-    for reading in recorder.readings:
-        assert len(reading) == DEPTH
-        assert len({float(value.detach().sum()) for value in reading.values()}) == DEPTH
+            one, two = (each(tokens, state) for each, state in zip((shared, model), states, strict=True))
+            assert_near(one, two)
+            states = [one[1], two[1]]
+
+
+def test_shared_weights_count_once_and_operations_and_states_count_at_each_depth() -> None:
+    for case in CASES:
+        shared, model = case.make(), alone(case)
+        period = len(dict(case.options).get("mixers", "1"))
+        # First states are of each depth, and so are those that a decoder begins from; a first layer may be wider.
+        first = case.name == "rnn_encoder_decoder" or "learned_state" in dict(case.options)
+        assert first or count(shared) == count(alone(case, num_layers=period)), case
+        assert shared.flops_per_token(7, False) == model.flops_per_token(7, False), case
+        assert formula_of(shared, 7).flops == formula_of(model, 7).flops, case
+        assert state_size(shared) == state_size(model), case
+        assert count(shared.to("meta")) < count(model), case  # they stay one wherever they are moved
+
+
+def test_each_depth_has_a_map_of_attention_of_its_own() -> None:
+    for name, source in (("gpt", None), ("encoder_decoder", [1, 2])):
+        case = Case(name, tuple(SHARED.items()))
+        found = [attention_maps.look(each, [0, 1, 2], str, source) for each in (case.make(), alone(case))]
+        assert [seen.name for seen in found[0]] == [seen.name for seen in found[1]]
+        assert not torch.allclose(found[0][0].weights, found[0][1].weights)
+
+
+def test_each_depth_has_gates_of_its_own() -> None:
+    for case in CASES:
+        if case.name not in ("lstm", "gru", "rnn_encoder_decoder"):
+            continue
+        source = [1, 2, 3] if case.name == "rnn_encoder_decoder" else None
+        one, two = (gates.look(each, [0, 1, 2], str, source) for each in (case.make(), with_equal_layers(case)))
+        assert [seen.name for seen in one] == [seen.name for seen in two]
+        for mine, other in zip(one, two, strict=True):
+            assert_near(mine.values, other.values)
+
+
+def test_gradients_are_measured_at_each_depth() -> None:
+    for name in ("gpt", "rnn"):
+        model = prepared(Case(name, tuple(SHARED.items())).make())
+        with recording_layers(model) as recorder:
+            for _ in range(2):
+                model(blank_input(model, 1, 4))
+        for reading in recorder.readings:
+            assert len(reading) == DEPTH
+            assert len({float(value.detach().sum()) for value in reading.values()}) == DEPTH
 
 
 def test_weights_that_differ_between_layers_are_not_loaded_into_one() -> None:

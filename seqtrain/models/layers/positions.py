@@ -23,8 +23,6 @@ def check_sizes(options: BlockOptions, positions: Positions, max_length: int | N
         raise ValueError(f"dim={options.dim} must be a multiple of num_heads={options.num_heads}")
     if options.num_heads % options.kv_heads:
         raise ValueError(f"num_heads={options.num_heads} must be a multiple of num_kv_heads={options.kv_heads}")
-    if options.inner < 1:
-        raise ValueError(f"dim_feedforward={options.inner} must be above 0")
     # Rotary positions turn pairs of a head's numbers, and sinusoids are pairs of a sine and a cosine.
     if positions == "rotary" and options.head_width % 2:
         source = "dim / num_heads" if options.head_dim is None else "head_dim"
@@ -38,8 +36,6 @@ def check_sizes(options: BlockOptions, positions: Positions, max_length: int | N
             if max_length is None
             else f"max_length={max_length}: is the table of learned positions; add positions=learned, or leave it out"
         )
-    if max_length is not None and max_length < 1:
-        raise ValueError(f"max_length={max_length} must be above 0")
 
 
 def learned_positions(max_length: int | None, dim: int) -> nn.Embedding | None:

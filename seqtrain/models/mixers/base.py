@@ -77,8 +77,6 @@ class ShortConvolution(nn.Module):
 
     def __init__(self, channels: int, width: int, *, bias: bool = False) -> None:
         super().__init__()
-        if width < 0 or width == 1:
-            raise ValueError(f"conv={width}: expected 0 (none), or 2 values and more")
         self.channels, self.width = channels, width
         if width:
             self.weight = nn.Parameter(torch.empty(channels, 1, width).uniform_(-(width**-0.5), width**-0.5))

@@ -41,8 +41,6 @@ class GatedDelta(Mixer):
             conv: Values of the short convolution of queries, keys and values; 0 for none.
         """
         super().__init__()
-        if householders < 1:
-            raise ValueError(f"householders={householders}: must be at least 1")
         self.num_heads, self.betas, self.householders = num_heads, betas, householders
         self.key_dim = 3 * dim // (4 * num_heads) if key_dim is None else key_dim
         if self.key_dim < 1:
