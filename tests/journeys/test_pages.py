@@ -40,7 +40,6 @@ UNTYPED = {
     "RUN": "stands for any run; the blocks name theirs",
     "SWEEP": "stands for any sweep",
     "...": "leaves words out",
-    "--markdown docs/": "writes into the repository",
 }
 REFUSED = {"is finished: extend it": "nothing killed the run of the page"}
 """Errors that answer a command as it stands, and why they are right here."""

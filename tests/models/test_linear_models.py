@@ -69,8 +69,8 @@ def test_a_model_set_to_least_squares_forecasts_each_channel_as_they_do(
     dim = channels * min(order, horizon) + 1  # and a unit that is left over
     front = ValueProjection(num_features=channels + 2, dim=dim)  # and features that are no values
     model = AR(embed=front, dim=dim, window=12, dropout=0.0, fit="least_squares").double()
-    head = model.set_linear(torch.from_numpy(fitted.weights[0]), channels)
-    bias = torch.from_numpy(fitted.bias[0]).unsqueeze(1)
+    head = model.set_linear(torch.from_numpy(fitted.weights), channels)
+    bias = torch.from_numpy(fitted.bias).unsqueeze(1)
     inputs = torch.cat([series, values(400, 2, seed=1)], 1)
     found = (model(inputs[None])[0] @ head.t()).unflatten(-1, (horizon, channels))[0, order - 1 :] + bias
     windows = np.lib.stride_tricks.sliding_window_view(series.numpy(), order, axis=0).transpose(0, 2, 1)

@@ -120,8 +120,10 @@ def packed_as(path: Path, encoding: str) -> Packed:
     # A download that a browser has unpacked often keeps its `.gz`.
     with readable(path), open(path, "rb") as file:
         head = file.read(8)
-    found: Iterator[Packing] = (packing for signature, packing in PACKED.items() if head.startswith(signature))
-    return Packed(next(found, "none"), encoding)
+    for signature, packing in PACKED.items():
+        if head.startswith(signature):
+            return Packed(packing, encoding)
+    return Packed("none", encoding)
 
 
 @contextmanager
