@@ -15,8 +15,9 @@ def test_a_convolution_and_its_gradients_are_torchs() -> None:
         torch.manual_seed(0)
         x = torch.randn(2, 11, 6).transpose(1, 2) if last else torch.randn(2, 6, 11)
         parts = [part.double().requires_grad_() for part in (x, torch.randn(12, 6 // groups, 3), torch.randn(12))]
-        ours = convolve(*parts, dilation=dilation, groups=groups)
-        theirs = F.conv1d(*parts, dilation=dilation, groups=groups)
+        x, weight, bias = parts
+        ours = convolve(x, weight, bias, dilation=dilation, groups=groups)
+        theirs = F.conv1d(x, weight, bias, dilation=dilation, groups=groups)
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-13)
         pairs = (torch.autograd.grad(each.square().sum(), parts) for each in (ours, theirs))
         for one, other in zip(*pairs, strict=True):
