@@ -76,6 +76,12 @@ def test_numbers_are_read_by_ridge_regression_beside_their_mean(
     assert found["results"]["mean"]["mse"]["mean"] == pytest.approx(4, rel=0.1)
     assert found["results"]["run"]["mse"]["mean"] != found["results"]["untrained"]["mse"]["mean"]
     assert "neighbours" not in found
+    folds = [found["results"][name]["mse"]["folds"] for name in ("run", "mean")]
+    ahead = sum(one < other for one, other in zip(*folds, strict=True))
+    assert ahead > 0, "less is better: the lengths of texts tell the numbers"
+    _, out, _ = call(runs["gru"], "--labels", file, "--numbers")
+    (line,) = (line for line in out.splitlines() if line.startswith("this run against the mean of the others"))
+    assert line.endswith(f"better in {ahead} of {len(folds[0])} folds, worse in {len(folds[0]) - ahead}")
 
 
 @pytest.mark.long

@@ -31,7 +31,7 @@ RUNS = {
 }
 MARIAN = ("task=translation", "model=encoder_decoder", *SMALL[:2], "model.norm=post", "tokenizer=char")
 MASKED = ("task=masked_lm", "model=bert", *SMALL, "model.norm=post", "model.positions=learned", "model.max_length=24",
-          "data.max_length=24")  # fmt: skip
+          "data.max_length=24", "model.norm_eps=1e-2", "task.norm_eps=1e-2")  # fmt: skip
 
 
 def left(run: Path, folder: Path) -> Any:

@@ -221,6 +221,7 @@ def test_a_file_that_cannot_be_continued_is_one_line(
         "steps": "date,value\n" + "".join(f"{n},{n % 7}\n" for n in range(50)),
         "zone": good.read_text().replace(":00:00", ":00:00+01:00"),
         "daily": "date,value\n" + "".join(f"2024-{1 + n // 28:02d}-{1 + n % 28:02d},{n % 7}\n" for n in range(28)),
+        "minutes": "date,value\n" + "".join(f"2024-01-01 00:{n:02d},{n % 7}\n" for n in range(50)),
         "empty": "".join(line if n < 20 else line.partition(",")[0] + ",\n" for n, line in enumerate(good.open())),
         "no time": "".join(line.partition(",")[2] for line in good.open()),
     }
@@ -234,6 +235,7 @@ def test_a_file_that_cannot_be_continued_is_one_line(
         ("--input", str(tmp_path / "steps.csv")): "has whole numbers as times, and the run was trained on dates; write",
         ("--input", str(tmp_path / "zone.csv")): "has dates with a time zone, and the run was trained on dates; write",
         ("--input", str(tmp_path / "daily.csv")): "are 86,400 s apart, and the run was trained on rows 3,600 s apart",
+        ("--input", str(tmp_path / "minutes.csv")): "are 60 s apart, and the run was trained on rows 3,600 s apart",
         ("--input", str(tmp_path / "empty.csv")): "has no value in the rows that the model reads",
         ("--input", str(tmp_path / "no time.csv")): "date: ",
         ("some text",): "continues series and no texts; give --input FILE.csv",

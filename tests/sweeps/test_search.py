@@ -41,8 +41,8 @@ def end(trial: Trial, status: str = "finished", *, loss: float = 1.0, **more: An
     """Leaves what a trial's process leaves when it ends so."""
     run = Run(trial.path) if trial.path.exists() else Run.create(trial.path)
     run.write_config({})
-    metrics = {"validation": {"loss": loss}}
-    run.update_summary(status=status, best=metrics, metrics=metrics, **more)
+    best, last = {"validation": {"loss": loss}}, {"validation": {"loss": 100 - loss}}  # in the other order
+    run.update_summary(status=status, best=best, metrics=last, **more)
     run.close()
 
 
