@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -161,7 +162,26 @@ def test_a_second_signal_leaves_at_once_only_where_one_process_trains_alone(alon
         with pytest.raises(Interrupted) if alone else contextlib.nullcontext():
             signal.raise_signal(signal.SIGINT)
         signals.leave_together()  # nothing is agreed yet
-        signals.agree()
+        signals.agree(1)
         with pytest.raises(Interrupted) as leaving:
             signals.leave_together()
         assert leaving.value.number == signal.SIGINT
+
+
+def test_several_processes_ask_each_other_for_signals_after_half_a_second_of_steps_or_a_hundred(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    clock = SimpleNamespace(seconds=0.0)
+    monkeypatch.setattr("time.monotonic", lambda: clock.seconds)
+    for seconds, expected in ((0.001, 100), (0.125, 4), (0.3, 1), (2.0, 1)):
+        signals = Signals(alone=False)
+        monkeypatch.setattr("seqtrain.training.callbacks.signals.all_max", lambda number: asked.append(0) or number)
+        exchanges = []
+        for step in range(1, 402):
+            clock.seconds += seconds
+            before = len(asked)
+            signals.agree(step)
+            if len(asked) > before:
+                exchanges.append(step)
+        assert exchanges == [1, *range(2, 402, expected)], seconds

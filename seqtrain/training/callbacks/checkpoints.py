@@ -92,7 +92,7 @@ class Checkpoints(Callback):
     ) -> None:
         if not step_done(trainer, batch_idx):
             return
-        self.signals.agree()
+        self.signals.agree(trainer.global_step)
         step = trainer.global_step
         loop = trainer.fit_loop.epoch_loop
         validation_pending = loop._should_check_val_fx(trainer.fit_loop._data_fetcher)  # type: ignore[arg-type]

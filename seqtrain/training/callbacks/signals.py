@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from types import FrameType, TracebackType
 
 from seqtrain.distributed.ranks import CAUGHT, all_max
+
+EXCHANGE_EVERY, MOST_STEPS = 0.5, 100  # seconds, or steps if they are fewer, between exchanges of several processes
 
 
 class Interrupted(BaseException):
@@ -31,6 +34,8 @@ class Signals:
         self.received: int | None = None
         self.agreed: int | None = None  # differs from `received`: a signal may come after the exchange
         self._deferred = False
+        self._exchanged: tuple[int, float] | None = None  # step and time of the last exchange
+        self._next_exchange = 0  # step
         self._former: dict[int, object] = {}
 
     def __enter__(self) -> Signals:
@@ -55,9 +60,19 @@ class Signals:
         self._deferred = False
         self.leave()
 
-    def agree(self) -> None:
-        """Share a signal noted by one process with all of them; every process calls this at the same steps."""
-        self.agreed = all_max(self.received or 0) or None
+    def agree(self, step: int) -> None:
+        """Share a signal noted by one process with all of them; every process calls this after the same steps.
+
+        In an exchange the processes wait for each other, so steps of less than half a second share one.
+        """
+        if self.alone:
+            self.agreed = self.received
+        elif step >= self._next_exchange:
+            self.agreed = all_max(self.received or 0) or None
+            before, self._exchanged = self._exchanged, (step, time.monotonic())
+            if before is not None:  # by the slowest process, so that all choose the same step
+                microseconds = all_max(round(1e6 * (self._exchanged[1] - before[1])) // (step - before[0]))
+                self._next_exchange = step + min(MOST_STEPS, int(1e6 * EXCHANGE_EVERY) // max(microseconds, 1))
 
     def leave_together(self) -> None:
         """Raise Interrupted if a signal was agreed upon: in every process or in none."""
