@@ -53,7 +53,7 @@ class Variant:
 
     @property
     def parameters(self) -> float | None:
-        """Mean number of trainable parameters of the runs that count; None if one of them does not know it."""
+        """Mean number of parameters of the runs that count, frozen ones too; None if one of them does not know it."""
         return mean_of(entry.parameters for entry in self.counted)
 
     @property
