@@ -175,8 +175,7 @@ class Experiment:
         self.announced = True
         if self.attempt.extended:
             self.summary.update(extended=[*self.summary.extended, *self.attempt.extended])
-        # Before the config: a kill in between must not leave a run that is finished and has new limits.
-        self.run.write_summary(self.summary)
+        self.run.write_summary(self.summary)  # before the config: no kill may leave a finished run with new limits
         if self.run.writes and self.code is not None:
             self.code.write(self.run.path)
         if self.attempt.goes_on:
