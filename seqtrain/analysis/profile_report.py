@@ -180,7 +180,7 @@ def _window_notes(asked: dict[str, tuple[Composed, Request]]) -> list[str]:
     for name, (composed, _) in asked.items():
         if "attention_window" in composed.config.model:
             lines.append(
-                f"{name}: model.attention_window is as long as what is read, here alone: a window would hide the T^2"
+                f"{name}: measured with model.attention_window as long as the text, so that its cost grows with T^2"
             )
     return lines
 
