@@ -19,7 +19,7 @@ class Group:
     mode: Mode
     entries: list[Entry] = field(default_factory=list)
     reason: list[str] = field(default_factory=list)  # how it differs from the first group
-    notes: list[str] = field(default_factory=list)  # how its own runs differ, as far as it is allowed
+    notes: list[str] = field(default_factory=list)  # on how its runs were measured
     conditions: Conditions = field(default_factory=lambda: Conditions({}))  # of its first run
     remedy: str = ""  # options that make it comparable with the first group; empty: none do
     measured: dict[int, Conditions] = field(default_factory=dict)  # of each run, by the id of its entry
