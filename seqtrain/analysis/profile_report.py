@@ -180,7 +180,7 @@ def _window_notes(asked: dict[str, tuple[Composed, Request]]) -> list[str]:
     for name, (composed, _) in asked.items():
         if "attention_window" in composed.config.model:
             lines.append(
-                f"{name}: model.attention_window is as long as what is read, here alone: a window would hide the T^2"
+                f"{name}: measured with model.attention_window as long as the text, so that its cost grows with T^2"
             )
     return lines
 
@@ -294,7 +294,7 @@ def _lines(profile: Profile, cost: Cost, grid: Grid) -> list[str]:
     lines += _fit_lines(profile)
     lines.append(
         f"training reads {profile.tokens_per_second:,.0f} tokens/s at T = {grid.lengths[0]}, d = {grid.at_dim}; at "
-        f"best it does {profile.peak_share:.0%} of the operations a second that this machine was seen to do"
+        f"best it reaches {profile.peak_share:.0%} of the highest FLOP/s that was measured on this machine"
     )
     return lines
 
@@ -337,8 +337,8 @@ def _unclear_lines(fits: Iterable[Fitted]) -> list[str]:
 def _end_lines(found: Sequence[Crossover], peak: float, grid: Grid, threads: int) -> list[str]:
     """Return the lines on the machine and on comparisons between models."""
     lines = [
-        f"all times are of the CPU in float32, threads: {threads}; it was seen to do {peak / 1e9:.0f} GFLOP/s "
-        "(the best of products of matrices, measured in between, and of all that was profiled)"
+        f"all times are of the CPU in float32, threads: {threads}; the highest rate was {peak / 1e9:.0f} GFLOP/s "
+        "(of matrix products, timed between the other measurements, and of all that was profiled)"
     ]
     for crossover in found:
         guess = ""

@@ -49,28 +49,41 @@ def main(argv: list[str]) -> int:
         help="instead of runs: a CSV file with columns variant, seed, metric",
     )
     parser.add_argument(
-        "--better", choices=("min", "max"), help="of --from: whether less or more of the metric is better"
+        "--better", choices=("min", "max"), help="with --from: whether a smaller or a larger value is better"
     )
-    parser.add_argument("--metric", metavar="NAME", help="of validation; by default what the task is judged by")
+    parser.add_argument("--metric", metavar="NAME", help="metric of the comparison; default: the one of the task")
     parser.add_argument("--x", choices=AXES, help="compare at the largest x that all finished runs have reached")
     parser.add_argument("--best", action="store_true", help="compare best validations instead of the last ones")
-    parser.add_argument("--against", metavar="VARIANT", help="hold all others against this one instead of the best")
+    parser.add_argument("--against", metavar="VARIANT", help="compare all others with this variant instead of the best")
     parser.add_argument("--target", type=bounded(ANY), metavar="VALUE", help="say which variants reach this value")
     parser.add_argument(
-        "--where", action="append", default=[], metavar="KEY=VALUE", help="only runs that are so; also != > >= < <="
+        "--where", action="append", default=[], metavar="KEY=VALUE", help="only runs with this value; also != > >= < <="
     )
-    parser.add_argument("--sort", metavar="KEY", help="by a column; -KEY for the largest first")
+    parser.add_argument("--sort", metavar="KEY", help="sort runs by a column; -KEY: the largest first")
     parser.add_argument(
-        "--across", action="append", default=[], metavar="KEY[,KEY]", help="compare although runs differ in this, too"
+        "--across",
+        action="append",
+        default=[],
+        metavar="KEY[,KEY]",
+        help="compare runs although they differ in this condition",
     )
     parser.add_argument(
-        "--by", action="append", default=[], metavar="KEY[,KEY]", help="commit, label, tag or a key of the config"
+        "--by",
+        action="append",
+        default=[],
+        metavar="KEY[,KEY]",
+        help="separate variants by commit, label, tag or a key of the config",
     )
     parser.add_argument(
-        "--split", default="validation", choices=("validation", "test"), help="test: by the figures evaluate has kept"
+        "--split",
+        default="validation",
+        choices=("validation", "test"),
+        help="test: compare by the figures that `evaluate --split test` has kept",
     )
-    parser.add_argument("--checkpoint", choices=("best", "last"), help="of --split test: whose figures; default: best")
-    parser.add_argument("--test-set", metavar="NAME", help="of --split test: which of data.test_paths counts")
+    parser.add_argument(
+        "--checkpoint", choices=("best", "last"), help="with --split test: the checkpoint of the figures; default: best"
+    )
+    parser.add_argument("--test-set", metavar="NAME", help="with --split test: the test set of data.test_paths")
     parser.add_argument(
         "--pareto", action="append", default=[], choices=COSTS, help="show the Pareto front of metric and this cost"
     )
@@ -83,9 +96,11 @@ def main(argv: list[str]) -> int:
         type=_columns,
         default=[],
         metavar="NAME[,NAME]",
-        help=f"of --latex, --markdown, --csv: beside the metric, in this order: {', '.join(paper_table.COLUMNS)}",
+        help=f"with --latex, --markdown, --csv: columns beside the metric, in order: {', '.join(paper_table.COLUMNS)}",
     )
-    parser.add_argument("--output", metavar="FILE", help="where --latex or --markdown goes, not standard output")
+    parser.add_argument(
+        "--output", metavar="FILE", help="write --latex or --markdown to this file, not to standard output"
+    )
     parser.add_argument(
         "--paired", action="store_true", help="two runs, example by example: says nothing of other seeds"
     )

@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
         "Make a model small, in float64, and check all that it promises, law by law; with task=..., a task.\n"
         "OVERRIDE chooses the model (model=gru) or sets an option of it (model.num_layers=3); beside a task, which is\n"
         "asked about a few examples of its data, those of data, tokenizer and tbptt count too.\n"
-        "Exit code 0: every law that it owes holds; 1: one does not.",
+        "Exit code 0: every promised law holds; 1: one does not.",
         "seqtrain contract model=mine --config-dir my_configs --trust my_package",
     )
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")

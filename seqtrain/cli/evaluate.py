@@ -60,12 +60,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--batch-size",
         type=bounded(RANGES["data.eval_batch_size"]),
-        help="lanes, or examples, at a time: changes memory and speed, no number",
+        help="lanes or examples read at a time: changes memory and speed, but no result",
     )
     parser.add_argument(
         "--baselines",
         action="store_true",
-        help="also what knows little, made from train and measured on the same split",
+        help="also measure simple baselines, fitted to train, on the same split",
     )
     parser.add_argument(
         "--lengths",

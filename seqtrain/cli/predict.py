@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "predict",
-        "What a run makes of texts, by its task. Texts come from the arguments and from the lines of --input.\n"
+        "Predict with a run, as its task defines it. Texts come from the arguments and from the lines of --input.\n"
         "On a terminal control characters of an answer are spelled out; in a file or a pipe it is as it is.\n"
         "  next_token    continues them by sampling; without any, starts from nothing; with --score measures them\n"
         "  masked_lm     fills in each [MASK]; with --score measures them, each token hidden in turn\n"

@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
     """Run the command until it is interrupted."""
     parser = Parser(
         "serve",
-        "Serves the report that `seqtrain compare DIR --html FILE` writes, live while runs go on.\n"
+        "Serve the report that `seqtrain compare DIR --html FILE` writes, live while runs go on.\n"
         "Only this machine can reach it; from elsewhere use `ssh -L 8321:127.0.0.1:8321 MACHINE`.",
         "seqtrain serve outputs",
     )

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 def main(argv: list[str]) -> int:
     """Run the command; return its exit code."""
-    words = "Print the layers of a model, the shape that each gives and its weights; then its state."
+    words = (
+        "Print the layers of a model, the shape that each gives and its weights; then its state.\n"
+        f"The vocabulary has {VOCAB_SIZE} tokens, whatever the tokenizer; the head of the task is not shown."
+    )
     parser = Parser("show", words, "seqtrain show model=gpt model.num_layers=2")
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     parser.add_config_dir()

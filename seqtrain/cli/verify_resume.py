@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     parser.add_config_dir()
     parser.add_argument("--kills", type=bounded(Range(1, 10_000, whole=True)), default=5)
-    parser.add_argument("--seed", type=bounded(SEED), default=0, help="of the moments")
+    parser.add_argument("--seed", type=bounded(SEED), default=0, help="draws the moments of the kills")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave both runs here: DIR/twin and DIR/killed")
     options = parser.parse_intermixed_args(argv)
     return verify(options)

@@ -16,22 +16,22 @@ from seqtrain.compare.variants import Variant
 if TYPE_CHECKING:
     import numpy as np
 
-MIN_SPREAD = 1e-9  # of the values' size: below it lies rounding, and seeds give the same number
-MOST_SEEDS = 50  # more are not named as what would show a difference
-LEVEL = 0.01  # the chance that a variant whose true mean misses the target is said to reach it
+MIN_SPREAD = 1e-9  # relative to the values: seeds with a smaller spread differ by rounding only
+MOST_SEEDS = 50  # largest number of seeds that a sentence recommends
+LEVEL = 0.01  # probability that a variant is said to reach a target that its true mean misses
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The best variant, or one that was asked for, beside another: by how much it is better, with the interval."""
+    """Difference between the best variant, or the one that `against` names, and another one, with its interval."""
 
     reference: Variant
     other: Variant
     difference: float  # above 0 where the reference is better
     low: float
     high: float
-    folds: int = 0  # that both have, where folds were paired instead of seeds
-    fold_sd: float = 0.0  # of the differences over folds
+    folds: int = 0  # number of common folds, if folds were paired; 0: seeds were compared
+    fold_sd: float = 0.0  # standard deviation of the differences over folds
 
     @property
     def significant(self) -> bool:
@@ -47,7 +47,7 @@ class Comparison:
 
     @property
     def seeds_needed(self) -> int:
-        """Seeds of each that would show a difference of this size, did they spread alike: widths fall as their root."""
+        """Seeds of each that would show this difference if they spread alike: an interval shrinks with their root."""
         seeds = min(len(self.reference.values), len(self.other.values))
         half = (self.high - self.low) / 2
         return math.ceil(seeds * (half / abs(self.difference)) ** 2) if self.difference else MOST_SEEDS + 1

@@ -18,10 +18,10 @@ class Group:
     metric: str
     mode: Mode
     entries: list[Entry] = field(default_factory=list)
-    reason: list[str] = field(default_factory=list)  # in what it differs from the first group
-    notes: list[str] = field(default_factory=list)  # what its own runs do not share
+    reason: list[str] = field(default_factory=list)  # how it differs from the first group
+    notes: list[str] = field(default_factory=list)  # on how its runs were measured
     conditions: Conditions = field(default_factory=lambda: Conditions({}))  # of its first run
-    remedy: str = ""  # what makes it comparable with the first group, where anything does
+    remedy: str = ""  # options that make it comparable with the first group; empty: none do
     measured: dict[int, Conditions] = field(default_factory=dict)  # of each run, by the id of its entry
     across: str = ""  # what a verdict on its runs does not mean, where `--across` has put them together
 
@@ -109,6 +109,7 @@ def _reasons(group: Group, own: Conditions, entry: Entry) -> list[str]:
 
 def _rank(own: Conditions) -> tuple[bool, bool, bool]:
     """Return the sort key of a run: runs from which nothing is concluded come last."""
-    # Complete ones first: a run with unknown conditions would open a group in which runs meet that are unlike. So
-    # would, in a metric of whole answers, the run of an older version that does not say that it is one.
+    # Runs with all conditions known come first: an unknown condition matches every value, so a run with one would open
+    # a group in which runs meet that differ from each other. The same holds for a run of an older version that does not
+    # record that its metric counts whole answers.
     return bool(own.values["leak"]), not own.is_complete, not own.of_answers

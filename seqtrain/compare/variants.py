@@ -22,24 +22,24 @@ CONFIDENCE = 0.95
 # Relative difference below which two results are equal: another layout changes the order of sums.
 ROUNDING = 1e-6
 COSTS: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "seconds": "seconds", "flops": "FLOPs"}
-MUCH_MORE = 2.0  # at equal x, a variant is left out if each other one came so many times as far
+MUCH_MORE = 2.0  # at equal x, a variant is left out if each other one came more than this many times as far
 
 
 @dataclass(frozen=True)
 class Variant:
     """Runs that differ only in their seed; `values` holds one number of each seed that finished."""
 
-    name: str  # what differs from other variants, such as "lstm" or "lstm dim=64"
+    name: str  # the settings that differ between variants, such as "lstm" or "lstm dim=64"
     entries: tuple[Entry, ...]  # all its runs, finished or not
-    counted: tuple[Entry, ...]  # those whose values count: finished, each seed once
+    counted: tuple[Entry, ...]  # runs whose values count: finished, each seed once
     values: tuple[float, ...]
-    costs: dict[Axis, float]  # means over what counts, at the weights that were measured
-    validations: float | None = None  # of which each value is the best, on the mean; None where it is the last
+    costs: dict[Axis, float]  # means over the counted runs, up to the weights that were measured
+    validations: float | None = None  # mean number of validations that a best value was chosen from; None: the last
     twins: tuple[tuple[Entry, ...], ...] = ()  # runs of several seeds with equal numbers, of which the first counts
-    settings: Settings = field(default_factory=dict)  # what makes it this variant
-    by: tuple[tuple[str, str], ...] = ()  # what its runs say of each key of `--by`: its name, and the value
+    settings: Settings = field(default_factory=dict)  # settings that all its runs share
+    by: tuple[tuple[str, str], ...] = ()  # name and value of each key of `--by`
     limit: float | None = None  # the x at which all variants of the group were measured; None: each at its end
-    left_out: str = ""  # why it has no value at equal x, in a sentence: it is too slow
+    left_out: str = ""  # sentence that says why it has no value at equal x: it is too slow
 
     @property
     def mean(self) -> float | None:
@@ -53,7 +53,7 @@ class Variant:
 
     @property
     def parameters(self) -> float | None:
-        """Mean number of trainable parameters of the runs that count; None if one of them does not know it."""
+        """Mean number of parameters of the runs that count, frozen ones too; None if one of them does not know it."""
         return mean_of(entry.parameters for entry in self.counted)
 
     @property

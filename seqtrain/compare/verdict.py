@@ -17,8 +17,8 @@ from seqtrain.compare.rules import MOST_NAMED, Case, caveats, notes
 from seqtrain.compare.variants import COSTS, Variant, variants
 from seqtrain.errors import UserError, did_you_mean, first_few
 
-NEAR = 0.01  # of the larger of two costs: by so much they may differ and still be called equal
-UNLIKE = 0.1  # of the larger of two costs: what differs by more stands in the first sentence
+NEAR = 0.01  # relative difference up to which two costs are called equal
+UNLIKE = 0.1  # relative difference above which a cost is named in the ranking
 ACROSS_PARENTS = (
     "across init_from, as asked for: runs that began with the weights of several runs are one variant, so its spread "
     "is that of those runs as well"
@@ -27,14 +27,14 @@ ACROSS_PARENTS = (
 
 @dataclass(frozen=True)
 class Conclusion:
-    """A group of like runs, its variants, and what may be said of them."""
+    """A group of comparable runs, its variants, and the sentences on them."""
 
     group: Group
     variants: list[Variant]
     sentences: list[str]
     remarks: list[str]  # on runs that do not count
-    caveats: list[str] = field(default_factory=list)  # on what the variants are, and which runs are in them
-    comparisons: list[Comparison] = field(default_factory=list)  # what the sentences say of pairs, as numbers
+    caveats: list[str] = field(default_factory=list)  # on the variants, and on the runs in them
+    comparisons: list[Comparison] = field(default_factory=list)  # the pairs of the sentences, as numbers
 
 
 def conclusions(
@@ -58,9 +58,9 @@ def conclusions(
         x: as in `variants.variants`.
         checkpoint: as in `variants.variants`.
         across: as in `groups.groups`, and `init_from`: runs that began with weights of different runs are one variant.
-        against: the name of the variant that all others are held against; by default the best of a group.
+        against: the name of the variant that all others are compared with; by default the best of a group.
         target: a value of the metric; sentences on the variants that reach it come first.
-        by: words of `--by`; then variants are held against each other where they differ in nothing else.
+        by: keys of `--by`; then variants are compared with those that differ in nothing else.
         hidden: finished runs that `--where` left out.
         untested: number of runs that `--split test` left out.
 
@@ -79,15 +79,15 @@ def conclusions(
         pairs = []
         case = Case(group, ranked, keys, parts, x, hidden, untested)
         group.notes += notes(case)
-        # First: who reads on has read what the rest does not mean.
+        # First in the verdict: what the sentences below do not mean.
         joined = ACROSS_PARENTS if fold_parents and any(variant.num_parents > 1 for variant in ranked) else ""
         verdict = [] if group.refusal else list(filter(None, [group.across, joined]))
-        # Runs that saw what they are measured on reach nothing.
+        # Runs that were trained on the measured text reach no target.
         if target is not None and not group.refusal:
             verdict += target_sentences(group, ranked, target)
         for part in parts:
             verdict += sentences(group, part, x=x, checkpoint=checkpoint, against=against)
-            # From numbers that were trained on validation nothing is concluded.
+            # Nor is a pair compared in a group of such runs.
             if not group.refusal and len(repeated(part)) > 1:
                 pairs += compared(part, group.mode, _reference(repeated(part), against))
         found.append(Conclusion(group, ranked, verdict, remarks(ranked), caveats(case), pairs))
@@ -136,10 +136,10 @@ def sentences(
     checkpoint: Checkpoint = "final",
     against: str | None = None,
 ) -> list[str]:
-    """Return the verdict on the variants of a group: a ranking, then the best, or `against`, beside each other one."""
+    """Return the verdict on a group: a ranking, then the best variant, or `against`, compared with each other."""
     if group.refusal:
         return [group.refusal]
-    # Before the rest: who reads that one variant is ahead must know which are not among the others.
+    # First in the verdict: which variants are missing from the ranking.
     left_out = [variant.left_out for variant in ranked if variant.left_out]
     return left_out + _sentences(group, ranked, x=x, checkpoint=checkpoint, against=against)
 
@@ -202,7 +202,7 @@ def _ranking(best: Variant, others: Sequence[Variant], comparisons: Iterable[Com
 
 
 def ties(reference: Variant, several: Sequence[Variant], pairs: Iterable[Comparison]) -> list[Variant]:
-    """Return the variants without a significant difference from the reference, which are not in a pair if none varies.
+    """Return the variants without a significant difference from the reference, also those without a comparison.
 
     Args:
         reference: the variant that the others were compared with.
@@ -254,17 +254,17 @@ def _comparison_sentence(
     found: Comparison, group: Group, pairs: int, x: Axis | None, limit: float | None, checkpoint: Checkpoint
 ) -> str:
     first, second, difference, low, high = found.reference, found.other, found.difference, found.low, found.high
-    if high < 0:  # of the variant that was asked for, another one may be better
+    if high < 0:  # another variant may be better than the one that `against` names
         first, second, difference, low, high = second, first, -difference, -high, -low
     start = _by_words(first.by, second.by)
-    digits = decimals((high - low) / 2)  # those behind are beyond what the interval can tell
+    digits = decimals((high - low) / 2)  # more digits would be finer than the interval
     over = f" over all {pairs} pairs" if pairs > 1 else ""
     seeds = f"{len(first.values)} and {len(second.values)} seeds"
     if len(first.values) == len(second.values):
         seeds = f"{len(first.values)} seeds each"
     if found.folds:
         seeds = f"the same {found.folds} folds, {CORRECTED}"
-    # In units of the spread: whether it is large compared with chance.
+    # In standard deviations: how large the difference is compared with chance.
     effect = f"{found.effect:.2g} standard deviations of {'folds' if found.folds else 'seeds'}"
     condition = _cost_clause(first, second, x, limit, found.significant) + _checkpoint_clause(first, second, checkpoint)
     chance = f"(95 % interval{over} {low:.{digits}f} to {high:.{digits}f}, {seeds}, {effect}) {condition}".rstrip()

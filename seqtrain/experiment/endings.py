@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # The faults that a process of a group tells the one that started it by its exit code.
 UNAVAILABLE = 75  # EX_TEMPFAIL of sysexits.h
-TRACEBACK = "traceback.txt"  # of what the code of a task of others raised
+TRACEBACK = "traceback.txt"  # traceback of an error in a third-party task
 KINDS: dict[int, type[UserError]] = {2: UserError, UNAVAILABLE: Unavailable}
 
 
@@ -60,14 +60,14 @@ def record_ending(experiment: Ending, checkpoint: Path | None) -> Iterator[None]
             say_interrupted(run, interrupted.number)
         raise
     except UserError as error:
-        # A run that goes on may find again what is wanting; one that has not begun is removed either way.
+        # What is missing may be there again when the run is resumed; a run without records is removed in any case.
         can_resume = isinstance(error, Unavailable) and next(run.records(), None) is not None
         _conclude(experiment, status="failed" if can_resume else "refused", reason=str(error))
         raise
-    except (Exception, SystemExit) as error:  # the latter of code of others: a training has nothing to leave for
+    except (Exception, SystemExit) as error:  # SystemExit can only come from third-party code
         reason, line = verdict(run, error)
         session = experiment.session
-        # A fault that no check of the checkpoint has found shows when the trainer loads it, before the first step.
+        # A checkpoint may pass all checks and still fail when the trainer loads it, before the first step.
         if line is None and checkpoint is not None and session is not None and not session.learner.started:
             line = UserError(f"checkpoint {checkpoint}: this run cannot go on from it: {reason}")
         _conclude(experiment, status="failed", reason=reason)

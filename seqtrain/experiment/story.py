@@ -43,8 +43,8 @@ from seqtrain.training.trainer import surroundings
 class Attempt:
     """Arguments of one attempt at a run, beside the run and its config.
 
-    `goes_on`: the run has begun before. Its directory is updated, with a changed config, once this attempt has all it
-    needs; a refusal before that leaves the run as it was.
+    `goes_on`: the run has begun before. Its directory gets the config of this attempt only once every check has passed;
+    a refusal before that leaves the run as it was.
     """
 
     command: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class Experiment:
             self._finish(session, cost)
 
     def _open_summary(self) -> None:
-        """Set the summary's entries known at the start. All take those of the first; others may read later."""
+        """Set the entries of the summary that are known at the start; all processes take those of the first one."""
         summary = self.run.summary
         was_pruned = summary.status == "pruned"
         summary.update(
@@ -88,7 +88,7 @@ class Experiment:
             command=summary.command or provenance.mask_command(list(self.attempt.command)),
             trust=list(trusted()),
         )
-        summary.remove("reason")  # of an earlier attempt
+        summary.remove("reason")  # why an earlier attempt ended
         if self.attempt.goes_on and was_pruned:
             summary.update(after_pruning=True)
         self.summary = ranks.broadcast(summary)
@@ -109,9 +109,9 @@ class Experiment:
             self.run.write_summary(self.summary)
 
     def _read_data(self, signals: Signals) -> Data:
-        """Read the data, tokenised and laid out; write resolved values into the config.
+        """Read the data, tokenised and laid out; write into the config what was open until now.
 
-        These are a solved budget, a tokenizer of another run, and options that follow from the data.
+        That is: sizes solved for by a budget, the tokenizer of another run, and options that are `auto`.
         """
         begins, config = self.attempt.checkpoint is None, self.config
         if begins and config.init_from is not None:
@@ -126,7 +126,7 @@ class Experiment:
             self.summary.update(from_data={key: OmegaConf.select(config, key) for key in followed})
         if followed or (begins and (config.budget is not None or config.init_from is not None)):
             ranks.run_on_all(lambda: self.run.write_config(config_text(config)))
-            self.summary.update(identity=digest(self.run.config))  # of what is used
+            self.summary.update(identity=digest(self.run.config))  # now that all options are known
         return data
 
     def _make_session(self, data: Data, signals: Signals) -> Session:
@@ -140,7 +140,7 @@ class Experiment:
             logged_config=plain_config(self.config),  # not the directory's, which is written later
             after_pruning=self.summary.after_pruning,
         )
-        if is_of_others(session.learner.task):  # its faults are raised now, and not after hours
+        if is_of_others(session.learner.task):  # so that faults of a third-party task show now, and not after hours
             from seqtrain.training.rehearsal import rehearse
 
             rehearse(session)
@@ -160,9 +160,9 @@ class Experiment:
         config, checkpoint, learner = self.config, self.attempt.checkpoint, session.learner
         if checkpoint is None:
             set_first_weights(config, session, say)
-        # A checkpoint of adapters holds nothing that they adapt.
+        # A checkpoint of adapters does not hold the weights that they adapt, so a resume loads them too.
         if config.init_from is not None and (checkpoint is None or config.get("adapter") is not None):
-            known = self.summary.parent  # of an earlier attempt, which saved no checkpoint
+            known = self.summary.parent  # hash of the weights that an earlier attempt loaded, if there was one
             self.summary.update(**load_initial_weights(config, session, say, parent_hash=known))
         # After the weights: they are part of the run's identity, which checkpoints store.
         learner.run_identity = identity(self.run.config, self.summary)
@@ -175,7 +175,7 @@ class Experiment:
         self.announced = True
         if self.attempt.extended:
             self.summary.update(extended=[*self.summary.extended, *self.attempt.extended])
-        self.run.write_summary(self.summary)  # first: a finished run is not continued
+        self.run.write_summary(self.summary)  # before the config: no kill may leave a finished run with new limits
         if self.run.writes and self.code is not None:
             self.code.write(self.run.path)
         if self.attempt.goes_on:

@@ -1,4 +1,4 @@
-"""Linear autoregression as a causal model: what is to come is a weighted sum of the last values."""
+"""Linear autoregression as a causal model: the next value is a weighted sum of the last ones."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from seqtrain.errors import UserError
 from seqtrain.models.stepper import State, StateStepper, Stepper
 
 PIECE = 4096
-"""Tokens of a longer text that evaluation reads at a time, where the state can go on from piece to piece."""
+"""Number of tokens that evaluation reads at a time of a long text, if the model can carry its state on."""
 
 Weights = Mapping[str, Shaped[Tensor, "..."]]
 """Weights by name, as `state_dict` gives them."""
@@ -35,21 +35,21 @@ class Capability(enum.Flag):
     CAUSAL = enum.auto()  # h_t depends on x_1..t only
     BIDIRECTIONAL = enum.auto()  # h_t depends on every token
     STATEFUL = enum.auto()  # chunks with carried state equal the whole
-    CONDITIONAL = enum.auto()  # begin(source) matters
-    UNCONDITIONAL = enum.auto()  # may start from nothing
+    CONDITIONAL = enum.auto()  # can read a source first: the state of begin(source) changes what follows
+    UNCONDITIONAL = enum.auto()  # can start from nothing, without a source
     SEPARABLE = enum.auto()  # bidirectional, and `directions` gives what each direction knows without the other
 
 
 class SequenceModel(nn.Module, ABC):
     """Maps tokens, and the state that earlier tokens left, to hidden states; heads and losses belong to tasks.
 
-    `embed` is the front end that build gives: a module from tokens (B, T), or real values (B, T, F), to (B, T, E).
+    `embed` is the front end, which the constructor is given: it maps tokens (B, T), or values (B, T, F), to (B, T, E).
     """
 
     capabilities: Capability
     dim: int  # D, the width of the hidden states
     embed: nn.Module
-    max_length: int | None = None  # tokens that may be read since a reset; None = no bound
+    max_length: int | None = None  # most tokens that it can read after a reset; None: no limit
 
     @abstractmethod
     def forward(
@@ -71,11 +71,11 @@ class SequenceModel(nn.Module, ABC):
         """Count the floating-point operations of a forward pass per token, when `length` tokens are read at a time.
 
         One multiply-add is 2 operations; embedding look-ups and element-wise work are not counted. By default torch
-        counts them on the meta device, where nothing is computed. A model that cannot run there, or that reads token
-        by token, which takes the counter milliseconds a token, says them itself.
+        counts them on the meta device, where nothing is computed. Override it in a model that cannot run there, or that
+        reads token by token, where counting takes milliseconds a token.
 
         Args:
-            length: tokens that are read at a time; of a model that needs a source, those of source and target each.
+            length: tokens that are read at a time; for a model that needs a source, the length of source and of target.
             carried: whether each reading goes on from a state; a cache adds keys to attend to.
 
         Raises:
@@ -106,8 +106,8 @@ class SequenceModel(nn.Module, ABC):
         self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B S D"]:
         """Return the hidden states of texts, each read by itself: those of the encoder, if there is one."""
-        # What is padded on the right changes nothing that a causal model has said before, and one that need not
-        # regard lengths reads in a single dense call.
+        # Padding on the right does not change the hidden states before it in a causal model. Without lengths the model
+        # reads in one dense call.
         hidden, _ = self(source, None, None if Capability.CAUSAL in self.capabilities else lengths)
         return hidden
 
@@ -135,7 +135,7 @@ def name_of(model: SequenceModel) -> str:
     found = getattr(model, "config_name", None)
     if found is not None:
         return found
-    # The shipped file that chose it is not known where a run is opened; ours are called like their modules.
+    # Which YAML chose the class is not known where a run is opened; models of seqtrain are named like their modules.
     room, _, module = type(model).__module__.rpartition(".")
     return module if room == __package__ else type(model).__name__
 
@@ -205,7 +205,7 @@ def directions(
 
 
 def idle_of(target: Any, options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options that have no effect beside the others, with the reasons; setting one is an error.
+    """Return the options that have no effect with these values of the others, and why; setting one is an error.
 
     Models with such options have a class method `idle`.
     """
@@ -214,12 +214,12 @@ def idle_of(target: Any, options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def blank_input(model: SequenceModel, batch: int, length: int, *, written: bool = False) -> Shaped[Tensor, "B T *F"]:
-    """Return tokens, or values, of this shape that a model can read, or of a target that was `written`.
+    """Return blank tokens or values of this shape that a model can read, on the device of its weights.
 
-    They are on the device of its weights.
+    `written`: for the target of an encoder-decoder instead of its source.
     """
     front = getattr(model, "target_embed", model.embed) if written else model.embed
-    # A front end of others, or none at all, is taken to read tokens.
+    # A third-party front end, or a model without one, is assumed to read tokens.
     blank = getattr(front, "blank", None)
     if blank is not None:
         return blank(batch, length)
@@ -294,7 +294,7 @@ def read(
         model: reads them.
         tokens: all of them real.
         state: None: they are read by themselves, and the state after them is empty, as it is not used.
-        starts: True where a document begins, before which the state counts as zeros; None: nowhere.
+        starts: True where a document begins: there the state is zeros again; None: nowhere.
     """
     if starts is not None:
         if Capability.STATEFUL not in model.capabilities:  # then nothing is carried

@@ -1,7 +1,7 @@
-"""The contract of a model as laws: each reads a small model in float64 and tells the first counterexample in words.
+"""The contract of a model as laws: each reads a small model in float64 and describes its first counterexample.
 
-`judge` holds one model to every law; `seqtrain contract` prints what it finds, and the tests run the same laws on every
-shipped model. A law is checked only where the model promises what it rests on (`Law.promise`).
+`judge` checks every law of one model; `seqtrain contract` prints the verdicts, and the tests run the same laws on every
+shipped model. A law is checked only if the model has the capability that it depends on (`Law.promise`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SMALL = {"dim": 8, "num_layers": 2, "num_heads": 2, "attention_window": 3}
 
 _HERE, _TASKS = Path(__file__), Path(__file__).parents[1] / "tasks"
 NOT_THE_AUTHORS = {_HERE, _HERE.parent / "laws", _TASKS / "contract.py"}
-"""Files and folders of laws, of models and of tasks: a line of theirs tells nobody what to mend."""
+"""Files and folders of the laws: a counterexample names no line of them, only lines of the model or task."""
 
 LEAST_LENGTH = 16  # tokens since a reset that every model must be able to read
 
-# Listed here and not entered by the modules, so that the order does not hang on who imports what first.
+# Listed here instead of being registered by the modules, so that the order does not depend on the order of imports.
 LAWS: list[Law] = [
     reading.one_direction,
     reading.shape_of_hidden_states,
@@ -61,7 +61,7 @@ LAWS: list[Law] = [
     reading.chance_acts_in_training_only,
     state.state_keeps_its_precision,
 ]
-"""All laws, in the order in which they are told: what the others rest on comes first."""
+"""All laws, in the order of checking: first those that others build on."""
 
 
 class Verdict(NamedTuple):
@@ -104,7 +104,7 @@ def verdict_of(law: Law, subject: Any) -> Verdict:
 def _describe(error: BaseException) -> str:
     """Describe an error in one line, with the place in the model's code where it was raised."""
     words = f"raises {type(error).__name__}: {' '.join(str(error).split())}"
-    # The innermost frame is mostly torch's, and the outermost a law's: neither tells a model's author what to mend.
+    # The innermost frame is mostly in torch, the outermost in a law. The author of the model needs the one in between.
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
         if "torch" not in path.parts and NOT_THE_AUTHORS.isdisjoint((path, path.parent)):

@@ -32,11 +32,12 @@ EXPORT = "config.json"  # of a folder that `seqtrain export` wrote
 class Run:
     """One run: `config.yaml`, append-only `metrics.jsonl` (the truth), `summary.json`, checkpoints, samples, plots.
 
-    Create it by `Run.create` or `Run.open`. Only one process at a time writes it: see `claim`.
+    docs/running.md, "What a run leaves", lists all files. Make it by `Run.create` or `Run.open`. Only one process at a
+    time writes a run, see `claim`.
     """
 
     def __init__(self, path: Path, *, writes: bool = True, claimed: bool = False) -> None:
-        """Store the path. `writes`: False for all but one of several processes; `claimed`: by the parent process."""
+        """Store the path. `writes`: False in all but one of several processes; `claimed`: the parent holds the lock."""
         self.path = path
         self.writes = writes
         self.claimed = claimed
@@ -95,7 +96,7 @@ class Run:
         """Open the run at `path`, or, with `export="take"`, an export of one.
 
         Raises:
-            UserError: There is none, or something in it leads outside or is not a plain file.
+            UserError: There is no run, or its directory holds a link to outside or something that is not a plain file.
         """
         path = Path(path)
         if not exists(path):
@@ -200,7 +201,7 @@ class Run:
         self.append({RESUMED: step})
 
     def newest_step(self) -> int:
-        """Return the step that the record reaches: that of its newest point, or of the mark of a resume."""
+        """Return the step that the run has reached by its records: the largest one since the last resume."""
         reached = 0
         for record in self.records():
             reached = record[RESUMED] if RESUMED in record else max(reached, record.get("step", 0))
@@ -211,9 +212,9 @@ class Run:
         return [record for _, record in self.standing()]
 
     def standing(self) -> list[tuple[int, dict[str, Any]]]:
-        """Return the valid records, each with its place among all `records`, from 1."""
+        """Return the valid records, each with its number among all `records`, counted from 1."""
         found: list[tuple[int, dict[str, Any]]] = []
-        earliest = math.inf  # step from which one of the later resumes began
+        earliest = math.inf  # smallest step of the resumes that stand later in the file
         for place, record in reversed([*enumerate(self.records(), 1)]):
             if RESUMED in record:
                 earliest = min(earliest, record[RESUMED])

@@ -63,7 +63,7 @@ class Summary:
     leaks: dict[str, Any] = field(default_factory=dict)  # split -> `train` or `init_from` -> the part found there
 
     # Cost and method of evaluation, known before the first step.
-    parameters: dict[str, Any] = field(default_factory=dict)  # part -> trainable numbers, with their `total`
+    parameters: dict[str, Any] = field(default_factory=dict)  # part -> parameters, also frozen ones; with `total`
     padding: float | None = None  # of all positions, the fraction without a target
     state: int | None = None  # numbers that one lane carries; unknown of a model without state
     max_steps: int | None = None  # unknown if the time limit decides

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from seqtrain.tasks.predictors import Predictor
 
 LossTerms = dict[str, tuple[Tensor, int]]
-"""Named parts of a batch: each a sum over targets and the count of those targets; a table of sums is a part too."""
+"""Named loss terms of a batch: the sum over targets, as a number or a table, and the count of these targets."""
 
 Reduced = dict[str, tuple[Any, float]]
-"""Sums and counts of all parts of a split: numbers, and tables as nested lists."""
+"""Loss terms of a whole split, added up over batches and processes; tables are nested lists."""
 
 Say = Callable[[str], None]
-"""Tells a person one line about what was done or left out, such as a print."""
+"""Function that shows the user one line, such as `print`."""
 
 
 def perplexity(loss: float) -> float:
@@ -58,28 +58,28 @@ class Metric:
     better: Literal["min", "max"]
     unit: str  # what stands behind a number of it: `3.32 nats a token`
     tokenizer_free: bool = False  # whether runs of different tokenizers may be held against each other in it
-    # Whether it counts whole answers to examples, against labels or references: then neither the tokenizer, nor how
-    # much of an example is read, nor how an answer is searched for changes what was asked.
+    # Whether it compares whole answers with labels or references, as accuracy or BLEU. Then runs may be compared that
+    # differ in tokenizer, in how much of an example they read, or in how they search for an answer.
     of_answers: bool = False
     signature: str | None = None  # how exactly it is computed, such as sacreBLEU's signature
 
     def __post_init__(self) -> None:
-        # Anything else would count as one of the two, and keep the worst weights as the best.
+        # A typing error such as `maximum` would count as one of the two, and might keep the worst weights as the best.
         if self.better not in ("min", "max"):
             raise UserError(f"metric {self.name}: better={self.better!r}: expected min or max")
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One example of what a model makes of validation: for people, and by columns for tables.
+    """The model's output for one example of validation: as a text for people, and in columns for tables.
 
-    Of several columns the first is what the model was given, `reference` or `label` is the right answer, and the next
-    one what the model made of it: by that the samples of runs are set side by side.
+    If there are several columns, the first is the input, `reference` or `label` the right answer, and the next one the
+    model's output. Comparisons show the samples of runs side by side by these columns.
     """
 
     text: str
     columns: Mapping[str, str | float | bool] = field(default_factory=dict)  # none: the text is the only one
-    fan: Fan | None = None  # the same as a picture, of a forecast
+    fan: Fan | None = None  # for a forecast: the data of its picture
 
     def __post_init__(self) -> None:
         if not self.columns:
@@ -90,8 +90,8 @@ class Sample:
 class Baseline:
     """A predictor that knows little or nothing of sequences."""
 
-    knows: str  # what stands beside its numbers: `how often each token is`
-    name: str | None = None  # in a sentence: `better than the bigram`; None: no result is held against it
+    knows: str  # printed beside its numbers, such as `how often each token is`
+    name: str | None = None  # its name in `better than the bigram`; None: results are not compared with it
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,10 @@ class TaskData(nn.Module, ABC):
     """The data of a task: what it reads, how, and with which models."""
 
     requires: Capability
-    fields: ClassVar[tuple[str, ...]] = ("text",)  # of the rows that it reads
-    label_kind: ClassVar[LabelKind] = "name"  # what the label of a row is, where it reads one
-    streams: bool = True  # whether it reads one long text in chunks, or rows each by itself
-    needs_whole: ClassVar[str | None] = None  # why tbptt.k2 does not cut what it reads; None where it does
+    fields: ClassVar[tuple[str, ...]] = ("text",)  # fields of a row that it reads
+    label_kind: ClassVar[LabelKind] = "name"  # kind of the field `label`, if it reads one
+    streams: bool = True  # True: it reads one long text in chunks; False: each row by itself
+    needs_whole: ClassVar[str | None] = None  # why its examples cannot be cut by tbptt.k2; None if they can
 
     def incompatibility(self, model: SequenceModel) -> str | None:
         """Return why a model with the required capabilities is incompatible, or None if it is compatible."""
@@ -126,9 +126,9 @@ class TaskData(nn.Module, ABC):
 class TaskLoss(nn.Module, ABC):
     """The loss of a task: its terms as sums and counts, and the metrics that are made of them."""
 
-    metrics: ClassVar[tuple[Metric, ...]] = ()  # all that `measure` may give, in the order in which they are said
-    monitor: ClassVar[str] = "loss"  # the metric that says which weights are best
-    differentiated: tuple[str, ...] = ("loss",)  # the terms whose means are summed and descended
+    metrics: ClassVar[tuple[Metric, ...]] = ()  # all that `measure` may return, in the order of printing
+    monitor: ClassVar[str] = "loss"  # the metric that selects the best checkpoint
+    differentiated: tuple[str, ...] = ("loss",)  # loss terms whose means are added up to the loss of backward
 
     @abstractmethod
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
@@ -138,8 +138,8 @@ class TaskLoss(nn.Module, ABC):
     def evaluate(self, model: SequenceModel, batch: Any, state: State | None) -> tuple[LossTerms, State]:
         """Return the loss terms of a batch and the state after it; in training only the differentiated terms.
 
-        Without a state the batch is read by itself, and the returned state is not used. A batch of a stream is read
-        with `read(model, batch.tokens, state, batch.starts)`, so that documents that begin within it do not meet.
+        Without a state the batch is read by itself, and the returned state is not used. A task on a stream reads with
+        `models.base.read(model, batch.tokens, state, batch.starts)`, which resets the state where a document begins.
         """
 
     @abstractmethod
@@ -162,24 +162,25 @@ class TaskReport(nn.Module, ABC):
     """The report of a task: its predictors and samples, and the words beside its results."""
 
     predictors: ClassVar[Mapping[str, type[Predictor]]] = MappingProxyType({})  # by name; the first is the default
-    example_text: ClassVar[str] = "TEXT"  # what `predict` may be asked
-    known_baselines: ClassVar[Mapping[str, Baseline]] = MappingProxyType({})  # what `baselines` may give
+    example_text: ClassVar[str] = "TEXT"  # placeholder of an input in the printed command `seqtrain predict RUN TEXT`
+    known_baselines: ClassVar[Mapping[str, Baseline]] = MappingProxyType({})  # those that `baselines` may return
     compared_by: ClassVar[str | None] = None  # the metric of verdicts and of progress; None: the monitor
-    trained_by: ClassVar[tuple[str, ...]] = ()  # options that change training only; the others change what is measured
-    answered_by: ClassVar[tuple[str, ...]] = ()  # options that change how an answer is searched for, not what is right
+    # Options that do not change what is measured. Runs that differ in another option of the task are not compared.
+    trained_by: ClassVar[tuple[str, ...]] = ()  # they change training only, such as dropout
+    answered_by: ClassVar[tuple[str, ...]] = ()  # they change the search for an answer, such as the width of a beam
 
     @abstractmethod
     def samples(
         self, model: SequenceModel, batch: Any, preprocessor: Preprocessor, options: SampleOptions
     ) -> Sequence[Sample]:
-        """Return the model's output for each example of a batch. A stream has a prompt instead of a batch."""
+        """Return the model's output for each example of `batch`, or for a prompt: a stream of text has no batch."""
 
 
 class Task(TaskData, TaskLoss, TaskReport):
-    """Owns what a batch means; the model knows nothing of it. This one reads a stream; see `ExampleTask`.
+    """Defines what a batch means; the model does not know it. This class reads a stream; `ExampleTask` reads examples.
 
-    A task implements the members of its three parts. A command that asks for more, such as the loss of each token,
-    has a `Protocol` for it in its own file.
+    A task implements the members of its three parts. A command that needs more, such as the loss of each token, defines
+    a `Protocol` in its own file.
     """
 
     @classmethod

@@ -51,7 +51,7 @@ class TaskSubject:
         return copy.deepcopy(self.pair)
 
 
-@law("The metrics that it is judged by are among those that it names; what it says of baselines has their form.")
+@law("`metrics` has `monitor` and `compared_by`, each metric once; `known_baselines` holds Baselines.")
 def metrics_are_named(subject: TaskSubject) -> None:
     """Raise Broken if a metric is named twice or used but not named, or if a known baseline has the wrong type."""
     task = subject.pair[1]
@@ -62,7 +62,7 @@ def metrics_are_named(subject: TaskSubject) -> None:
     if task.compared_by is not None:
         asked.append(("compared_by", task.compared_by))
     for attribute, name in asked:
-        # Whether more or less of it is better would be guessed, and the worst weights kept as the best.
+        # Otherwise its direction would be guessed, and the worst weights might be kept as the best.
         if name not in names:
             raise Broken(f"`{attribute}` names {name}, and `metrics` has {', '.join(names) or 'none'}")
     for name, baseline in task.known_baselines.items():
@@ -70,7 +70,7 @@ def metrics_are_named(subject: TaskSubject) -> None:
             raise Broken(f"`known_baselines` has {type(baseline).__name__} for {name}, not a Baseline")
 
 
-@law("The options and predictors that it names are there.")
+@law("The options in `trained_by` and the classes in `predictors` exist.")
 def options_are_there(subject: TaskSubject) -> None:
     """Raise Broken if an option in `trained_by` does not exist, or if a predictor or its `takes` has the wrong type."""
     task = subject.pair[1]
@@ -85,7 +85,7 @@ def options_are_there(subject: TaskSubject) -> None:
             raise Broken(f"`takes` of {predictor.__name__} is of type {type(predictor.takes).__name__}, not a mapping")
 
 
-@law("Each part of a batch is a finite sum and the count of its targets; one of them is `loss`.")
+@law("Each loss term of a batch is a finite sum and the count of its targets; one of them is `loss`.")
 def parts_are_sums_and_counts(subject: TaskSubject) -> None:
     """Raise Broken unless `evaluate` gives `loss` and each term is a finite sum with a whole count of at least 0."""
     for words, terms in _both_ways(subject):
@@ -99,7 +99,7 @@ def parts_are_sums_and_counts(subject: TaskSubject) -> None:
                 raise Broken(f"{words}: the count of `{name}` is {_shown(count)}, not a whole number")
 
 
-@law("In training each part that is descended is there, is counted by the batch, and has a gradient.")
+@law("In training each term in `differentiated` is there, is counted by the batch, and has a gradient.")
 def descended_parts_are_there(subject: TaskSubject) -> None:
     """Raise Broken if a differentiated term is missing, has no gradient, or disagrees with the batch's totals."""
     model, task = subject.make()
@@ -117,7 +117,7 @@ def descended_parts_are_there(subject: TaskSubject) -> None:
             raise Broken(f"`{name}` has {count} targets by `evaluate`, and {batch.totals[name]} by the batch's totals")
 
 
-@law("Each weight of the task takes part in the loss.")
+@law("Each trainable weight of the task gets a gradient from the loss.")
 def weights_take_part(subject: TaskSubject) -> None:
     """Raise Broken if a trainable weight of the task receives no gradient."""
     model, task = subject.make()
@@ -128,7 +128,7 @@ def weights_take_part(subject: TaskSubject) -> None:
             raise Broken(f"{name} has no gradient")
 
 
-@law("The parts of two batches add up to those of both together.")
+@law("The loss terms of two batches add up to those of both together.")
 def parts_add_up(subject: TaskSubject) -> None:
     """Raise Broken if the sums of two halves, or the counts of differentiated terms, do not add up to the whole."""
     if subject.halves is None:  # of a stream the lanes are not cut apart here
@@ -147,7 +147,7 @@ def parts_add_up(subject: TaskSubject) -> None:
             raise Broken(f"`{name}` sums to {_shown(total)}, and to {_shown(added)} in two halves")
 
 
-@law("Examples without a target add nothing.")
+@law("Examples without a target add nothing to the loss terms.")
 def nothing_without_targets(subject: TaskSubject) -> None:
     """Raise Broken if a batch without targets has a sum or a count other than 0."""
     if not isinstance(subject.train, ExampleBatch):
@@ -159,7 +159,7 @@ def nothing_without_targets(subject: TaskSubject) -> None:
             raise Broken(f"`{name}` is {_shown(total)} over {count} targets, where no example has any")
 
 
-@law("Evaluation gives the same twice, and changes no weight and no buffer.")
+@law("Evaluation gives the same numbers twice, and changes no weight and no buffer.")
 def evaluation_is_repeated(subject: TaskSubject) -> None:
     """Raise Broken if a second evaluation gives other terms, or if evaluation changes the state of the task."""
     model, task = subject.make()
@@ -174,7 +174,7 @@ def evaluation_is_repeated(subject: TaskSubject) -> None:
             raise Broken(f"{name} of the task has changed")
 
 
-@law("It measures what it is judged by, as finite numbers, and nothing that it does not name.")
+@law("`measure` gives finite numbers: the loss, the monitor, the metric of comparison, and only metrics in `metrics`.")
 def measures_what_it_names(subject: TaskSubject) -> None:
     """Raise Broken if `measure` lacks a required metric, or gives one that is unnamed or not finite."""
     task = subject.pair[1]
@@ -190,7 +190,7 @@ def measures_what_it_names(subject: TaskSubject) -> None:
         _check_figures(f"{words}: `measure` gives", measured, names)
 
 
-@law("Its baselines are those that it names, in metrics that it names.")
+@law("Its baselines are in `known_baselines`, and their numbers are metrics in `metrics`.")
 def baselines_are_named(subject: TaskSubject) -> None:
     """Raise Broken if a baseline is not in `known_baselines`, or if one of its metrics is unnamed or not finite."""
     task = subject.pair[1]
@@ -218,7 +218,7 @@ def shows_each_example(subject: TaskSubject) -> None:
             raise Broken(f"`samples` gives {type(sample.text).__name__} of an example, not a text")
 
 
-@law("Its predictors give each text an answer that JSON can hold, and words for a person.")
+@law("Its predictors give each text an answer that JSON can hold, and a line to print.")
 def predictors_answer(subject: TaskSubject) -> None:
     """Raise Broken if an answer of a predictor is not JSON, or if its `words` gives no text."""
     model, task = subject.make()
@@ -236,7 +236,7 @@ def predictors_answer(subject: TaskSubject) -> None:
                 raise Broken(f"{name}: `words` gives no text")
 
 
-@law("It says what its head costs.")
+@law("`head_flops` is a finite number of at least 0.")
 def head_has_a_cost(subject: TaskSubject) -> None:
     """Raise Broken unless `head_flops` is a finite number of at least 0."""
     flops = subject.pair[1].head_flops()
@@ -306,7 +306,7 @@ LAWS: list[Law] = [
     predictors_answer,
     head_has_a_cost,
 ]
-"""All laws, in the order in which they are told: what the others rest on comes first."""
+"""All laws, in the order of checking: first those that others build on."""
 
 BEFORE_TRAINING = (
     metrics_are_named,
@@ -316,11 +316,11 @@ BEFORE_TRAINING = (
     baselines_are_named,
     shows_each_example,
 )
-"""Those whose fault would end a training, at its first step or only at its last."""
+"""Laws that a training depends on: if one does not hold, it would fail at its first step, or only at its last."""
 
 
 OF_EXAMPLES = (parts_add_up, nothing_without_targets)
-"""Those that a task which reads a stream is not asked: its lanes are not cut apart here."""
+"""Laws that are not checked for a task on a stream: its lanes are not divided here."""
 
 
 def judge(subject: TaskSubject) -> Iterator[Verdict]:

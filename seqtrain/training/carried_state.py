@@ -72,8 +72,8 @@ def read_batch(
         model: reads it, and what its warm-up reads again.
         task: says what the loss is.
         batch: of a stream, or of examples.
-        carried: the state that it goes on from, and that the next batch goes on from; None where none is carried.
-        recompute: read the batch, of a stream, in pieces of so many tokens, which the backward pass reads again.
+        carried: holds the state that this batch begins with, then the one for the next batch; None: none is carried.
+        recompute: tokens of a piece of a stream's batch, which the backward pass reads again; None: one piece.
     """
     state = None
     if carried is not None:
@@ -90,8 +90,8 @@ def read_batch(
         states = read_warmup(model, batch.warmup_chunks, start, partial(_read_twice, recompute))
         terms, after = _evaluate_twice(model, task, batch, states[-1], recompute)
     if carried is not None:
-        # The state where the next batch begins to read: after the first reading of this one, or, while a window
-        # still grows (advance 0), where this one began.
+        # The next batch begins after the first reading of this one (advance 1). While a window still grows (advance 0),
+        # it begins where this one began.
         carried.put(batch.lanes, [*states, after][batch.advance])
     return terms, after
 

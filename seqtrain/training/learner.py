@@ -30,7 +30,7 @@ from seqtrain.training.clipping import Clipping
 from seqtrain.training.compiled import as_compiled
 from seqtrain.training.optim.groups import parameter_groups
 
-MAX_SKIPPED_IN_A_ROW = 100  # updates in a row that may be left out
+MAX_SKIPPED_IN_A_ROW = 100  # the run stops when so many updates in a row were skipped
 
 
 @dataclass
@@ -41,8 +41,8 @@ class Progress:
     own: int = 0  # tokens trained on by this process
     fingerprint: int = 0  # checksum of all that was read, step by step, the same on every process
     gradient_norm: Tensor | None = None  # of the newest update, before clipping
-    skipped: int = 0  # updates left out, because loss or gradient was no number
-    skipped_in_a_row: int = 0  # of them the newest
+    skipped: int = 0  # updates left out, because loss or gradient was not finite
+    skipped_in_a_row: int = 0  # since the last update that was made
 
 
 class Learner(LightningModule):
@@ -132,7 +132,8 @@ class Learner(LightningModule):
         if stops_here and not self.sums.finite():
             raise NonFinite(f"the loss is {self.sums.terms[LOSS][0]} at step {self.global_step + 1}")
         self.progress.own += batch.count
-        # Totals count all micro-batches of all ranks; Lightning and DDP divide by these numbers again.
+        # `totals` counts the targets of all micro-batches of all ranks: sum / total is this one's part of the mean.
+        # Lightning divides by the micro-batches and DDP by the ranks, which is undone here.
         micro_batches = self.trainer.accumulate_grad_batches * self.trainer.world_size
         means = [terms[name][0] * (micro_batches / batch.totals[name]) for name in self.task.differentiated]
         loss = reduce(torch.add, means)

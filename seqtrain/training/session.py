@@ -102,9 +102,7 @@ class Session:
             if not name.startswith("trainer.") and before.get(name, now) != now:
                 changed.append(f"{name} {shown(before[name])} -> {shown(now)}")
         if changed:
-            self.data.say(
-                f"since {path} was written: {', '.join(changed)}; the same bits are promised for the same only"
-            )
+            self.data.say(f"since {path} was written: {', '.join(changed)}; so the run may end with other bits")
 
     @property
     def ended(self) -> dict[str, str]:

@@ -155,7 +155,7 @@ class Data(ABC):
 
     @abstractmethod
     def sample(self, split: Split, count: int) -> Any:
-        """Return a batch of `count` examples, the same each time, spread over the split. None for a stream."""
+        """Return a batch of `count` examples, the same each time, spread over the split; None for a stream of text."""
 
     @abstractmethod
     def look_at(self, model: SequenceModel, split: Split, limit: int) -> tuple[list[int], list[int] | None]:

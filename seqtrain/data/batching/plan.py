@@ -15,8 +15,8 @@ from jaxtyping import Bool, Int
 from seqtrain.data.batching.splitmix64 import permuted
 from seqtrain.errors import UserError
 
-MAX_DRAWN = 1_000_000  # windows whose order is drawn as a whole; of more, each place of it is reckoned by itself
-PERMUTED_AT_A_TIME = 1 << 10  # of its places
+MAX_DRAWN = 1_000_000  # up to so many windows, the order is drawn at once; above, each place is computed on its own
+PERMUTED_AT_A_TIME = 1 << 10  # places that are computed together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +24,11 @@ class TBPTT:
     """The cut of time: truncated back-propagation through time (Williams & Peng 1990)."""
 
     k2: int  # tokens that the gradient reaches back
-    k1: int  # tokens between updates, each scored by the one that follows it
+    k1: int  # tokens between two updates: the targets of one update; k1 = k2 unless chunks overlap
     carry: bool  # whether the state goes on from chunk to chunk
     reset: Literal["never", "document"]  # document: a document begins with a fresh state, anywhere in a chunk
     jitter: Literal["none", "awd"] = "none"  # whether chunk lengths are drawn (AWD-LSTM: Merity et al. 2017)
-    recompute: int | None = None  # tokens of a piece of a step, read again in the backward pass; None: one piece
+    recompute: int | None = None  # tokens of a piece that the backward pass reads again; None: nothing is read again
 
     def __post_init__(self) -> None:
         lines = list(self._faults())
@@ -64,10 +64,10 @@ class TBPTT:
 
     @property
     def warmup_chunks(self) -> tuple[int, ...]:
-        """Tokens of each reading before the newest `k1` tokens of a full window."""
+        """Lengths of the chunks that a full window of k2 tokens reads before its newest `k1` tokens, the targets."""
         older = self.k2 - self.k1
         first = older
-        if self.carry:  # the state after the first k1 is kept: the next window begins there
+        if self.carry:  # cut after the first k1: the next window begins there, and needs the state
             first = min(self.k1, older)
         return tuple(filter(None, (first, older - first)))
 
@@ -78,8 +78,11 @@ class Chunk(NamedTuple):
     begin: Int[np.ndarray, " B"]
     count: Int[np.ndarray, " B"]  # 0 where the lane has nothing left
     reset_lanes: Bool[np.ndarray, " B"]  # whether the lane's state is reset before anything is read
-    warmup_chunks: tuple[Chunk, ...] = ()  # what is read just before, for the gradient to reach it; oldest first
-    advance: int = 1  # how many readings (those of the history, then its own) the next step no longer reads: 0 or 1
+    # Earlier tokens of the same window, oldest first: read again, so that the gradient reaches back k2 tokens.
+    warmup_chunks: tuple[Chunk, ...] = ()
+    # Readings of this step (its warm-up chunks, then itself) after which the next window begins; 0 while the window has
+    # not reached k2 tokens, else 1.
+    advance: int = 1
     by_document: bool = False  # whether the state is also reset where a document begins
 
     @property
@@ -153,8 +156,8 @@ class StreamPlan:
         oldest = max(newest + 1 - depth, 0)
         begin, count, resets = self._cuts.read(epoch, np.arange(oldest, newest + 1))  # each (B, chunks of the window)
         resets[:, 0] |= oldest == 0 or not self.carry
-        advance = int(begin.shape[1] == depth)  # a window that still grows begins where it did
-        # One reading goes on to where the next window begins; the newest chunk is one by itself.
+        advance = int(begin.shape[1] == depth)  # 0: the window still grows, and the next one begins at the same token
+        # Readings are cut where the next window begins, because its state is carried, and before the newest chunk.
         edges = {0, newest - oldest}
         if self.carry:
             edges.add(min(advance, newest - oldest))

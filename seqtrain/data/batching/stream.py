@@ -20,7 +20,7 @@ IGNORED = -100
 
 
 class WarmupChunk(NamedTuple):
-    """Tokens of some lanes that are read before those of a batch, so that the gradient reaches them."""
+    """Tokens that some lanes read again before those of a batch, so that the gradient reaches back through them."""
 
     tokens: Shaped[Tensor, "B T *F"]
     reset_lanes: Bool[Tensor, " B"] | None  # whose state is reset after them; None where none is
@@ -70,9 +70,10 @@ class StreamBatch:
         self.count = count  # targets in this batch
         self.num_targets = count  # fewer, or more, where not each position has one target
         self.total = total  # targets in the whole optimiser step: all micro-batches of all ranks
-        # Read again for the gradient alone, oldest first: a window of k2 tokens that advances by k1 knows them already.
+        # With k1 < k2: earlier tokens of the window, oldest first. They were targets before, and are read again only so
+        # that the gradient passes through them.
         self.warmup_chunks = warmup_chunks
-        self.advance = advance  # how many readings, its warm-up's and then its own, the next batch no longer reads
+        self.advance = advance  # as in `Chunk`: after how many readings of this batch the next one begins, 0 or 1
         self.fingerprint = 0  # checksum of the plan of the whole step
         # Positions of each lane that are no padding; None: all. On the CPU, so that counting waits for no GPU.
         self.lengths = lengths

@@ -32,16 +32,18 @@ class Segment(NamedTuple):
 class Source(ABC):
     """Documents of text, or rows of several fields, in a fixed order, in up to three splits.
 
-    A part of the program that asks for more, such as the options that have no effect, has a `Protocol` for it in its
-    own file.
+    Code that needs more of a source, such as which options have no effect, defines a `Protocol` in its own file.
     """
 
-    document: str  # what a document, or a row, is, in words
-    fields: tuple[str, ...] = ("text",)  # of a row: text; text and label; or source and target
-    label_kind: LabelKind | None = None  # of `label`, where the source makes it; None: only its files tell
+    document: str  # noun for a document or a row, for messages
+    fields: tuple[str, ...] = ("text",)  # fields of a row: text; text and label; or source and target
+    label_kind: LabelKind | None = None  # kind of `label`, if the source generates it; None: its files decide
 
-    def check(self) -> None:  # noqa: B027 - what is made up was checked when it was given
-        """Check the source cheaply, with the reading code of `documents`; raise UserError with all faults at once."""
+    def check(self) -> None:  # noqa: B027 - a source that generates its data may have nothing to check
+        """Check the source cheaply, before any work begins; raise UserError with all faults at once.
+
+        A source that reads files checks them with the code that `documents` reads them with.
+        """
 
     def documents(self, split: Split) -> Iterator[str]:
         """Return the documents of a split (the text of its rows), in the same order every time.
@@ -89,7 +91,7 @@ class Cut:
         self.given = given
         # Exact decimals: 1 - 0.05 - 0.05 in floats is below 0.9, and a character would change sides.
         self.fractions = {"validation": Fraction(str(validation)), "test": Fraction(str(test))}
-        self._size: int | None = None  # of the whole: characters where it is cut by position, otherwise items
+        self._size: int | None = None  # size of the whole, once counted: characters if cut by position, else items
 
     def has(self, split: Split) -> bool:
         """Return True if this split is given, or cut off."""
@@ -160,13 +162,13 @@ class Cut:
         """Return a mask (count,) bool of the items that belong to the split."""
         sizes, order = self._sizes(count), shuffled(count)
         owner = np.zeros(count, dtype=np.int8)  # index into SPLITS
-        # Validation is the beginning of the order, test what comes next: test is written first, and partly over.
+        # In the shuffled order validation comes first, then test: mark both as test, then overwrite the first part.
         owner[order[: sum(sizes.values())]] = SPLITS.index("test")
         owner[order[: sizes["validation"]]] = SPLITS.index("validation")
         return owner == SPLITS.index(split)
 
     def _edges(self, total: int, split: Split) -> tuple[int, int]:
-        """Return the positions of a split that is cut by position: its first character, and the first one behind it."""
+        """Return begin and end of a split that is cut by position, in characters; the end is not part of it."""
         begin_of_test = 1 - self.fractions["test"]
         begin_of_validation = begin_of_test - self.fractions["validation"]
         edges = [0, int(total * begin_of_validation), int(total * begin_of_test), total]

@@ -35,7 +35,7 @@ def source_matters(subject: Subject) -> None:
     nowhere((one == two).all(-1), "two sources (3, 8) that differ everywhere give the same hidden state")
 
 
-@law("Padding of a source changes nothing, and an empty source is the beginning.", Capability.CONDITIONAL)
+@law("Padding of a source changes nothing, and an empty source is the same as none.", Capability.CONDITIONAL)
 def source_is_read_by_its_length(subject: Subject) -> None:
     """Compare padded sources with each source begun alone, and an empty one with initial(1)."""
     model = subject.make()
@@ -88,7 +88,7 @@ def directions_see_one_side(subject: Subject) -> None:
             nowhere(same, f"{NAMES[direction]}: another token at position {place} gives the same hidden state")
 
 
-@law("Right padding changes nothing that a direction says.", Capability.SEPARABLE)
+@law("Right padding does not change the hidden states of a direction.", Capability.SEPARABLE)
 def directions_without_padding(subject: Subject) -> None:
     """Compare each lane of a padded batch with the lane read alone, in both directions."""
     for model, tokens, words, _, lengths in padded_readings(subject):
@@ -100,7 +100,7 @@ def directions_without_padding(subject: Subject) -> None:
                 agree(one[lane : lane + 1, :length], other, what, first_lane=lane)
 
 
-@law("Every weight that is trained gets a gradient from the two directions, be it zero.", Capability.SEPARABLE)
+@law("Every trainable weight gets a gradient from the two directions, possibly zero.", Capability.SEPARABLE)
 def directions_reach_every_weight(subject: Subject) -> None:
     """Check that each trainable weight gets a gradient from the sum of both directions."""
     model = subject.make()

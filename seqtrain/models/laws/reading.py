@@ -85,7 +85,7 @@ def last_is_the_last(subject: Subject) -> None:
         agree(last_hidden(model, tokens), model(tokens)[0][:, -1:], f"{width} tokens read: `last`", tolerance=EXACT)
 
 
-@law("Reading leaves nothing behind in the model: the same tokens give the same bits again.")
+@law("Reading does not change the model: the same tokens give the same bits again.")
 def nothing_kept(subject: Subject) -> None:
     """Read the same tokens twice, with other tokens between; the bits must be equal."""
     model = subject.make()
@@ -226,7 +226,7 @@ def padded_readings(subject: Subject) -> Iterator[Reading]:
             yield model, tokens, f"5 lanes of {time} tokens read {words}", state, lengths
 
 
-@law("Every weight that is trained takes part in the hidden states.")
+@law("Every trainable weight influences the hidden states.")
 def every_weight_takes_part(subject: Subject) -> None:
     """Check that each trainable weight gets a gradient from the sum of the hidden states."""
     model = subject.make()
@@ -237,7 +237,7 @@ def every_weight_takes_part(subject: Subject) -> None:
         raise Broken(f"no gradient reaches {', '.join(idle)}")
 
 
-@law("First weights are a function of the seed alone.")
+@law("Initial weights depend on the seed alone.")
 def first_weights_follow_the_seed(subject: Subject) -> None:
     """Draw initial weights twice with one seed and once with another; compare them."""
 
@@ -252,7 +252,7 @@ def first_weights_follow_the_seed(subject: Subject) -> None:
         raise Broken("made with seeds 1 and 2, it has the same weights")
 
 
-@law("Chance, such as dropout, acts in training only, and follows torch's seed.")
+@law("Randomness, such as dropout, acts in training only, and follows torch's seed.")
 def chance_acts_in_training_only(subject: Subject) -> None:
     """Compare readings in evaluation and in training, with equal and with different seeds."""
     model = subject.make() if subject.make_with_dropout is None else subject.make_with_dropout()

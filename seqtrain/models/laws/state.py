@@ -71,7 +71,7 @@ def state_keeps_its_shape(subject: Subject) -> None:
         raise Broken(f"initial(3) holds {first}, and after 5 tokens {later}")
 
 
-@law("The state that is given is not modified, and none is kept.", Capability.STATEFUL)
+@law("A given state is not modified, and the model keeps none.", Capability.STATEFUL)
 def state_is_left_alone(subject: Subject) -> None:
     """Check that a given state is neither modified nor held in a buffer of the model."""
     model = subject.make()
@@ -166,7 +166,7 @@ def empty_lanes_leave_the_state(subject: Subject) -> None:
     agree_in_what_follows(model, after, state, "lengths [0, 0, 0]")
 
 
-@law("A lane that is reset begins anew, and the others go on bit for bit.", Capability.STATEFUL)
+@law("A lane that is reset starts from nothing, and the others continue bit for bit.", Capability.STATEFUL)
 def reset_is_of_one_lane(subject: Subject) -> None:
     """Reset one of three lanes; compare it with a new lane, and the others with lanes that were not reset."""
     model = subject.make()
@@ -182,7 +182,7 @@ def reset_is_of_one_lane(subject: Subject) -> None:
         raise Broken("lane 1: after 5 tokens the model reads on as if it had read nothing: its state does nothing")
 
 
-@law("A reset makes good a state that is no number.", Capability.STATEFUL)
+@law("A reset clears a state that is not finite.", Capability.STATEFUL)
 def reset_survives_nan(subject: Subject) -> None:
     """Reset a state of NaN; compare the reading with one from initial(B)."""
     model = subject.make()

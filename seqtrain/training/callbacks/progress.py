@@ -128,7 +128,7 @@ class ProgressBar(Callback):
     def _words(self, split: str) -> str:
         newest, loss = self.recorder.newest, f"{split}/{LOSS}"
         if loss not in newest:
-            return f"{split} ..."
+            return f"{split} loss pending"
         words = f"{split} loss {newest[loss]:.4f}"
         for metric in self.beside_loss:
             name = f"{split}/{metric.name}"
