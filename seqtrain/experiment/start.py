@@ -149,12 +149,15 @@ def _holds_nothing(run: Run) -> bool:
 
 
 def _create_run(config: DictConfig, choices: dict[str, str]) -> Run:
+    from seqtrain.config.groups import option_name
     from seqtrain.experiment.written_config import config_text
 
     text = config_text(config)
     if config.run_dir is not None:
         return Run.create(config.run_dir, config=text)
-    return Run.create(Path("outputs") / default_name(choices["task"], choices["model"]), config=text, taken="number")
+    # The model of `init_from` replaces the choice.
+    model = choices["model"] if config.init_from is None else option_name(config.model._target_)
+    return Run.create(Path("outputs") / default_name(choices["task"], model), config=text, taken="number")
 
 
 def run_attempt(run: Run, config: DictConfig, attempt: Attempt) -> None:

@@ -310,10 +310,11 @@ def test_a_run_with_a_checkpoint_resumes_without_the_run_that_it_began_with(
     words = (*data, "trainer.validate_every=1", "trainer.checkpoint_every=1", "logger=none", "callbacks=none")
     first = seqtrain("train", *words, "model=gru", "model.dim=8", "trainer.max_steps=1", "run_dir=first", cwd=tmp_path)
     assert first.rc == 0, first.err
-    begun = seqtrain(
-        "train", *words, *adapter, "init_from=first", "trainer.max_steps=1", "run_dir=second", cwd=tmp_path
-    )
+    begun = seqtrain("train", *words, *adapter, "init_from=first", "trainer.max_steps=1", cwd=tmp_path)
     assert begun.rc == 0, begun.err
+    (run,) = (tmp_path / "outputs").iterdir()
+    assert run.name.endswith("_tag_gru"), "named after the model of the first run, not after the task's own"
+    run.rename(tmp_path / "second")
     (tmp_path / "first").rename(tmp_path / "elsewhere")
     resumed = seqtrain("resume", "second", "trainer.max_steps=2", cwd=tmp_path)
     assert resumed.rc == 0, resumed.err
