@@ -58,7 +58,8 @@ def notes(summary: Summary, split: str = "validation") -> list[str]:
     said = []
     for place, leak in _leaks(summary, split).items():
         if leak is None:
-            said.append(f"{split}: whether it stands in {PLACES[place]} is not known: no whole {SKETCH} is there")
+            reason = f"{SKETCH} is missing, or its sample has too little to compare"
+            said.append(f"{split}: whether it stands in {PLACES[place]} is not known: {reason}")
         elif leak.share >= MIN_SAID and not is_grave(leak):
             said.append(in_words(split, place, leak))
     return said + _compressed_away(summary, split)
