@@ -200,6 +200,22 @@ def test_evaluation_is_the_mean_over_all_tokens_read_lane_by_lane(name: str, tmp
 # -- randomness, guards, state -----------------------------------------------------------------------------------
 
 
+def test_randomness_is_a_function_of_seed_and_batch() -> None:
+    learner = make_learner(Case("lstm", ()).make(), Text().plan(8))
+    batch: Any = None
+
+    def drawn(index: int) -> list[float]:
+        learner.on_train_batch_start(batch, index)
+        return torch.rand(4).tolist()
+
+    first = drawn(5)
+    torch.rand(100)
+    assert drawn(6) != first
+    assert drawn(5) == first
+    learner.seed = 4
+    assert drawn(5) != first
+
+
 def test_a_loss_that_is_no_number_stops_the_run_and_names_the_step(tmp_path: Path) -> None:
     class Break(Callback):
         def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *rest: Any) -> None:
