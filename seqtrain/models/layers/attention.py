@@ -80,12 +80,12 @@ class Blocks:
     """A window over a chunk that is cut into n blocks of b queries, each with the M keys before it and its own.
 
     Attributes:
-        mask: the keys that each query of a block sees.
+        mask: the keys, N = M + b, that each query of a block sees.
         length: T; the last block may have places beyond it.
         missing: zeros before the first key, so that M keys stand before the chunk.
     """
 
-    mask: Bool[Tensor, "B n b M+b"]
+    mask: Bool[Tensor, "B n b N"]
     length: int
     missing: int
 
