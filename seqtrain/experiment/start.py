@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from seqtrain.config.groups import option_name
 from seqtrain.config.trust import trusted, trusting
 from seqtrain.distributed import launch, ranks
 from seqtrain.distributed.ranks import say
@@ -149,7 +150,6 @@ def _holds_nothing(run: Run) -> bool:
 
 
 def _create_run(config: DictConfig, choices: dict[str, str]) -> Run:
-    from seqtrain.config.groups import option_name
     from seqtrain.experiment.written_config import config_text
 
     text = config_text(config)

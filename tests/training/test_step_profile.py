@@ -71,7 +71,7 @@ def test_a_loss_of_training_that_is_of_an_earlier_step_says_so(tmp_path: Path, s
     said = re.findall(r"^step (\d) of 6: train (.*), validation", answer.out + answer.err, re.MULTILINE)
     assert [step for step, _ in said] == ["2", "4", "6"]
     first, second, third = (words for _, words in said)
-    assert first == "..."
+    assert first == "loss pending"
     assert loss in second
     assert "at step" not in second
     assert loss in third
