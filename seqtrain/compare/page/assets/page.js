@@ -25,21 +25,22 @@ async function take({ known, blocks }) {
   unpacked.clear();
   for (const [id, text] of Object.entries(blocks)) (at(id) ?? document.body.appendChild(make("script", null, { id, type: "text/plain" }))).textContent = text;
   chosen.group = Math.max(data.groups.findIndex(group => group.runs.some(index => data.runs[index].name === ownRun)), 0);
-  await keepingPlaces(async () => {
+  const folded = () => [...at("groups").querySelectorAll("details")], open = folded().map(each => each.open);
+  await keepingFocus(() => {
     fillGroups();
     enterGroup();
     showGroups();
     allViews();
-    await catchUp();
   });
+  await catchUp();
+  for (const [k, details] of folded().entries()) details.open = open[k] ?? false;
 }
 
-/* Draws anew, and gives back the focus and what was unfolded in the conclusion. */
-async function keepingPlaces(draw) {
-  const label = document.activeElement?.getAttribute("aria-label"), open = [...at("groups").querySelectorAll("details")].map(each => each.open);
+/* Draws a part anew; where the control that had the focus is replaced, its successor of the same label gets it. */
+async function keepingFocus(draw) {
+  const label = document.activeElement?.getAttribute("aria-label");
   await draw();
-  for (const [k, details] of [...at("groups").querySelectorAll("details")].entries()) details.open = open[k] ?? false;
-  if (label) document.querySelector(`[aria-label="${CSS.escape(label)}"]`)?.focus({ preventScroll: true });
+  if (label && document.activeElement === document.body) document.querySelector(`[aria-label="${CSS.escape(label)}"]`)?.focus({ preventScroll: true });
 }
 
 // What happens when: the first picture, what the reader does, and news from the server.
@@ -62,7 +63,7 @@ function refresh(...names) {
 async function catchUp() {
   for (const name of Object.keys(VIEWS).filter(each => near.has(each) && stale.has(each))) {
     stale.delete(name);
-    await VIEWS[name]();
+    await keepingFocus(VIEWS[name]); // each by itself: a control may get the focus while another part is drawn
     at(name).dataset.drawn = "yes";
   }
 }

@@ -36,10 +36,7 @@ function showRuns() {
     tick.onchange = () => pick(run, tick.checked);
     return make("tr", [make("td", tick), ...all.map(column => runCell(run, column))]);
   }));
-  // Here and not around the whole drawing: a tick may get the focus while the rest of the page is drawn.
-  const focused = at("runs").contains(document.activeElement) && document.activeElement.getAttribute("aria-label");
   at("runs").replaceChildren(tableHead(["see", ...heads]), body);
-  if (focused) at("runs").querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
 }
 
 function runCell(run, column) {
