@@ -217,22 +217,9 @@ class Bench:
         return self.milliseconds(lambda: step(next(batches).to(self.device, non_blocking=True)))
 
     def step_of(self, config: Any, data: Data, precision: str) -> tuple[Callable[[Any], None], Iterator[Any]]:
-        model, task = make_pair(config, data.preprocessor, data.label_counts)
-        pair = nn.ModuleList([model, task]).to(self.device).train()
-        optimizer = torch.optim.AdamW(pair.parameters(), 1e-3, (0.9, 0.95), weight_decay=0.01, fused=True)
-        carried = CarriedState() if data.tbptt.carry else None
-        dtype = torch.bfloat16 if precision == "bf16-mixed" else torch.float32
-
-        def step(batch: Any) -> None:
-            with torch.autocast(self.device.type, dtype, enabled=dtype is torch.bfloat16):
-                terms, _ = read_batch(model, task, batch, carried)
-                loss = reduce(torch.add, [terms[name][0] / batch.totals[name] for name in task.differentiated])
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(pair.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-
-        return step, iter(TrainLoader(data.batcher("train"), data.plan("train"), accumulate=1))
+        batches = iter(TrainLoader(data.batcher("train"), data.plan("train"), accumulate=1))
+        model, task = (part.to(self.device) for part in make_pair(config, data.preprocessor, data.label_counts))
+        return bare_step(model, task, data.tbptt.carry, precision, self.device), batches
 
     # -- attention with the window -----------------------------------------------------------------------------------
 
@@ -362,6 +349,25 @@ class Bench:
             both_ways()
         times = self.milliseconds(graph.replay)
         yield f"| the same as a CUDA graph | {statistics.median(times):.3f} |"
+
+
+def bare_step(model: Any, task: Any, carry: bool, precision: str, device: torch.device) -> Callable[[Any], None]:
+    """Return a training step with AdamW on a batch, without Lightning; `carry`: the state goes on to the next step."""
+    pair = nn.ModuleList([model, task]).train()
+    optimizer = torch.optim.AdamW(pair.parameters(), 1e-3, (0.9, 0.95), weight_decay=0.01, fused=True)
+    carried = CarriedState() if carry else None
+    dtype = torch.bfloat16 if precision == "bf16-mixed" else torch.float32
+
+    def step(batch: Any) -> None:
+        with torch.autocast(device.type, dtype, enabled=dtype is torch.bfloat16):
+            terms, _ = read_batch(model, task, batch, carried)
+            loss = reduce(torch.add, [terms[name][0] / batch.totals[name] for name in task.differentiated])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(pair.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
 
 
 def made_up_tokens(folder: Path, sizes: Sizes) -> Path:

@@ -18,23 +18,21 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import reduce
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from benchmarks.bench_gpu import GPT_2, Sizes, made_up_tokens
+from benchmarks.bench_gpu import GPT_2, Sizes, bare_step, made_up_tokens
 from seqtrain.config import check
 from seqtrain.data.batching.loader import TrainLoader
 from seqtrain.models.layers import attention
 from seqtrain.tasks import output
-from seqtrain.training.carried_state import CarriedState, read_batch
 from seqtrain.training.data import make_data
 from seqtrain.training.model_and_task import make_pair
 from seqtrain.training.session import cost_of
@@ -134,18 +132,10 @@ def count_step(words: tuple[str, ...], folder: Path, sizes: Sizes, *, compiled: 
     traffic = Traffic()
     with mode, as_on_a_card(compiled):
         model, task = make_pair(config, data.preprocessor, data.label_counts)
-        pair = nn.ModuleList([model, task]).train()
-        optimizer = torch.optim.AdamW(pair.parameters(), 1e-3, fused=True)
-        carried = CarriedState() if data.tbptt.carry else None
-        for counter in (contextlib.nullcontext(), Count(traffic, sizes.vocab_size)):  # the second has the moments
-            with counter:
-                with torch.autocast("cpu", torch.bfloat16):
-                    terms, _ = read_batch(model, task, batch, carried)
-                    loss = reduce(torch.add, [terms[name][0] / batch.totals[name] for name in task.differentiated])
-                loss.backward()
-                torch.nn.utils.clip_grad_norm_(pair.parameters(), 1.0)
-                optimizer.step()
-                optimizer.zero_grad()
+        step = bare_step(model, task, data.tbptt.carry, "bf16-mixed", torch.device("cpu"))
+        step(batch)  # makes the moments
+        with Count(traffic, sizes.vocab_size):
+            step(batch)
     tokens = plan.num_tokens // plan.steps
     traffic.flops = round(cost_of(config, data).flops_per_token * tokens)
     return traffic, tokens

@@ -19,7 +19,6 @@ from tests.support.untrained_runs import SENTIMENT, TRANSLATION, make_run
 pytest.importorskip("sklearn")
 ROWS = [(f"a film that was {'good' if number % 2 else 'bad'}, and long: {number}", number % 2) for number in range(60)]
 PAIRS = [(f"der film {number}", f"the film {number}") for number in range(12)]
-APART = (*TRANSLATION, "task.shared_vocab=false")
 
 
 @pytest.fixture(scope="module")
