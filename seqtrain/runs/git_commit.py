@@ -86,6 +86,7 @@ def _git(folder: Path, env: dict[str, str], *words: str) -> bytes | None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     kept |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
     kept |= {"GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
+    # A checkout of another user is read too: git refuses it since its settings may run programs, which these do not.
     command = [git, "-c", f"core.hooksPath={os.devnull}", "-c", "safe.directory=*", *words]
     try:
         answer = subprocess.run(
@@ -101,7 +102,10 @@ def checkout_of(folder: Path) -> Checkout | None:
     answer = _git(folder, {}, "rev-parse", *PLACES, "--verify", "--end-of-options", "HEAD")
     if answer is None:
         return None
-    top, home, shared, head = os.fsdecode(answer).splitlines()
+    places = os.fsdecode(answer).rstrip("\n").split("\n")
+    if len(places) != 4:  # a folder's name holds a line end
+        return None
+    top, home, shared, head = places
     return Checkout(head, Path(top), Path(home), Path(shared))
 
 

@@ -82,6 +82,15 @@ def test_packed_references_a_detached_head_and_worktrees_are_read(
     assert told() == head
 
 
+def test_a_folder_s_name_may_hold_any_character(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = git(checkout, "rev-parse", "HEAD")
+    for name, expected in (("a\u2028b \x85c", head), ("a\nb", None)):  # git's answer has a line for each folder
+        monkeypatch.chdir(checkout.parent)
+        checkout = checkout.rename(name).absolute()
+        monkeypatch.chdir(checkout)
+        assert told() == expected
+
+
 def test_without_a_checkout_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert told() is None
