@@ -96,9 +96,12 @@ class Stack(SequenceModel):
         lengths: Int[Tensor, " B"] | None = None,
         starts: Bool[Tensor, "B T"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
+        if state is None and lengths is None and starts is None:
+            # All read from the first token on: no empty place of a window need be attended to.
+            hidden, state = self._read(tokens, self.initial(len(tokens), 0))
+            return hidden, self._widen(state)
         if state is None:
-            # Of equal lengths, all read from the first token on: no empty place need be attended to.
-            state = self.initial(len(tokens), 0 if lengths is None else None)
+            state = self.initial(len(tokens))
         if starts is not None:
             return self._read(tokens, state, starts)
         return read_by_length(self._read, tokens, state, lengths)
@@ -106,7 +109,7 @@ class Stack(SequenceModel):
     def encode(
         self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B S D"]:
-        # Padding on the right changes nothing before it. A window, often much longer than a text, holds no keys yet.
+        # Padding on the right changes nothing before it. A window, often much longer than a text, holds no keys.
         return self._read(source, self.initial(len(source), 0))[0]
 
     def read_documents(
@@ -120,11 +123,21 @@ class Stack(SequenceModel):
         """Read tokens that are all real."""
         x, after = self.dropout(self.embed(tokens)), {}
         for layer, block in enumerate(self.blocks):
-            prefix = f"{layer}."
-            own = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-            x, new = block(x, own, starts)
-            after |= {prefix + name: value for name, value in new.items()}
+            x, new = block(x, self._of_layer(state, layer), starts)
+            after |= {f"{layer}.{name}": value for name, value in new.items()}
         return self.norm(x), after
+
+    def _of_layer(self, state: State, layer: int) -> State:
+        prefix = f"{layer}."
+        return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+    def _widen(self, state: State) -> State:
+        """Return the same state, with all places of each window."""
+        for layer, block in enumerate(self.blocks):
+            if isinstance(block.mixer, Attention):
+                wide = block.mixer.widen(self._of_layer(state, layer))
+                state = state | {f"{layer}.{name}": value for name, value in wide.items()}
+        return state
 
     def flops_per_token(self, length: int, carried: bool) -> float:
         # torch's counter takes milliseconds for each token that is read alone, and one tells as much as all.

@@ -172,12 +172,14 @@ def windowed() -> Stack:
 def test_what_is_read_from_nothing_needs_no_keys_of_a_window_and_is_counted_without_them() -> None:
     model = windowed()
     x = torch.randint(5, (3, 12), generator=torch.Generator().manual_seed(1))
-    shapes: list[int] = []
-    hook = model.blocks[1].register_forward_pre_hook(lambda _, given: shapes.append(given[1]["key"].shape[2]))
+    shapes: list[tuple[int, int]] = []
+    hook = model.blocks[1].register_forward_hook(
+        lambda _, given, result: shapes.append((given[1]["key"].shape[2], result[1]["key"].shape[2]))
+    )
     whole = model(x, model.initial(3))[0]
     assert_near(model.encode(x), whole, 1e-6)
     assert_near(model(x)[0], whole, 1e-6)
-    assert shapes == [64, 0, 0]
+    assert shapes == [(64, 64), (0, 12), (0, 12)]  # places for keys before and after
     hook.remove()
     assert model.flops_per_token(12, carried=False) < model.flops_per_token(12, carried=True) - 2 * 2 * 2 * 60 * 16
 

@@ -55,7 +55,7 @@ class Attention(Mixer):
     def initial(self, batch: int, slots: int | None = None) -> State:
         """Return the state before anything was read, with `slots` places for keys; None: those of a window.
 
-        With 0 places nothing stands before the first token. Every later state has the places of a window.
+        With 0 places nothing stands before the first token. Reading adds places, up to those of a window.
         """
         weight, slots = self.attention.out.weight, self.window if slots is None else slots
         empty = weight.new_zeros(batch, self.attention.num_kv_heads, slots, self.attention.head_width)
@@ -71,15 +71,19 @@ class Attention(Mixer):
             mask = window_of(num_before, length, slots, self.window)
         table = rotary_table(slots + length, self.attention.head_width, x.device, base=self.rotary_base)
         mixed, cached = self.attention(x, (state["key"], state["value"]), mask, table.to(x.dtype))
-        missing = max(0, self.window - slots - length)  # what is not there yet is zero, and masked by `filled`
-        count = self.window - missing
-        key, value = (F.pad(newest(each, None, slots, count), (0, 0, missing, 0)) for each in cached)
-        key, value = key.to(state["key"].dtype), value.to(state["key"].dtype)
+        count = min(self.window, slots + length)
+        key, value = (newest(each, None, slots, count).to(state["key"].dtype) for each in cached)
         filled = state["filled"] + length
         if starts is not None:
             filled = num_before[:, -1] + length
             key, value = of_document(key, filled), of_document(value, filled)
         return mixed, {"key": key.contiguous(), "value": value.contiguous(), "filled": filled}
+
+    def widen(self, state: State) -> State:
+        """Return the same state with the places of a window: those that were not read yet hold zeros."""
+        missing = self.window - state["key"].shape[2]
+        # Zeros are never attended to: `filled` says which places were read.
+        return {name: F.pad(value, (0, 0, missing, 0)) if value.dim() > 1 else value for name, value in state.items()}
 
     def steps(self, length: int) -> int:
         return 1
