@@ -131,6 +131,21 @@ def test_movies_depend_on_the_seed_and_looks_do_not():
     assert found[0] == found[1]
 
 
+def test_a_list_in_a_row_holds_a_label_for_each_of_its_vectors_and_no_other_count_is_read(tmp_path):
+    for name in ("a.jsonl", "a.parquet"):
+        source = Vectors(path=str(written(tmp_path, vectors(), name)), label_column="phase")
+        found = {split: source.labels(split, "names") for split in ("train", "validation", "test")}
+        for split, labels in found.items():
+            part = source.split(split)
+            for place, label in zip(np.flatnonzero(part.end > part.begin), labels, strict=True):
+                assert label.split() == vectors()[place]["phase"], (name, split, place)
+        assert sum(map(len, found.values())) == 80
+    missing = [{**row, "phase": [None, *row["phase"][1:]]} for row in vectors()]
+    for name, says in (("b.parquet", "a sequence of 5 vectors has 4 ("), ("b.jsonl", "cannot be read as jsonl")):
+        source = Vectors(path=str(written(tmp_path, missing, name)), label_column="phase")
+        assert says in refusal(source.labels, "train", "names")
+
+
 FAULTS = {
     "no vectors": ([{"values": [1, 2]}], "data.values_column=values: {} holds list<item: int64> there; expected"),
     "words": ([{"values": [["a"]]}], "data.values_column=values: {} holds what is no number"),
@@ -152,8 +167,10 @@ def test_what_a_file_does_not_hold_is_refused_with_its_row_or_column(tmp_path):
     said = refusal(source.labels, "train", "name")
     assert said.startswith("data.label_column=name: ")
     assert "has no such column; it has values, label, score" in said
-    said = refusal(source.labels, "train", "names")
-    assert "has one label for a sequence, and none at each step; use task=classify" in said
+    said = refusal(Vectors(path=source.path).labels, "train", "names")
+    assert "task=tag reads a label at each step, and a sequence of 5 vectors has 1 (" in said
+    source = Vectors(path=source.path, label_column="phase")
+    assert "has a list of labels in a row; use task=tag" in refusal(source.labels, "train", "name")
     rows = [*ROWS, {"values": [[1, 2]], "label": None, "target": None}]
     source = Vectors(path=str(written(tmp_path, rows)))
     for field in ("label", "target"):

@@ -105,13 +105,14 @@ def patients() -> Rows:
 
 
 def vectors() -> Rows:
-    """Return sequences of vectors with a label, a number and a text each; a value is missing here and there."""
+    """Return sequences of vectors with a label, a number, a text, and a label a vector; some values are missing."""
     rows = []
     for n in range(80):
         way, length = (1 if n % 2 else -1), 5 + n % 4
         frames = [[way * t + n % 3, None if (n + t) % 11 == 7 else float(np.sin(n + t)), n % 5] for t in range(length)]
         words = ["up" if way > 0 else "down", *["tick"] * (length - 4)]
-        rows.append({"values": frames, "label": words[0], "score": way * (n % 7) + 0.5, "target": " ".join(words)})
+        row = {"values": frames, "label": words[0], "score": way * (n % 7) + 0.5, "target": " ".join(words)}
+        rows.append({**row, "phase": ["high" if way * t > 2 else "low" for t in range(length)]})
     return rows
 
 

@@ -112,6 +112,7 @@ SOURCES: dict[str, dict[str, str]] = {
         "csv": f"{LABELLED}tagged.csv",
         "parquet": f"{LABELLED}tagged.parquet",
         "series by id": f"{ROWS} {SERIES}patients.parquet {LONG_FORM}phase",
+        "vectors in jsonl": f"{ROWS} data=vectors data.path=vectors.jsonl data.label_column=phase",
     },
     "translation": {
         "built in": "data=locale_phrases data.batch_tokens=512",
@@ -146,6 +147,7 @@ SERIES_FILES = {
     "tag, series by id": "patients.parquet",
     "sentiment, vectors in parquet": "vectors.parquet",
     "regress, vectors in jsonl": "vectors.jsonl",
+    "tag, vectors in jsonl": "vectors.jsonl",
     "translation, vectors in parquet": "vectors.parquet",
     "translation, vectors in jsonl": "vectors.jsonl",
     "translation, movies": "movie.jsonl",

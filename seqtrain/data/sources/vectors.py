@@ -44,9 +44,16 @@ class VectorSource(SeriesSource):
         """Return the `label` or the `target` of each sequence, those of all splits."""
 
     def labels(self, split: Split, kind: LabelKind) -> list[str]:
+        labels = [row["label"] for row in self._rows(split, "label")]
         if kind == "names":
-            raise UserError("data: has one label for a sequence, and none at each step; use task=classify")
-        return [row["label"] for row in self._rows(split, "label")]
+            steps = np.diff(self.series.offsets)[self._owner == SPLITS.index(split)]
+            for label, count in zip(labels, steps.tolist(), strict=True):
+                if len(label.split()) != count:
+                    raise UserError(
+                        f"data: task=tag reads a label at each step, and a sequence of {count} vectors has "
+                        f"{len(label.split())} ({label[:40]}); give it a list of {count} labels, or use task=classify"
+                    )
+        return labels
 
     def written(self, split: Split) -> Iterator[Row]:
         return self._rows(split, "target")
@@ -86,7 +93,8 @@ class Vectors(VectorSource):
         Args:
             path: The file.
             values_column: Column of sequences, each a list of vectors of equal width.
-            label_column: Column of labels or numbers; other tasks do not need it.
+            label_column: Column of labels or numbers, or of lists with a label for each vector (task=tag); other
+                tasks do not need it.
             target_column: Column of texts, for task=translation.
             missing: `mask`: the model reads which values are missing; `mean`: the mean of train replaces them.
             validation_fraction: Fraction of the sequences that is validation, the same for each label.
@@ -107,11 +115,17 @@ class Vectors(VectorSource):
     def answers(self, field: str) -> list[str]:
         name = self.columns_of[field]
         column = column_of(self._table, name, f"data.{field}_column={name}: {self.path}")
-        texts = [None if value is None else str(value).strip() for value in column.to_pylist()]
+        texts = [None if value is None else _as_text(value) for value in column.to_pylist()]
         if None in texts or (field == "label" and "" in texts):
             number = next(place for place, text in enumerate(texts, 1) if not text)
             raise UserError(f"data.{field}_column={name}: row {number:,} of {self.path} has none; take the row out")
         return texts  # type: ignore[return-value]
+
+    def labels(self, split: Split, kind: LabelKind) -> list[str]:
+        labels, name = super().labels(split, kind), self.columns_of["label"]
+        if kind != "names" and isinstance(self._table.column(name)[0].as_py(), list):
+            raise UserError(f"data.label_column={name}: {self.path} has a list of labels in a row; use task=tag")
+        return labels
 
     def balanced_by(self) -> Sequence[str]:
         has_labels = self.columns_of["label"] in self._table.column_names
@@ -120,6 +134,13 @@ class Vectors(VectorSource):
     @cached_property
     def _table(self) -> pa.Table:
         return read_table(Path(self.path))
+
+
+def _as_text(value: Any) -> str:
+    """Return the label or the text of a row; a list, with a label for each step, gives them with blanks between."""
+    if isinstance(value, list):
+        return " ".join("" if label is None else str(label) for label in value)
+    return str(value).strip()
 
 
 def read_table(path: Path) -> pa.Table:
@@ -140,7 +161,10 @@ def read_table(path: Path) -> pa.Table:
             if suffix == ".parquet":
                 return pq.read_table(path)
             # One block: a line may be longer than any block of fewer bytes.
-            return lines.read_json(path, lines.ReadOptions(block_size=max(path.stat().st_size, 1)))
+            table = lines.read_json(path, lines.ReadOptions(block_size=max(path.stat().st_size, 1)))
+            # pyarrow 26 drops null from a list of strings without a word: all later labels would move.
+            table.validate(full=True)
+            return table
     except (pa.ArrowException, OverflowError) as error:
         raise UserError(f"data.path={path}: cannot be read as {suffix[1:]} ({str(error).partition('. ')[0]})") from None
 
