@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -71,7 +73,13 @@ class VectorSource(SeriesSource):
 
     @cached_property
     def _owner(self) -> Int[np.ndarray, " n"]:
-        return split_of_series(self.balanced_by(), validation=self.validation_fraction, test=self.test_fraction)
+        owner = split_of_series(self.balanced_by(), validation=self.validation_fraction, test=self.test_fraction)
+        # Rows of equal vectors, such as a movie with several captions, are in one split: that of the first row.
+        first: dict[bytes, int] = {}
+        for place, (begin, end) in enumerate(pairwise(self.series.offsets.tolist())):
+            content = hashlib.blake2b(self.series.values[begin:end].tobytes(), digest_size=16).digest()
+            owner[place] = owner[first.setdefault(content, place)]
+        return owner
 
 
 class Vectors(VectorSource):
