@@ -85,6 +85,10 @@ class Local:
         """Run trials as in `Runner`. Interrupts are passed on to the trials, which save and exit."""
         threads, shares = self._threads(), gpu_shares(gpus(os.environ), self.n_jobs)
         self._say_shares(threads, shares)
+        first = next(trials, None)
+        if first is None:  # the imports take seconds, and a resumed sweep may have nothing to run
+            return
+        trials = itertools.chain([first], trials)
         env = environment(os.environ)
         if threads is not None:
             env["OMP_NUM_THREADS"] = str(threads)

@@ -153,6 +153,11 @@ def test_every_slot_has_its_share_of_gpus_and_cores_and_its_trials_are_trusted_a
     assert [words for words, _ in Server.begun] == [["trial", str(sweep.path), f"00{n}", *trusted] for n in (0, 1, 2)]
 
 
+def test_nothing_is_imported_for_a_sweep_that_has_no_trial_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launchers, "ForkServer", None)
+    assert list(Local().run(iter(()))) == []
+
+
 def test_threads_are_left_to_whoever_has_said_something_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert Local(n_jobs=1)._threads() is None
