@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-# The first import of a package binds its name in `seqtrain`. Imported here, it comes before the function of that name,
-# which then replaces it.
+# Importing the subpackage `seqtrain.compare` sets the attribute `compare` of `seqtrain`. It is imported here, first, so
+# that the function of the same name replaces it and not the reverse.
 import seqtrain.compare  # noqa: F401
 from seqtrain.config.trust import trusting
 from seqtrain.errors import UserError
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 CHECKPOINTS = ("best", "last")
 
-# Held while a training runs: torch's random numbers, threads and signals belong to the whole process.
+# Held during a training: torch's random generator, its threads and signals belong to the whole process.
 _TRAINING = threading.Lock()
 
 
 def load(run: str | Path, *, trust: Sequence[str] = (), checkpoint: Literal["best", "last"] = "best") -> Trained:
-    """Open a run directory or an export. Nothing in it can execute.
+    """Open a run directory or an export, without executing any code from it.
 
     Args:
         run: Path of the run or export.
@@ -39,7 +39,7 @@ def load(run: str | Path, *, trust: Sequence[str] = (), checkpoint: Literal["bes
         checkpoint: "best" by the task's monitored metric, or "last".
 
     Raises:
-        UserError: There is no run, it has no checkpoint, or an option has an invalid value.
+        UserError: The path is not a run, the run has no checkpoint, or an option has an invalid value.
     """
     from seqtrain.inference.opened import open_run
 
@@ -53,8 +53,8 @@ def load(run: str | Path, *, trust: Sequence[str] = (), checkpoint: Literal["bes
 def train(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str | Path] = ()) -> Trained:
     """Train as `seqtrain train OVERRIDE ...` does and open the run.
 
-    It works in any thread, but only one training runs at a time in a process. In the main thread an interrupt (Ctrl-C,
-    or a notebook's stop) ends it at the next step, with a checkpoint from which `seqtrain resume` continues.
+    It works in any thread, but only one training runs at a time in a process. In the main thread, an interrupt (Ctrl-C,
+    or a notebook's stop button) ends the training at the next step and saves a checkpoint for `seqtrain resume`.
 
     Args:
         overrides: Overrides such as "model=gpt" or "model.dim=256".
@@ -62,8 +62,8 @@ def train(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str 
         config_dirs: Folders with your own configs.
 
     Raises:
-        UserError: The caller can fix it; also if another training runs in this process.
-        KeyboardInterrupt: It was interrupted.
+        UserError: The config or the data is invalid, or another training is running in this process.
+        KeyboardInterrupt: The training was interrupted.
     """
     check_words("override", *overrides)
     check_list("trust", trust)
@@ -75,9 +75,9 @@ def train(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str 
 def sweep(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str | Path] = ()) -> Compared:
     """Train as `seqtrain train -m OVERRIDE ...` does, each trial in its own processes, and compare the runs.
 
-    A line on standard error reports each trial that begins or ends. An interrupt (Ctrl-C, or a notebook's stop) in the
-    main thread ends the sweep: each trial saves, and `seqtrain resume SWEEP` continues. A trial that failed or was
-    refused does not end it: the comparison's `remarks` say which and why.
+    A line on standard error reports when a trial begins or ends. In the main thread, an interrupt (Ctrl-C, or a
+    notebook's stop button) ends the sweep: each trial saves a checkpoint, and `seqtrain resume SWEEP` continues. A
+    trial that fails or is refused does not end the sweep: the comparison's `remarks` name it with the reason.
 
     Args:
         overrides: Overrides such as "model=lstm,gpt", "seed=1,2,3" or "sweep=optuna".
@@ -85,11 +85,11 @@ def sweep(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str 
         config_dirs: Folders with your own configs.
 
     Returns:
-        The comparison of its runs, as `compare` returns it; its `paths` name the sweep's folder.
+        The comparison of the sweep's runs, as `compare` returns it; its `paths` contains the sweep's folder.
 
     Raises:
-        UserError: The caller can fix it; also if another training runs in this process, or no trial could begin.
-        KeyboardInterrupt: It was interrupted.
+        UserError: The config is invalid, another training is running in this process, or no trial could begin.
+        KeyboardInterrupt: The sweep was interrupted.
     """
     check_words("override", *overrides)
     check_list("trust", trust)
@@ -111,12 +111,12 @@ def compare(
 
     Args:
         paths: Runs, sweeps, or folders of them.
-        metric: Metric of validation, such as "loss". None: the one that the task is compared by.
+        metric: Validation metric, such as "loss". None: the task's default metric.
         x: "steps", "tokens", "seconds" or "flops": compare at the largest x that all finished runs have reached.
         checkpoint: "final", or "best" for each run's best validation.
-        across: Conditions in which runs of one group may differ although that makes them incomparable, such as
-            ["train"]. The first sentence of the verdict says what it does not mean for that reason.
-        by: Further properties that separate runs, such as ["commit"], ["label"], or keys of the config.
+        across: Conditions, such as ["train"], in which runs of one group may differ although such runs are not
+            comparable in general. The first sentence of the verdict states the limits of that comparison.
+        by: Further properties that separate variants, such as ["commit"], ["label"], or keys of the config.
         where: Conditions that select runs, such as ["model=lstm,gpt", "seed=1"].
 
     Returns:
@@ -139,7 +139,7 @@ def alone() -> Iterator[None]:
     """Allow one training at a time in this process. Raises UserError for a second one."""
     if not _TRAINING.acquire(blocking=False):
         raise UserError(
-            "a training runs in this process already, and both would draw from one source of random numbers; "
+            "a training is already running in this process, and both would use the same random generator; "
             "wait for it, or start this one in another process"
         )
     try:
@@ -150,14 +150,14 @@ def alone() -> Iterator[None]:
 
 @contextlib.contextmanager
 def interruptible(words: str = "it was interrupted") -> Iterator[None]:
-    """Restore the notebook's number of threads, which training changes, and convert SIGINT into KeyboardInterrupt."""
+    """Convert SIGINT into KeyboardInterrupt, and restore torch's number of threads, which training changes."""
     import torch
 
     threads = torch.get_num_threads()
     try:
         yield
     except Interrupted as interrupted:
-        if interrupted.number != signal.SIGINT:  # the process is being ended, not the cell
+        if interrupted.number != signal.SIGINT:  # another signal ends the whole process, not just the notebook's cell
             raise
         raise KeyboardInterrupt(words) from None
     finally:
@@ -165,24 +165,24 @@ def interruptible(words: str = "it was interrupted") -> Iterator[None]:
 
 
 def check_list(name: str, value: Sequence[str | Path]) -> None:
-    """Raise UserError unless the value is a list of texts: a single text would be read as a list of letters."""
+    """Raise UserError unless the value is a list of strings: one string would be read as a list of letters."""
     if isinstance(value, str | Path):
         raise UserError(f"{name}={str(value)!r}: expected a list; write {name}=[{str(value)!r}]")
     if not isinstance(value, Sequence) or not all(isinstance(item, str | Path) for item in value):
-        raise UserError(f"{name}={value!r}: expected a list of texts; leave it out for none")
+        raise UserError(f"{name}={value!r}: expected a list of strings; leave it out for none")
 
 
 def check_words(name: str, *values: object) -> None:
-    """Raise UserError for an argument that is neither a text nor a path."""
+    """Raise UserError for an argument that is neither a string nor a path."""
     for value in values:
         if not isinstance(value, str | os.PathLike):
             raise UserError(
-                f"{name}={reprlib.repr(value)}: expected a text or a path; several are arguments of their own"
+                f"{name}={reprlib.repr(value)}: expected a string or a path; pass several as separate arguments"
             )
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    """Raise UserError for an argument that is not one of the choices, instead of reading it as one of them."""
+    """Raise UserError for an argument that is not one of the choices."""
     if value not in choices:
         raise UserError(f"{name}={value!r}: expected {' or '.join(map(repr, choices))}")
 
@@ -196,7 +196,8 @@ def _train(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Train
     composed = check.compose(list(overrides), directories)
     if composed.config.dry_run:
         raise UserError(
-            "dry_run=true: leaves no run to open; use the command line, or seqtrain.experiment.dry_run.dry_run"
+            "dry_run=true: a dry run leaves no run to open; "
+            "use the command line, or seqtrain.experiment.dry_run.dry_run"
         )
     request = Request(list(overrides), directories, ("seqtrain.train", *overrides))
     with interruptible("the training was interrupted; it can be resumed"):
@@ -209,9 +210,9 @@ def _sweep(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Path:
     from seqtrain.sweeps import attempts
 
     if "dry_run=true" in overrides:
-        raise UserError("dry_run=true: leaves no runs to compare; use `seqtrain train -m --dry-run`")
-    # A stop reaches each trial, which saves; Python's own exception could come in the middle of that.
-    with interruptible("the sweep was interrupted; `seqtrain resume` goes on with it"), Signals():
+        raise UserError("dry_run=true: a dry run leaves no runs to compare; use `seqtrain train -m --dry-run`")
+    # `Signals` forwards an interrupt to each trial, which saves; a KeyboardInterrupt could come in the middle of that.
+    with interruptible("the sweep was interrupted; `seqtrain resume` continues it"), Signals():
         sweep = attempts.start(overrides, tuple(map(Path, config_dirs)))
-    sweep.close()  # this process may go on for hours, and another one may want to resume it
+    sweep.close()  # this process may live for hours, and another one may resume the sweep meanwhile
     return sweep.path

@@ -1,4 +1,4 @@
-"""Errors that the user can fix: each ends a command with one clear line and exit code 2."""
+"""Exceptions, mainly UserError: an error that the user can fix, which ends a command with one line and exit code 2."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ PATHS = (
     "--html",
 )
 
-MIN_ALIKE = 0.6  # share of common letters above which a word may be a typing error
-MAX_LISTED = 24  # words; more of them would hide the message
-MAX_NAMED = 6  # words of an unbounded list that a message names
-MAX_LINE = 293  # characters without paths, 300 with `error: `; the middle of a longer message is left out
+MIN_ALIKE = 0.6  # similarity (difflib) above which a word counts as a typing error of another
+MAX_LISTED = 24  # most words that are listed in full; a longer list would hide the message
+MAX_NAMED = 6  # most items of an unbounded list that a message names
+MAX_LINE = 293  # characters, not counting paths (300 with `error: `); the middle of a longer message is left out
 
 
 class UserError(Exception):
-    """One or more faults that the user can fix; each line names the fault, its place and the remedy."""
+    """One or more faults that the user can fix; each line names the key or file, the fault and the remedy."""
 
     def __init__(self, *lines: str) -> None:
         self.lines = tuple(printable(line, _most(line)) for line in lines)
@@ -38,40 +38,40 @@ class UserError(Exception):
 
 
 def _most(line: str) -> int:
-    """Return how long a line may be: a user's paths do not count, for a message without them names no place."""
+    """Return the maximum length of a line. Paths do not count, since a message is of no use without them."""
     return min(MAX_LINE + sum(len(word) for word in line.split() if "/" in word), MAX_CHARACTERS)
 
 
 class Unavailable(UserError):
-    """A fault of the surroundings, not of the request: it may disappear by itself.
+    """A fault of the environment, not of the request, which may disappear without a change to the request.
 
-    A file, disk space, the network, memory, a device, a package or a permission is missing. A trial of a sweep that
-    ends with it has failed and can be tried again; with any other UserError the trial is refused.
+    A file, disk space, the network, memory, a device, a package or a permission is missing. A sweep's trial that ends
+    with it counts as failed and can be retried; with any other UserError the trial counts as refused.
     """
 
 
 def kind_of(error: BaseException) -> type[UserError]:
-    """Return Unavailable for an OSError, ImportError or MemoryError of other code, else UserError."""
+    """Return Unavailable for an OSError, ImportError or MemoryError, else UserError."""
     return Unavailable if isinstance(error, OSError | ImportError | MemoryError) else UserError
 
 
 def merged(faults: Iterable[UserError]) -> UserError:
-    """Return one fault with the lines of all, each once; Unavailable if all of them are, else UserError."""
+    """Merge faults into one, without repeated lines: Unavailable if all of them are, else UserError."""
     kind: type[UserError] = Unavailable
     lines: dict[str, None] = {}  # a set that keeps its order
     for fault in faults:
         lines |= dict.fromkeys(fault.lines)
-        if not isinstance(fault, Unavailable):  # with a permanent fault, trying again is pointless
+        if not isinstance(fault, Unavailable):  # a permanent fault makes a retry pointless
             kind = UserError
     return kind(*lines)
 
 
 class Answered(SystemExit):
-    """A parser has answered --help. Not told from sys.exit, which W&B replaces once a run of it was begun."""
+    """A parser has printed --help. A class of its own, since W&B replaces sys.exit once one of its runs has begun."""
 
 
 class RunFailed(RuntimeError):
-    """A run that failed by itself: ends a command with one clear line and exit code 1."""
+    """A run failed during training; the command ends with one line and exit code 1."""
 
 
 class NonFinite(RunFailed):
@@ -79,11 +79,11 @@ class NonFinite(RunFailed):
 
 
 class OutOfMemory(RunFailed):
-    """A batch, or the model, did not fit in memory."""
+    """The model or a batch did not fit in memory."""
 
 
 def first_few(words: Iterable[object], most: int = MAX_NAMED) -> str:
-    """Join the first words by commas and count the others: `a, b and 3 more`."""
+    """Join the first items by commas and count the rest: `a, b and 3 more`."""
     names = list(map(str, words))
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
@@ -106,4 +106,4 @@ def refuse_tilde(key: str, value: object) -> None:
         return
     value = value.strip("'\"")
     if value == "~" or value.startswith("~/"):
-        raise UserError(f'{key}={value}: no shell expands this ~; write {key}="$HOME{value[1:]}"')
+        raise UserError(f'{key}={value}: the shell does not expand this ~; write {key}="$HOME{value[1:]}"')

@@ -1,7 +1,7 @@
-"""seqtrain from Python, second part: cost, memory and gradients of models, measured as the commands of these names do.
+"""Measure models from Python: `profile`, `gradients`, `memory` and `scale`, like the commands of the same names.
 
 Each function returns the record that its command writes as COMMAND.json: plain dicts, lists and numbers. A list of rows
-converts directly to a pandas DataFrame. Options are the command's flags; their defaults are in the command's help.
+converts directly to a pandas DataFrame. Options are the command's flags; `seqtrain COMMAND --help` has their defaults.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def profile(
 
     Args:
         overrides: Overrides such as "model=rnn,lstm,gpt"; every combination of values is profiled.
-        out: Folder for profile.json and the pictures. None: none are kept.
+        out: Folder for profile.json and the plots. None: do not keep them.
         lengths: Lengths T of the grid, in tokens.
         dims: Widths d of the grid.
-        at_dim: Width at which all lengths are read.
-        at_length: Length, in tokens, at which all widths are read.
+        at_dim: Width at which all lengths are measured.
+        at_length: Length, in tokens, at which all widths are measured.
         repeats: How often each size is timed.
-        threads: Threads that torch uses for it.
+        threads: Number of torch threads.
         trust: Packages whose classes the config may name.
         config_dirs: Folders with your own configs.
 
@@ -49,7 +49,7 @@ def profile(
         "cost", "models" (counted and timed, with fitted exponents), "crossovers", and "numbers" by name.
 
     Raises:
-        UserError: The caller can fix it.
+        UserError: An override or an option is invalid.
     """
     from seqtrain.analysis.profile_report import measured
 
@@ -72,20 +72,20 @@ def gradients(
 
     Args:
         of: A run, or overrides such as "model=rnn", "tbptt.k2=20".
-        out: Folder for gradients.json and the picture. None: none are kept.
+        out: Folder for gradients.json and the plot. None: do not keep them.
         checkpoint: Checkpoint of a run. None: the best.
-        whole: Measure the model itself, without the truncation of training.
+        whole: Measure the model without the truncation that training applies.
         distance: Largest distance, in tokens.
-        samples: Losses in each lane, or example.
+        samples: Number of losses sampled in each lane or example.
         trust: Packages whose classes the config may name.
         config_dirs: Folders with your own configs.
 
     Returns:
-        "models" ("untrained", and of a run "trained": norms by layer and distance, half-life, rate), and "numbers" by
+        "models" ("untrained", and for a run "trained": norms by layer and distance, half-life, rate), and "numbers" by
         name.
 
     Raises:
-        UserError: The caller can fix it.
+        UserError: The run, an override or an option is invalid.
     """
     from seqtrain.analysis.gradients_report import measured
 
@@ -109,12 +109,12 @@ def memory(
 
     Args:
         run: Path of the run.
-        out: Folder for memory.json and the pictures. None: none are kept.
+        out: Folder for memory.json and the plots. None: do not keep them.
         split: Split whose text is read.
         checkpoint: "best" by the task's monitored metric, or "last".
         context: Longest context, in tokens.
-        targets: Tokens that are predicted from each context.
-        tolerance: Nats a token within which two losses count as equal.
+        targets: Number of tokens that are predicted from each context.
+        tolerance: Difference in nats per token within which two losses count as equal.
         trust: Packages whose classes its config may name.
 
     Returns:
@@ -122,7 +122,7 @@ def memory(
         still falls at the longest context), and "numbers" by name.
 
     Raises:
-        UserError: The caller can fix it.
+        UserError: The run or an option is invalid.
     """
     from seqtrain.analysis.memory_report import measured
 
@@ -145,19 +145,19 @@ def scale(
 
     Args:
         overrides: Overrides such as "model=lstm,gpt".
-        out: Folder for scale.json, the picture and the runs, which a second call reuses. None: none are kept.
+        out: Folder for scale.json, the plot and the runs, which a second call reuses. None: do not keep them.
         flops: Budgets of the ladder, in FLOPs.
-        hold_back: Budget that is predicted, in FLOPs.
-        seeds: Trainings of each budget.
-        tokens_per_parameter: Ratio by which a budget is divided.
+        hold_back: Budget whose result is predicted, in FLOPs.
+        seeds: Number of trainings per budget.
+        tokens_per_parameter: Training tokens per model parameter, which splits a budget between the two.
         trust: Packages whose classes the configs may name.
 
     Returns:
         "rungs" (rows), "models" (law, prediction, measured), and "numbers" by name.
 
     Raises:
-        UserError: The caller can fix it.
-        KeyboardInterrupt: It was interrupted; with `out`, a second call continues.
+        UserError: An override or an option is invalid.
+        KeyboardInterrupt: The measurement was interrupted; with `out`, a second call continues.
     """
     from seqtrain.analysis.scale_report import measured
 
@@ -172,16 +172,16 @@ def _record(
     trust: Sequence[str],
     options: dict[str, Any],
 ) -> dict[str, Any]:
-    """Measure a subject with these options; return the record. An option that is None takes its default."""
+    """Return the record of a measurement. Options that are None take their defaults."""
     if out is not None:
         check_words("out", out)
     check_list("trust", trust)
     given = {name: value for name, value in options.items() if value is not None}
-    # Exclusive: measuring draws weights and sets threads, which affect the whole process.
+    # Exclusive: a measurement uses the global random generator and sets threads for the whole process.
     with alone(), trusting(trust), interruptible():
         if out is not None:
             return measured(subject, Path(out), **given).record
-        # Pictures are drawn anyway; they take little of the time.
+        # Plots are drawn in any case; that takes little of the time.
         with tempfile.TemporaryDirectory(prefix="seqtrain_") as folder:
             return measured(subject, Path(folder), **given).record
 
@@ -192,7 +192,7 @@ def _folders(config_dirs: Sequence[str | Path]) -> list[Path]:
 
 
 def _words(words: Sequence[str | Path]) -> list[str]:
-    """Return the words as texts. Raises UserError for a flag."""
+    """Return the arguments as strings. Raises UserError for a flag."""
     check_words("argument", *words)
     texts = [str(word) for word in words]
     for text in texts:

@@ -1,7 +1,7 @@
-r"""Output to a terminal: text with control characters spelled out, and streams that may be closed or full.
+r"""Terminal output: escape control characters, and handle streams that are closed or full.
 
-Everything here writes `\u001b` for a character that could control a terminal, or that the stream's encoding lacks. JSON
-remains equal JSON.
+A character that could control a terminal, or that the stream's encoding lacks, is written as an escape such as
+`\u001b`. JSON that is escaped in this way still parses to the same value.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from typing import Any, Literal, NoReturn, TextIO
 # Limit of one printed line; the middle of a longer one is left out.
 MAX_CHARACTERS = 10_000
 
-# Name of the codec error handler that spells out what an encoding lacks.
+# Name of the codec error handler that escapes characters that an encoding lacks.
 ERRORS = "seqtrain_spelled"
 
 
 class OutputLost(Exception):
-    """Standard output accepts nothing any more: it is closed, or its disk is full."""
+    """Standard output is closed, or its disk is full."""
 
 
 class ReaderGone(OutputLost):
-    """The reader of standard output has gone, as `head` does when it has seen enough."""
+    """The reader of standard output has exited, as `head` does after its last line."""
 
 
 def tell(line: str) -> None:
@@ -42,18 +42,17 @@ def tell(line: str) -> None:
 
 
 def drop_output() -> None:
-    """Discard what is still to be written to standard output, also at exit."""
-    with contextlib.suppress(OSError, ValueError):  # streams of tests and notebooks have no descriptor
+    """Discard everything that is not yet written to standard output, also at exit."""
+    with contextlib.suppress(OSError, ValueError):  # streams in tests and notebooks have no file descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def leave(code: int) -> NoReturn:
-    """End the process as an interpreter does, but skip the teardown of modules.
+    """End the process as the interpreter does, but skip the teardown of modules.
 
-    Measured over four interleaved pairs of `train` with two steps: with the teardown it takes 1.1 times the processor
-    time.
+    In four interleaved pairs of `train` with two steps, the teardown took 1.1 times the CPU time.
     """
-    threading._shutdown()  # type: ignore[attr-defined] - waits for threads that are no daemons
+    threading._shutdown()  # type: ignore[attr-defined] - waits for non-daemon threads
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # Python gives None where a descriptor is closed
@@ -63,7 +62,7 @@ def leave(code: int) -> NoReturn:
 
 
 def printable(text: str, most: int = MAX_CHARACTERS) -> str:
-    """Return the text on one line, control characters spelled out: an untrusted name may not control a terminal."""
+    """Return the text on one line with control characters escaped: an untrusted name must not control a terminal."""
     line = re.sub(r"\s*[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]\s*|\t", " ", text).rstrip()
     if len(line) > most:
         line = f"{line[: most // 2]} ... {line[most // 2 + 5 - most :]}"
@@ -71,16 +70,16 @@ def printable(text: str, most: int = MAX_CHARACTERS) -> str:
 
 
 def spelled(text: str) -> str:
-    """Return the text with control characters spelled out, except line ends and tabs."""
-    if text.isascii() and text.isprintable():  # nearly all lines: nothing to look for
+    """Return the text with control characters escaped, except line ends and tabs."""
+    if text.isascii() and text.isprintable():  # the fast path, for nearly all lines
         return text
     return "".join(map(_spelled_character, text))
 
 
 def pasted(*words: str | Path) -> str:
-    """Return a command that can be pasted into a shell, also with blanks, quotes or `$` in a word.
+    """Return a command line that can be pasted into a shell: arguments with spaces, quotes or `$` are quoted.
 
-    A path that begins with `-` gets a prefix, so that no command reads it as an option.
+    A path that begins with `-` gets the prefix `./`, so that no command reads it as an option.
     """
     return " ".join(map(_pasted_word, words))
 
@@ -93,11 +92,11 @@ def _pasted_word(word: str | Path) -> str:
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-    """Replace standard input, output and error by safe streams while this context is entered.
+    """Replace standard input, output and error by safe streams inside this context.
 
-    Closed streams are replaced by empty ones. A terminal gets control characters spelled out, and any stream gets those
-    spelled out that its encoding lacks. What standard output cannot take raises OutputLost. What standard error cannot
-    take is dropped: no training ends because its reader has gone. A Python warning is printed as one line.
+    Closed streams are replaced by empty ones. On a terminal, control characters are escaped; on any stream, characters
+    that its encoding lacks are escaped. A failed write to standard output raises OutputLost. A failed write to standard
+    error is ignored, so that no training ends because its reader has exited. A Python warning is printed on one line.
     """
     # Python gives None for a stream whose descriptor is closed.
     former = sys.stdin, sys.stdout, sys.stderr
@@ -116,7 +115,7 @@ def guarded() -> Iterator[None]:
 
 
 class _Stream:
-    """A text stream that passes everything except writing to the stream below."""
+    """A text stream that delegates everything except writing to the stream `below`."""
 
     def __init__(self, below: TextIO) -> None:
         self.below = below
@@ -140,13 +139,13 @@ class _Results(_Stream):
 
     def __init__(self, below: TextIO, *, lost: bool) -> None:
         super().__init__(below)
-        self.lost = lost  # closed before the command began
+        self.lost = lost  # True: already closed when the command began
 
     def write(self, text: str) -> int:
         if self.lost:
             raise OutputLost("is closed")
         with _raise_lost():
-            # A terminal obeys control characters; a file or a pipe gets the text as it is.
+            # Escaped for a terminal, which obeys control characters; a file or a pipe gets the text unchanged.
             self.below.write(spelled(text) if self.below.isatty() else text)
         return len(text)
 
@@ -175,7 +174,7 @@ def _tell_warning(message: Warning | str, category: type[Warning], *place: Any, 
 
 @contextlib.contextmanager
 def _raise_lost() -> Iterator[None]:
-    """Convert errors of writing to standard output into OutputLost."""
+    """Convert write errors of standard output into OutputLost."""
     try:
         yield
     except BrokenPipeError as error:
@@ -185,7 +184,7 @@ def _raise_lost() -> Iterator[None]:
 
 
 def _open_descriptors() -> None:
-    """Open descriptors 0, 1 and 2 if they are closed: the next file opened would get their number."""
+    """Open descriptors 0, 1 and 2 if they are closed; otherwise the next file to be opened would get their number."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)
@@ -196,23 +195,23 @@ def _nowhere(mode: Literal["r", "w"] = "w") -> TextIO:
 
 
 def _spelled_character(char: str) -> str:
-    # Spaces of other alphabets are harmless, though Python counts them as not printable.
+    # Other Unicode spaces are harmless, though Python counts them as not printable.
     if char in "\n\t" or char.isprintable() or unicodedata.category(char) == "Zs":
         return char
     return _code(char)
 
 
 def _code(char: str) -> str:
-    """Return a character as a JSON escape; astral characters need two."""
+    """Return a character as a JSON escape; characters above U+FFFF need two."""
     units = char.encode("utf-16-be", "surrogatepass").hex(" ", bytes_per_sep=2).split()
     return "".join(f"\\u{unit}" for unit in units)
 
 
 def _quoted(word: str) -> str:
-    """Return a word quoted for a shell; one with control characters in the form that bash and zsh read."""
+    """Quote an argument for a shell, with control characters in the form `$'...'` of bash and zsh."""
     if spelled(word) == word and not re.search(r"[\n\t]", word):
         return shlex.quote(word)
-    # Lone surrogates stand for bytes, as in names from the system, unless some are outside that range.
+    # Lone surrogates are bytes that Python could not decode (surrogateescape), unless some are outside that range.
     errors = "surrogateescape"
     if re.search(r"[\ud800-\udc7f\udd00-\udfff]", word):
         errors = "backslashreplace"
@@ -233,7 +232,7 @@ codecs.register_error(ERRORS, _spell)
 
 
 def is_unicode(text: str) -> bool:
-    """Return True if a text can be encoded. One with lone surrogates, as from bytes that are not UTF-8, cannot."""
+    """Return True if a text can be encoded as UTF-8; lone surrogates, which stand for invalid bytes, cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

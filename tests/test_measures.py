@@ -95,7 +95,7 @@ def test_mistakes_are_user_errors() -> None:
         lambda: seqtrain.profile(out=3),  # type: ignore[arg-type]
     ]
     for call in calls:
-        with pytest.raises(UserError, match="expected a text or a path"):
+        with pytest.raises(UserError, match="expected a string or a path"):
             call()
     with pytest.raises(UserError, match="trust='abc': expected a list"):
         seqtrain.memory("nowhere", trust="abc")
@@ -104,8 +104,8 @@ def test_mistakes_are_user_errors() -> None:
 def test_an_option_without_such_a_value_is_one_line() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"checkpoint": "x"}, "checkpoint='x': expected 'best' or 'last'"),
-        ({"trust": None}, "trust=None: expected a list of texts; leave it out for none"),
-        ({"trust": [1]}, "trust=[1]: expected a list of texts; leave it out for none"),
+        ({"trust": None}, "trust=None: expected a list of strings; leave it out for none"),
+        ({"trust": [1]}, "trust=[1]: expected a list of strings; leave it out for none"),
         ({"trust": "my_package"}, "trust='my_package': expected a list; write trust=['my_package']"),
     ]
     for options, told in cases:

@@ -87,7 +87,7 @@ def test_a_second_training_at_the_same_time_is_refused(folder: Path) -> None:
         second.start()
         second.join()
     assert len(refused) == 1
-    assert refused[0].startswith("a training runs in this process already")
+    assert refused[0].startswith("a training is already running in this process")
     assert not (folder / "second").exists()
 
 
@@ -113,7 +113,7 @@ def test_an_interrupt_in_a_running_loop_leaves_a_run_that_can_be_resumed(
 def test_a_sweep_from_python_that_is_refused_leaves_nothing_and_lets_the_next_one_begin(folder: Path) -> None:
     wrong = {
         "model=lsmt": "model=lsmt",
-        "dry_run=true": "dry_run=true: leaves no runs to compare",
+        "dry_run=true": "dry_run=true: a dry run leaves no runs to compare",
         "model.dmi=3": "model.dmi=3",
     }
     for words, says in wrong.items():
@@ -121,7 +121,7 @@ def test_a_sweep_from_python_that_is_refused_leaves_nothing_and_lets_the_next_on
             with pytest.raises(UserError, match=says):
                 seqtrain.sweep(*OPTIONS, words, "hydra.sweep.dir=sweep")
             assert not (folder / "sweep").exists()
-    with api._TRAINING, pytest.raises(UserError, match="a training runs in this process already"):
+    with api._TRAINING, pytest.raises(UserError, match="a training is already running in this process"):
         seqtrain.sweep(*OPTIONS, "seed=1,2")
 
 

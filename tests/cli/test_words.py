@@ -21,9 +21,9 @@ WORDS = {
     "hydra.run.dir=x": "changes nothing here; run_dir= names the folder of a run",
     "hydra.job.chdir=true": "changes nothing here",
     "hydra.sweep.dir=x": "counts in a sweep only, so add -m",
-    "run_dir=~/x": 'no shell expands this ~; write run_dir="$HOME/x"',
-    "run_dir='~'": 'no shell expands this ~; write run_dir="$HOME"',
-    "init_from=~/run": "no shell expands this ~",
+    "run_dir=~/x": 'the shell does not expand this ~; write run_dir="$HOME/x"',
+    "run_dir='~'": 'the shell does not expand this ~; write run_dir="$HOME"',
+    "init_from=~/run": "the shell does not expand this ~",
 }
 
 
@@ -48,7 +48,7 @@ COMMANDS = {
     ("predict", ".", "--output=", "x"): "seqtrain predict: --output= is given nothing",
     ("predict", ".", "--length", "2147483648"): "2147483648 is not a whole number from 1 to 1,000,000",
     ("train", "train"): "train: not of the form key=value",
-    ("compare", ".", "--html=~/x.html"): 'no shell expands this ~; write --html="$HOME/x.html"',
+    ("compare", ".", "--html=~/x.html"): 'the shell does not expand this ~; write --html="$HOME/x.html"',
     ("verify-resume", "run_dir=x"): "both runs get a folder of their own; --keep DIR leaves them in DIR",
     ("verify-resume", "dry_run=true"): "dry_run=true: what trains nothing cannot be resumed",
 }
