@@ -115,7 +115,7 @@ REFUSED = {
     ),
     "there are 2 different texts, fewer than 3 folds": (ROWS[:2], "text\tlabel", []),
     "--label-column=grade:": (ROWS, "text\tlabel", ["--label-column", "grade"]),
-    "which is no finite number": ([(text, "good") for text, _ in ROWS], "text\tlabel", ["--numbers"]),
+    "which is not a finite number": ([(text, "good") for text, _ in ROWS], "text\tlabel", ["--numbers"]),
     "every text has the number 1": ([(text, 1) for text, _ in ROWS], "text\tlabel", ["--numbers"]),
     "--source-column: is of --pairs, and --labels is given": (ROWS, "text\tlabel", ["--source-column", "text"]),
     "--folds: 2 is not a whole number from 3 to 100": (ROWS, "text\tlabel", ["--folds", 2]),

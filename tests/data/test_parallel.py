@@ -95,7 +95,7 @@ def test_a_split_has_files_of_its_own_or_is_cut_off_by_row(tmp_path):
 
 
 def test_pairs_are_no_text(tmp_path):
-    with pytest.raises(UserError, match="holds pairs, not text"):
+    with pytest.raises(UserError, match="contains pairs, not text"):
         Parallel(path=put(tmp_path / "a.tsv", "source\ttarget\nx\ty\n")).documents("train")
 
 

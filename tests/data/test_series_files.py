@@ -180,7 +180,7 @@ FAULTS = {
     "no labels at all": (HEAD.replace("true x y", "false") + "1,2\n", "has no labels (@classLabel false)"),
     "no value in a series": (f"{HEAD}?,?:x\n", "line 6 holds no value"),
     "a word among values": (f"{HEAD}1,two:x\n", "line 6: 'two' is no number"),
-    "infinity": (f"{HEAD}1,inf:x\n", "line 6: inf is no finite number"),
+    "infinity": (f"{HEAD}1,inf:x\n", "line 6: inf is not a finite number"),
     "time stamps": (HEAD.replace("Stamps false", "Stamps true") + "(0,1):x\n", "has time stamps"),
     "no series": (HEAD, "holds no series"),
     "a text": ("Once upon a time\n", "is no .ts file of the UCR archive"),

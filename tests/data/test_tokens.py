@@ -78,7 +78,7 @@ def test_a_run_says_which_store_it_reads_and_goes_on_with_no_other(folder: Path,
     prepare = ("prepare", "data=text", "data.path=corpus.txt", "data.split_by=position", "data.validation_fraction=0.2")
     prepare = (*prepare, "--processes", "1", "--store", "moved")
     for words, expected in (
-        (("tokenizer=char",), "moved holds tokens of another tokenizer than that of the run"),
+        (("tokenizer=char",), "moved are not from the run's tokenizer"),
         (("--tokenizer", "store/tokenizer.json"), "the train text is not the one that run said began with"),
     ):
         assert seqtrain(*prepare, *words, cwd=folder).rc == 0

@@ -115,7 +115,7 @@ def _check_number(place: str, column: Column, value: Any) -> None:
             number = float(value)
     if not math.isfinite(number):
         raise UserError(
-            f"{place}: {column.name} is {value}, which is no finite number; remove the row or give it a number"
+            f"{place}: {column.name} is {value}, which is not a finite number; remove the row or give it a number"
         )
 
 

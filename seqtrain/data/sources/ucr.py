@@ -230,5 +230,5 @@ def _numbers(where: str, texts: list[str]) -> Iterator[float]:
         except ValueError:
             raise UserError(f"{where}: {text.strip()[:40]!r} is no number; write ? where a value is missing") from None
         if np.isinf(value):
-            raise UserError(f"{where}: {text.strip()} is no finite number; write ? where a value is missing")
+            raise UserError(f"{where}: {text.strip()} is not a finite number; write ? where a value is missing")
         yield value

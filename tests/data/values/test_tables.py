@@ -215,7 +215,7 @@ def test_a_test_split_without_a_value_is_said_before_training(tmp_path):
         rows = "".join(f"{number},{number % 7 if number < last else ''}\n" for number in range(60))
         source, said = table(tmp_path, "time,a\n" + rows, name=f"{last}.csv", rows=[40, 10, 10]), []
         prepare_series(source, ("train", "validation"), preprocessor=None, say=said.append)
-        assert ("data: test has no value, so that nothing can be measured of it" in said) == is_said
+        assert ("data: all values of test are missing; its metrics cannot be computed" in said) == is_said
 
 
 TIMES = {
