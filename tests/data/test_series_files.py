@@ -64,9 +64,9 @@ def test_labels_of_rows_stand_at_their_rows(tmp_path):
 
 
 LABEL_FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
-    "series s0 has the labels x, y; give it one in all rows": (content(label="y"), {}, "name"),
+    "series s0 has the labels x, y; write the same label in all rows": (content(label="y"), {}, "name"),
     "has a label with white space": (content(phase="a b"), {"column": "phase"}, "names"),
-    "has no label; give it one, or take it out": (content().replace(",x,", ",,"), {}, "name"),
+    "has no label; add one, or remove the series": (content().replace(",x,", ",,"), {}, "name"),
 }
 
 
