@@ -165,7 +165,7 @@ def test_a_tokenizer_of_merges_as_text_or_of_ids_alone_is_read(tmp_path: Path) -
     assert of_ids.vocab_size == 50
     ids = [3, 49, 0, 7]
     assert of_ids.encode(of_ids.decode(ids)).tolist() == ids
-    assert "50: is no id from 0 to 49" in refusal(of_ids.encode, "3 50")
+    assert "50: is not an id from 0 to 49" in refusal(of_ids.encode, "3 50")
 
 
 @pytest.mark.long

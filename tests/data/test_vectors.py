@@ -180,7 +180,7 @@ def test_what_a_file_does_not_hold_is_refused_with_its_row_or_column(tmp_path):
     assert said.startswith("data.label_column=name: ")
     assert "has no such column; it has values, label, score" in said
     said = refusal(Vectors(path=source.path).labels, "train", "names")
-    assert "task=tag reads a label at each step, and a sequence of 5 vectors has 1 (" in said
+    assert "task=tag reads a label at each step, but a sequence of 5 vectors has 1 (" in said
     source = Vectors(path=source.path, label_column="phase")
     assert "has a list of labels in each row; use task=tag" in refusal(source.labels, "train", "name")
     rows = [*ROWS, {"values": [[1, 2]], "label": None, "target": None}]

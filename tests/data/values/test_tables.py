@@ -192,7 +192,7 @@ def test_gaps_in_time_are_missing_rows_and_said(tmp_path):
     assert not np.isnan(np.delete(found.values, [9, 10, 11], 0)).any()
     assert found.times is not None
     assert np.array_equal(np.diff(found.times), np.full(59, 3600))
-    assert source.remarks == ["data: 1 gaps in time; the 3 rows that are not there count as missing"]
+    assert source.remarks == ["data: 1 gaps in time; 3 rows with missing values are inserted"]
 
 
 def test_months_are_of_uneven_length_and_go_on_by_the_calendar(tmp_path):
