@@ -127,7 +127,7 @@ def test_a_file_that_is_cut_off_and_ids_beyond_the_vocabulary_are_refused(tmp_pa
     for name in FORMATS:
         free = {"end_of_text": None} if "end_of_text" in FORMATS[name][2] else {}
         said = refusal(opened(name, tmp_path, vocab_size=299, **free).check)
-        assert "holds the token 299, and the vocabulary has 299" in said, name
+        assert "contains the token 299, but the vocabulary has 299" in said, name
 
 
 def test_an_end_of_text_that_is_no_id_is_refused_and_one_that_ends_nothing_is_said(tmp_path: Path) -> None:
