@@ -91,7 +91,7 @@ FAULTS = {
     "several labels": ("a.ft", "__label__a __label__b x y\n" * 4, {}, "several labels in a line"),
     "latin-1": ("a.tsv", table().encode() + b"caf\xe9\tbad\n", {}, r"not UTF-8 .*data\.encoding=latin-1"),
     "not cp1252": ("a.tsv", table().encode() + b"\x81\tbad\n", {"encoding": "cp1252"}, r"not cp1252 .*set data\.enc"),
-    "cut off gz": ("a.tsv.gz", gzip.compress(table().encode())[:-12], {}, "damaged or cut off"),
+    "cut off gz": ("a.tsv.gz", gzip.compress(table().encode())[:-12], {}, "cannot be decompressed"),
     "no such column": ("a.tsv", table("text", "label"), {"label_column": "lable"}, "did you mean label"),
     "beyond the columns": ("a.tsv", table(), {"label_column": 3}, r"data\.label_column=3: .* has 2 columns"),
     "splits": ("train/good/a.txt", "x", {}, r"are splits, not labels; use data\.path=\S*/train$"),

@@ -103,7 +103,7 @@ def test_sides_of_different_length_are_refused_with_the_line_that_has_no_fellow(
     paths = {"source_path": put(tmp_path / "x.en", "a\nb\nc"), "target_path": put(tmp_path / "x.de", "a\nb\u2028c\n")}
     source = Parallel(**paths, validation_fraction=0.0)
     for act in (source.check, lambda: list(source.rows("train"))):
-        assert re.search(r"x\.en:3: has no fellow in .*x\.de, which has 2 lines", refusal(act))
+        assert re.search(r"x\.en:3: has no corresponding line in .*x\.de, which has 2 lines", refusal(act))
 
 
 WAYS: dict[str, dict[str, Any]] = {
