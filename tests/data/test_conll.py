@@ -85,7 +85,7 @@ FAULTS: list[tuple[str, str, dict[str, Any], str]] = [
     ("a.conll", "a O\n\n# O\nb O\n", {}, "{}:3: may be a comment, or the token #; set data.comments=none"),
     ("a.conll", "\n\n", {}, "{}: contains no sentences"),
     ("a.jsonl", '{"tokens": ["a"], "labels": []}\n', {}, "{}:1: 0 labels for 1 tokens"),
-    ("a.jsonl", '{"token": ["a"], "labels": ["X"]}\n', {}, "{}:1: tokens is not a list of strings; the row has keys token"),
+    ("a.jsonl", '{"token": ["a"], "labels": ["X"]}\n', {}, "{}:1: tokens is not a list of strings; the row has keys"),
     ("a.jsonl", '{"tokens": [null], "labels": ["X"]}\n', {}, "{}:1: tokens is not a list of strings"),
 ]
 

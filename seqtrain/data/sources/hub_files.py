@@ -46,9 +46,7 @@ def check_metadata(path: str, folder: Path) -> None:
     try:
         within = next(folder.rglob("*::*"), None)  # fsspec reads :: as a chained URL
     except RecursionError:
-        raise UserError(
-            f"data.path={path}: folders are nested too deeply to be searched; move the files up"
-        ) from None
+        raise UserError(f"data.path={path}: folders are nested too deeply to be searched; move the files up") from None
     if within is not None:
         raise UserError(f"data.path={path}: {within.name}: a name with :: would be read as a URL; rename it")
     for name in ("README.md", ".huggingface.yaml"):

@@ -133,9 +133,7 @@ class Parallel(FileSource):
             source = _line_file(source_key, self.paths[split])
             target = _line_file(target_key, self._targets[split])
             if source.samefile(target):  # by another name, or through a link, too
-                raise UserError(
-                    f"{target_key}={target}: is the same file as {source_key}; give two different files"
-                )
+                raise UserError(f"{target_key}={target}: is the same file as {source_key}; give two different files")
             return [LinePair(source, target, self.encoding)]
         return [self._as_found(file) for file in find(key_of(split), self.paths[split], self.format, self._columns)]
 
