@@ -154,4 +154,4 @@ def test_pairs_with_an_empty_side_are_counted(tmp_path):
     make_data(config, ("train",), said.append)
     counted = [line for line in said if "is empty in" in line]
     assert [line.partition(" is empty")[0] for line in counted] == ["train: source", "train: target"]
-    assert all(line.endswith("of 40 pairs, read as they are") for line in counted)
+    assert all(line.endswith("of 40 pairs; they are kept") for line in counted)

@@ -274,7 +274,7 @@ def test_a_tokenizer_that_does_not_know_most_of_the_text_is_refused() -> None:
     said: list[str] = []
     few = Rows({"text": replace(corpus, num_unknown=1)}, None, lambda: iter([]))
     _say_unknown({"train": few}, said.append, "outputs/other")
-    assert said == ["10.0% of the tokens are <unk> to the tokenizer of outputs/other"]
+    assert said == ["10.0% of the tokens are <unk> for the tokenizer of outputs/other"]
 
 
 @pytest.fixture(scope="module")
