@@ -97,7 +97,7 @@ def test_a_length_penalty_of_a_greedy_translation_is_said() -> None:
         return effects.notes(check.compose(overrides).config, overrides)
 
     (line,) = said("task.length_penalty=3")
-    assert line.startswith("task.length_penalty=3: with task.beam=1 no length is judged")
+    assert line.startswith("task.length_penalty=3: with task.beam=1 length is not scored")
     assert said("task.length_penalty=3", "task.beam=4") == said("task.beam=1") == []
 
 
