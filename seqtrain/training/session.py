@@ -60,7 +60,7 @@ class Session:
     trainer: Trainer
     recorder: Recorder
     checkpoints: Checkpoints
-    max_steps: int | None  # None: trainer.max_time decides
+    max_steps: int | None  # None: trainer.max_seconds decides
     deadline: Deadline | None
     pruning: Pruning | None
 
