@@ -143,7 +143,7 @@ def test_an_answer_that_holds_no_number_is_no_answer() -> None:
     fine = {"text": "nan", "label": "yes", "probabilities": {"yes": 1.0}}
     hooks.check_answers(cast(Any, None), ["nan"], [fine])
     for number in (math.nan, math.inf):
-        with pytest.raises(NonFinite, match="an answer holds nan or inf"):
+        with pytest.raises(NonFinite, match="an answer contains nan or inf"):
             hooks.check_answers(cast(Any, None), ["nan"], [{**fine, "probabilities": {"yes": number}}])
 
 
