@@ -104,7 +104,7 @@ def test_typed_options_win_over_those_of_the_folder_and_one_that_does_not_fit_is
     assert "activation: gelu_tanh" in config
     answer = seqtrain(*train, *short, "model.dim=32", cwd=tmp_path)
     assert (answer.rc, answer.out) == (2, "")
-    assert "model.dim=32 here, and that run's model has 16; set model.dim=16" in answer.err
+    assert "model.dim=32 here, but that run's model has 16; set model.dim=16" in answer.err
 
 
 @pytest.mark.long

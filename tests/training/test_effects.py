@@ -49,7 +49,7 @@ def notes(*words: str) -> list[str]:
 
 def test_the_size_of_a_tokenizer_counts_as_memory_before_anything_is_made() -> None:
     (line,) = faults("tokenizer=bpe", "tokenizer.size=4194304", "model=rnn", "model.num_layers=1", "model.dim=4096")
-    assert re.match(r"model.dim=4096, .* take \d+ GB, and this machine has \d+;", line)
+    assert re.match(r"model.dim=4096, .* take \d+ GB, but this machine has \d+;", line)
 
 
 def local_hub(folder: Path, **options: Any) -> Hub:

@@ -109,7 +109,7 @@ def test_weights_of_other_shapes_are_refused_in_one_line_that_names_the_first() 
     with pytest.raises(UserError) as caught:
         adopted(model, sentiment(model), given)
     assert caught.value.lines == (
-        f"init_from: {changed[0]} is 3 there and {here} here (and 1 more); set the same model options",
+        f"init_from: {changed[0]} is 3 there, but {here} here (and 1 more); set the same model options",
     )
 
 
