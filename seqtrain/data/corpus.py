@@ -1,4 +1,4 @@
-"""Tokenised text: made once, cached under a key of text, tokenizer and version, and memory-mapped."""
+"""Tokenised text, memory-mapped; cached under a key of text, tokenizer and version."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from seqtrain.data.tokenizers.recipes import Recipe, Tokenizer, segments
 from seqtrain.data.tokenizers.saved import load_tokenizer
 from seqtrain.errors import UserError
 
-DTYPES = ("<u2", "<u4")  # of tokens on disk: of small and of large vocabularies
+DTYPES = ("<u2", "<u4")  # of tokens on disk: for small and for large vocabularies
 
-HASHED = 1 << 20  # tokens that are hashed at a time
+HASHED = 1 << 20  # tokens hashed at a time
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Corpus:
     """One split, tokenised."""
 
     tokens: np.ndarray | TokenArray  # (n,) uint16, or uint32 for a large vocabulary; read-only, mapped into memory
-    documents: np.ndarray  # (documents + 1,) int64, offsets into tokens; documents without tokens are left out
-    num_bytes: int  # of the text in UTF-8
-    num_words: int  # words between white space, and line ends, as WikiText counts them
-    num_unknown: int  # tokens that are <unk>
-    hash: str  # of the text
+    documents: np.ndarray  # (documents + 1,) int64, offsets into tokens; without empty documents
+    num_bytes: int  # UTF-8 bytes of the text
+    num_words: int  # words separated by white space, plus line ends, as WikiText counts them
+    num_unknown: int  # number of <unk> tokens
+    hash: str  # hash of the text
 
     @property
     def bytes_per_token(self) -> float:
@@ -45,14 +45,14 @@ class Corpus:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens of each document."""
+        """Number of tokens of each document."""
         return np.diff(self.documents)
 
     def tokens_hash(self) -> str:
         """Return a hash of these tokens and documents; the tokens of a token store are not read."""
         if isinstance(self.tokens, TokenArray):
             order = "backward" if isinstance(self.tokens, Reversed) else "forward"
-            return f"{self.hash} {order}"  # its hash is of the tokens already, and of the tokenizer
+            return f"{self.hash} {order}"  # a token store's hash already includes its tokens and tokenizer
         digest = hashlib.blake2b(self.documents.tobytes(), digest_size=16)
         for begin in range(0, len(self.tokens), HASHED):
             digest.update(self.tokens[begin : begin + HASHED].tobytes())
@@ -60,17 +60,17 @@ class Corpus:
 
 
 def from_the_end(corpus: Corpus) -> Corpus:
-    """Return the same tokens from the last one to the first, documents too, without a copy."""
-    # A document that began n tokens before the end ends n tokens after the beginning.
+    """Return a view of the corpus with tokens and documents in reverse order, without a copy."""
+    # A document that began n tokens before the end now ends n tokens after the beginning.
     documents = corpus.documents[-1] - corpus.documents[::-1]
     return replace(corpus, tokens=corpus.tokens[::-1], documents=documents)
 
 
 def text_hash(documents: Iterable[str]) -> str:
-    """Return a hash of the documents and of their ends."""
+    """Return a hash of the documents and their boundaries."""
     digest = hashlib.blake2b(digest_size=16)
     for text in documents:
-        digest.update(len(text).to_bytes(8))  # or two texts would hash as their one whole does
+        digest.update(len(text).to_bytes(8))  # else two texts would have the hash of their concatenation
         for begin in range(0, len(text), 1 << 20):
             digest.update(text[begin : begin + (1 << 20)].encode())
     return digest.hexdigest()
@@ -79,14 +79,14 @@ def text_hash(documents: Iterable[str]) -> str:
 def trained(
     store: Store, recipe: Recipe, train_hash: str, documents: Callable[[], Iterator[str]], say: Callable[[str], None]
 ) -> Tokenizer:
-    """Return the tokenizer that `recipe` makes of these documents, from the store if it is there.
+    """Return the tokenizer that `recipe` trains on these documents; read it from the cache if possible.
 
     Args:
         store: The cache.
-        recipe: Makes the tokenizer.
+        recipe: Trains the tokenizer.
         train_hash: Hash of the documents.
-        documents: Gives the documents.
-        say: Takes lines for the user.
+        documents: Returns the documents; called only if the tokenizer is not cached.
+        say: Called with lines for the user.
     """
 
     def write(folder: Path) -> None:
@@ -111,18 +111,18 @@ def tokenised(
     *,
     keep_empty: bool = False,
 ) -> Corpus:
-    """Return the documents as tokens, from the store if they are there.
+    """Return the documents as tokens; read them from the cache if possible.
 
     Args:
         store: The cache.
-        documents: Gives the documents.
+        documents: Returns the documents; called again if their tokens are not cached.
         name: Name of the documents, for messages.
-        tokenizer: Makes the tokens.
-        say: Takes lines for the user.
+        tokenizer: Tokenizes the documents.
+        say: Called with lines for the user.
         keep_empty: True to keep documents without tokens.
 
     Raises:
-        UserError: No document holds any token.
+        UserError: All documents are empty.
     """
     hash = text_hash(documents())
 
@@ -130,12 +130,12 @@ def tokenised(
         begin = time.perf_counter()
         meta = _write_corpus(folder, documents(), tokenizer, keep_empty)
         if meta["num_tokens"] == 0:
-            raise UserError(f"data: the {name} split holds no text; give it some, or leave it out")
+            raise UserError(f"data: the {name} split contains no text; add text, or leave the split out")
         say(f"{name}: {meta['num_tokens']:,} tokens, made in {time.perf_counter() - begin:.1f} s")
 
     def read(folder: Path) -> Corpus:
         meta = read_json(folder / "meta.json")
-        if meta["dtype"] not in DTYPES:  # memory that is read as objects would be jumped to
+        if meta["dtype"] not in DTYPES:  # a damaged file could say "object": bytes would be used as pointers
             raise ValueError("damaged")
         tokens = np.memmap(folder / "tokens.bin", dtype=meta["dtype"], mode="r")
         documents = np.frombuffer((folder / "documents.bin").read_bytes(), dtype=np.int64)
@@ -147,7 +147,7 @@ def tokenised(
 
 
 def _write_corpus(folder: Path, documents: Iterator[str], tokenizer: Tokenizer, keep_empty: bool) -> dict[str, Any]:
-    """Write the tokens to disk as a stream; memory holds one document and one piece of tokens."""
+    """Stream the tokens to disk; memory contains one document and one block of tokens at a time."""
     small, large = DTYPES
     dtype = np.dtype(large if tokenizer.vocab_size + 1 >= 65536 else small)
     counts = {"num_bytes": 0, "num_words": 0}

@@ -1,4 +1,4 @@
-"""Rows of a source, tokenised: texts with their labels, or pairs of source and target."""
+"""Conversion of a source's rows to arrays: tokenised texts with labels, pairs of source and target, or series."""
 
 from __future__ import annotations
 
@@ -32,47 +32,47 @@ TOKENIZER, TARGET_TOKENIZER, LABELS = "tokenizer.json", "target_tokenizer.json",
 SCALE, SERIES = "scale.json", "series.json"
 MAX_SCALE_BYTES = 1 << 12
 MAX_LABEL_BYTES = 1 << 24
-MAX_QUOTED_CHARACTERS = 60  # of a row, or of its label, that a message names
+MAX_QUOTED_CHARACTERS = 60  # of a row's text or label, in messages
 
 
 @runtime_checkable
 class KnowsChance(Protocol):
-    """A source that knows its possible answers."""
+    """A source that knows the accuracy of guessing."""
 
     def chance(self) -> float | None:
-        """Return the accuracy of a guess among the possible answers; None where it is not known."""
+        """Return the accuracy of a guess among the possible answers; None if it is unknown."""
         ...
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Mean and standard deviation of train's labels that are numbers; models read and write scaled ones."""
+    """Mean and standard deviation of train's numeric labels; models predict scaled labels."""
 
     mean: float
     std: float  # above 0
 
     @classmethod
     def of(cls, numbers: np.ndarray) -> Scale:
-        """Return the scale of the numbers (n,) of train; raise UserError if all are the same."""
+        """Return the scale of train's numbers (n,); raise UserError if all are equal."""
         if numbers.min() == numbers.max():
             raise UserError(f"data: every row of train has the number {numbers[0]:g}; there is nothing to predict")
         return cls(float(numbers.mean()), float(numbers.std()))
 
     @property
     def hash(self) -> str:
-        """Hash of both numbers, exact to the last bit."""
+        """Hash of both numbers at full precision."""
         return text_hash([repr(self.mean), repr(self.std)])
 
 
 @dataclass(frozen=True)
 class Preprocessor:
-    """Conversion of text and labels to numbers and back; made from the train split only."""
+    """Conversion of text and labels to numbers and back; fitted to the train split only."""
 
     tokenizer: Tokenizer
-    target_tokenizer: Tokenizer  # the same one, unless source and target have vocabularies of their own
+    target_tokenizer: Tokenizer  # the same object, unless source and target have separate vocabularies
     labels: tuple[str, ...] = ()
-    scale: Scale | None = None  # where labels are numbers
-    series: Scaling | None = None  # where values are read, and no text
+    scale: Scale | None = None  # if labels are numbers
+    series: Scaling | None = None  # if the input is real values instead of text
 
     @property
     def shared(self) -> bool:
@@ -85,7 +85,7 @@ class Preprocessor:
 
     @property
     def hashes(self) -> dict[str, str]:
-        """Hashes of tokenizers and labels, by the name of the file that each is saved in."""
+        """Hash of each part, by the name of its file without `.json`."""
         if self.series is not None:
             hashes = {"series": self.series.hash}
         else:
@@ -99,12 +99,12 @@ class Preprocessor:
         return hashes
 
     def save(self, folder: Path) -> None:
-        """Write one file for each of `hashes`; `load` gets the hashes, so it detects a missing file."""
+        """Write one file for each of `hashes`; `load` takes the hashes and so detects a missing file."""
         if self.series is not None:
             self.series.save(folder / SERIES)
         else:
             self.tokenizer.save(folder / TOKENIZER)
-        if not self.shared:  # a second file would say that there are two
+        if not self.shared:  # a second file means that there are two tokenizers
             self.target_tokenizer.save(folder / TARGET_TOKENIZER)
         if self.labels:
             write_text(folder / LABELS, json.dumps(self.labels, ensure_ascii=False))
@@ -113,7 +113,7 @@ class Preprocessor:
 
     @staticmethod
     def missing(folder: Path, hashes: Mapping[str, Any]) -> list[str]:
-        """Return the missing files among those that the hashes name; without any hashes, the tokenizer's file."""
+        """Return the names of files that have a hash but are missing; without any hashes, the tokenizer's file."""
         if not hashes:
             return [TOKENIZER]
         files = (TOKENIZER, TARGET_TOKENIZER, LABELS, SCALE, SERIES)
@@ -122,12 +122,11 @@ class Preprocessor:
 
     @classmethod
     def load(cls, folder: Path, hashes: Mapping[str, Any]) -> Preprocessor:
-        """Read what `save` wrote.
+        """Read the files that `save` wrote.
 
         Args:
             folder: The run's directory.
-            hashes: The `hashes` of what was saved. They decide if source and target share a tokenizer, and if there are
-                labels.
+            hashes: `hashes` of the saved preprocessor; its keys determine which files are read.
 
         Raises:
             UserError: A file is missing, damaged, or not the one that was saved.
@@ -146,7 +145,7 @@ class Preprocessor:
         if "target_tokenizer" in hashes:
             target_tokenizer = load_tokenizer(folder / TARGET_TOKENIZER)
         preprocessor = cls(tokenizer, target_tokenizer, labels, scale, series)
-        # A file of the right form may still be of another run: then every number would mean another thing.
+        # A valid file may still belong to another run: ids and labels would then have another meaning.
         for name, value in preprocessor.hashes.items():
             if hashes[name] != value:
                 raise UserError(
@@ -157,10 +156,10 @@ class Preprocessor:
 
 def _read_labels(path: Path) -> tuple[str, ...]:
     try:
-        # A run may come from anywhere: a file is judged before its content is used.
+        # A run may be untrusted: check the file before its content is used.
         names = load_json(path, MAX_LABEL_BYTES)
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise ValueError("each must be text")
+            raise ValueError("expected strings")
     except (OSError, ValueError, RecursionError) as error:
         raise kind_of(error)(f"{path}: not a list of labels ({error})") from None
     return tuple(names)
@@ -181,24 +180,24 @@ def _read_scale(path: Path) -> Scale:
 
 @dataclass(frozen=True)
 class Rows:
-    """One split: its fields of text, tokenised, and the labels; row i of each belongs together."""
+    """One split: its tokenised fields of text, and its labels; row i is at index i in each of them."""
 
     columns: dict[str, Corpus]
-    # By the task's kind of label: (n,) int64, into the names of labels; such a row for each text; or (n,) float64.
+    # By kind of label: name: (n,) int64 indices of label names; names: one such array per row; number: (n,) float64.
     labels: np.ndarray | list[np.ndarray] | None
-    read: Callable[[], Iterator[dict[str, str]]]  # the rows themselves, once more from the source
-    series: SeriesSplit | None = None  # of values; then the only text is what is written of them
-    chance: float | None = None  # accuracy of a guess among the possible answers, where the source knows it
+    read: Callable[[], Iterator[dict[str, str]]]  # reads the rows from the source again
+    series: SeriesSplit | None = None  # the input, if it is values; the only text is then the target
+    chance: float | None = None  # accuracy of a guess among the possible answers, if the source knows it
 
     def __len__(self) -> int:
         if self.series is not None:
             return self.series.num_series
-        # Rows keep their empty documents, so that the offsets of any column count them.
+        # Columns keep empty documents, so the offsets of any column count the rows.
         return len(next(iter(self.columns.values())).documents) - 1
 
     @property
     def size(self) -> dict[str, int]:
-        """Size of the split for the run's record, by which a user can tell two texts apart."""
+        """Size of the split for the run's record, which helps a user to identify the data."""
         if self.series is not None:
             return {"series": len(self), "rows": self.series.num_rows}
         num_bytes = sum(corpus.num_bytes for corpus in self.columns.values())
@@ -206,12 +205,12 @@ class Rows:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens in all columns of text, or rows of series."""
+        """Number of tokens in all columns of text, plus rows of series."""
         num_rows = 0 if self.series is None else self.series.num_rows
         return num_rows + sum(len(corpus.tokens) for corpus in self.columns.values())
 
     def texts(self, field: str) -> list[str]:
-        """Return one field as it is written, by row."""
+        """Return one field of every row as text."""
         return [row[field] for row in self.read()]
 
     @property
@@ -222,13 +221,13 @@ class Rows:
             hashes.append(self.series.hash)
         if self.labels is not None:
             hashes.append(text_hash(map(_label_text, self.labels)))
-        if len(hashes) == 1:  # text alone keeps the hash that its tokens are cached under
+        if len(hashes) == 1:  # a single text column keeps the hash under which its tokens are cached
             return hashes[0]
         return text_hash(hashes)
 
 
 def _label_text(label: Any) -> str:
-    """Return a label as the text that is hashed."""
+    """Return a label as text to be hashed."""
     return " ".join(map(str, label)) if isinstance(label, np.ndarray) else str(label)
 
 
@@ -245,28 +244,28 @@ def prepare_rows(
     cache: Path | None = None,
     say: Callable[[str], None],
 ) -> tuple[Preprocessor, dict[Split, Rows]]:
-    """Return tokenizers, label names and tokenised rows, from the cache where it has them.
+    """Return the preprocessor and the tokenised rows; read tokenizers and tokens from the cache if possible.
 
-    A stream of text keeps no empty document; rows of several fields stay aligned.
+    A single field of text drops empty documents; rows of several fields keep them, to stay aligned.
 
     Args:
         source: Source of the rows.
-        recipe: Makes tokenizers from train, where none are given.
+        recipe: Trains tokenizers on train, if none are given.
         splits: Splits to tokenise.
         fields: Fields of a row that the task reads.
         label_kind: Kind of value of the field `label`.
         shared: True if all fields of text have one tokenizer.
-        preprocessor: Used as it is; by default one is made.
-        origin: Gives its tokenizers, but not its labels, where a preprocessor is made.
-        cache: The folder of the cache; by default the usual one.
-        say: Takes lines for the user.
+        preprocessor: An existing preprocessor, used unchanged; None: fit one to train.
+        origin: Preprocessor whose tokenizers, but not labels, a new preprocessor takes.
+        cache: Folder of the cache; None: the default folder.
+        say: Called with lines for the user.
 
     Returns:
         The preprocessor, and the rows of each split.
 
     Raises:
-        UserError: Train lacks a label, a label is not a number where numbers are predicted, or words and labels of a
-            row differ in number.
+        UserError: Train lacks a label, a label is not a number though numbers are predicted, or a row's numbers of
+            words and labels differ.
     """
     if isinstance(source, SeriesSource):
         return prepare_series(
@@ -285,7 +284,7 @@ def prepare_rows(
     store = Store(cache)
     texts = [field for field in fields if field != "label"]
     if preprocessor is None:
-        # Labels first: a fault of theirs should not wait for a tokenizer.
+        # Labels first: an error in them should be raised before a tokenizer is trained.
         labels, scale = _labels_and_scale(source, fields, label_kind)
         if origin is not None:
             preprocessor = Preprocessor(origin.tokenizer, origin.target_tokenizer, labels, scale)
@@ -295,7 +294,7 @@ def prepare_rows(
     rows = {}
     for split in splits:
         columns = _tokenised(store, source, split, texts, preprocessor, len(fields) > 1, say)
-        # After the text, whose tokens say how many labels a row must have.
+        # After the text: its tokens determine how many labels a row must have.
         labels_of_rows = None
         if "label" in fields:
             labels_of_rows = _read_row_labels(source, split, preprocessor, label_kind, columns)
@@ -312,10 +311,10 @@ def _tokenised(
     keep_empty: bool,
     say: Callable[[str], None],
 ) -> dict[str, Corpus]:
-    """Return the fields of text of a split, tokenised; `keep_empty`: True if rows without tokens stay."""
+    """Tokenise a split's fields of text; `keep_empty`: True to keep rows without tokens."""
     columns = {}
     for field in texts:
-        # A line of what is done, or a fault, names the field only where there are two.
+        # Messages name the field only if there are several.
         name = f"{split} {field}" if len(texts) > 1 else split
         documents = partial(_texts, source, split, [field])
         columns[field] = tokenised(store, documents, name, preprocessor.of(field), say, keep_empty=keep_empty)
@@ -326,7 +325,7 @@ def _labels_and_scale(source: Source, fields: Sequence[str], kind: LabelKind) ->
     """Return the names of train's labels, or the scale of its numbers; empty if the task reads no labels."""
     if "label" not in fields:
         return (), None
-    if kind == "number":  # of train alone: what is measured must not be seen before
+    if kind == "number":  # of train only: the scale must not depend on evaluation data
         return (), Scale.of(_read_numbers(source, "train"))
     return _label_names(source, kind), None
 
@@ -343,21 +342,24 @@ def prepare_series(
     cache: Path | None = None,
     say: Callable[[str], None],
 ) -> tuple[Preprocessor, dict[Split, Rows]]:
-    """Return a preprocessor with the scaling of train, fitted if none is given, and the rows of each split.
+    """Return a preprocessor with train's scaling, fitted if none is given, and the rows of each split.
 
     Args:
         source: Source of the series.
         splits: Splits to read.
-        fields: Fields that the task reads; `values` alone are forecast.
-        recipe: Makes the tokenizer of texts that are written of series.
+        fields: Fields that the task reads; only `values` for a forecast.
+        recipe: Trains the tokenizer of target texts, if series have them.
         label_kind: Kind of value of the field `label`.
-        preprocessor: The run's, if it has one already.
-        origin: Gives its tokenizer of such texts, where a preprocessor is made.
-        cache: The folder of the cache; by default the usual one.
-        say: Takes lines for the user.
+        preprocessor: The run's preprocessor, used unchanged; None: fit one to train.
+        origin: Preprocessor whose target tokenizer a new preprocessor takes.
+        cache: Folder of the cache; None: the default folder.
+        say: Called with lines for the user.
+
+    Returns:
+        The preprocessor, and the rows of each split.
 
     Raises:
-        UserError: A series is too short, a column has no information, or the columns are not those of the run.
+        UserError: A series is too short, a column is constant or empty, or the columns differ from the run's.
     """
     in_splits: dict[Split, SeriesSplit] = {split: source.split(split) for split in splits}
     store, texts = Store(cache), [field for field in fields if field not in ("values", "label")]
@@ -380,12 +382,12 @@ def prepare_series(
         for line in (fitted.words, *source.remarks):
             say(line)
         if forecast and source.has("test") and not source.split("test").has_a_value:
-            say("data: test has no value, so that nothing can be measured of it")
+            say("data: all values of test are missing; its metrics cannot be computed")
     known = preprocessor.series
     assert known is not None
     if (known.columns, known.known_columns) != (source.series.columns, source.series.known_columns):
         raise UserError(
-            f"data: its columns are {first_few((*source.series.columns, *source.series.known_columns))}, and the run "
+            f"data: the columns are {first_few((*source.series.columns, *source.series.known_columns))}, but the run "
             f"was trained on {first_few((*known.columns, *known.known_columns))}"
         )
     rows = {}
@@ -412,18 +414,21 @@ def prepare_tokens(
     """Return the tokenizer and the splits of a token store; only its index is read.
 
     Args:
-        source: Place of the store.
+        source: Source that refers to the store.
         splits: Splits to open.
-        known: Preprocessor of the run, or of its parent; its tokenizer must be the store's.
+        known: Preprocessor of the run, or of its parent run; its tokenizer must be the store's.
+
+    Returns:
+        The preprocessor, and the rows of each split.
 
     Raises:
-        UserError: The store lacks a split, or another tokenizer made its tokens.
+        UserError: The store lacks a split, or its tokens are from another tokenizer.
     """
     store = source.store
     if known is not None and known.tokenizer.hash != store.tokenizer.hash:
         raise UserError(
-            f"data: {source.place_of_store} holds tokens of another tokenizer than that of the run; give a store that "
-            "was prepared with the run's tokenizer.json (seqtrain prepare --tokenizer FILE)"
+            f"data: the tokens in {source.place_of_store} are not from the run's tokenizer; use a store that was "
+            "prepared with the run's tokenizer.json (seqtrain prepare --tokenizer FILE)"
         )
     rows = {}
     for split in splits:
@@ -432,7 +437,7 @@ def prepare_tokens(
 
 
 def _texts(source: Source, split: Split, fields: Sequence[str]) -> Iterator[str]:
-    """Yield the texts of a split: those of the first field in the order of the rows, then those of the next."""
+    """Yield the texts of a split: the first field of every row, then the next field of every row."""
     for field in fields:
         for row in rows_of(source, split):
             yield row[field]
@@ -441,38 +446,38 @@ def _texts(source: Source, split: Split, fields: Sequence[str]) -> Iterator[str]
 def _make_tokenizers(
     store: Store, source: Source, recipe: Recipe, texts: list[str], shared: bool, say: Callable[[str], None]
 ) -> tuple[Tokenizer, Tokenizer]:
-    """Return the tokenizers of source and target, made from train: one for all fields of text, or one for each."""
+    """Return the tokenizers of source and target, trained on train: one for all fields of text, or one for each."""
     groups = [texts]
     if not shared:
         groups = [[field] for field in texts]
     tokenizers = []
-    for group in groups:  # twice through its text: the hash tells whether the cache has the tokenizer already
+    for group in groups:  # reads the text twice: first its hash, to look the tokenizer up in the cache
         documents = partial(_texts, source, "train", group)
         tokenizers.append(trained(store, recipe, text_hash(documents()), documents, say))
     return tokenizers[0], tokenizers[-1]
 
 
 def _label_names(source: Source, kind: LabelKind) -> tuple[str, ...]:
-    """Return the labels of train in order; raise UserError if there is only one, or two differ by white space."""
-    distinct: set[str] = set()  # no more than the names is held: train need not fit into memory
+    """Return train's labels, sorted; raise UserError if there is only one, or two differ only by white space."""
+    distinct: set[str] = set()  # only the names are in memory: train may be larger than memory
     for label in _labels_of(source, "train", kind):
         distinct.update(_split_label(label, kind))
     names = sorted(distinct)
     if len(names) == 1:
         raise UserError(f"data: every row of train has the label {names[0]}; there is nothing to tell apart")
-    # A blank at the end of one cell would make a class of its own, which is invisible in a table of results.
+    # A trailing blank in one cell would become a class of its own, invisible in a table of results.
     by_stripped: dict[str, str] = {}
     for name in names:
         other = by_stripped.setdefault(name.strip(), name)
         if other != name:
             raise UserError(
-                f"data: the labels {other!r} and {name!r} differ by white space alone; write them the same way"
+                f"data: the labels {other!r} and {name!r} differ only by white space; write them the same way"
             )
     return tuple(names)
 
 
 def _split_label(label: str, kind: LabelKind) -> list[str]:
-    """Return the names in the label of a row: the whole label, or its words."""
+    """Return the names in a row's label: the whole label, or its words."""
     return label.split() if kind == "names" else [label]
 
 
@@ -484,7 +489,7 @@ def _read_row_labels(
         return _read_numbers(source, split)
     indices = _read_label_indices(source, split, preprocessor.labels, kind)
     if kind == "names":
-        if preprocessor.series is not None:  # each row has one
+        if preprocessor.series is not None:  # sources of series check this themselves
             return indices
         if preprocessor.tokenizer.kind == "word":  # a line end is a token, too, and has a label
             num_words = columns["text"].lengths
@@ -492,12 +497,12 @@ def _read_row_labels(
             num_words = [len(row["text"].split()) for row in source.rows(split)]
         _check_aligned(source, split, indices, num_words)
         return indices
-    return np.concatenate([np.zeros(0, dtype=np.int64), *indices])  # nothing to join would be an error
+    return np.concatenate([np.zeros(0, dtype=np.int64), *indices])  # concatenate raises for an empty list
 
 
 def _read_label_indices(source: Source, split: Split, names: tuple[str, ...], kind: LabelKind) -> list[np.ndarray]:
-    """Return the places in `names` of each row's labels: (1,) int64, or one for each word of its label."""
-    # By a table: a list would be searched once for each row.
+    """Return the indices in `names` of each row's labels: (1,) int64, or one for each word of its label."""
+    # A dict, because searching the list would take time for each row.
     place = {name: index for index, name in enumerate(names)}
     indices = []
     for number, label in enumerate(_labels_of(source, split, kind), 1):
@@ -507,22 +512,22 @@ def _read_label_indices(source: Source, split: Split, names: tuple[str, ...], ki
                 known = _shortened(", ".join(names[:10]) + ", ..." * (len(names) > 10))
                 raise UserError(
                     f"data: {split} row {number} has the label {_shortened(name)}, which no row of train has ({known})"
-                    f"; correct it{_quoted(source, split, number)}, or give train such a row"
+                    f"; correct it{_quoted(source, split, number)}, or add such a row to train"
                 )
         indices.append(np.array([place[name] for name in labels], dtype=np.int64))
     return indices
 
 
 def _read_numbers(source: Source, split: Split) -> np.ndarray:
-    """Return the numbers (n,) that are labels of a split; raise UserError for one that is not finite."""
+    """Return the labels of a split as numbers (n,); raise UserError if one is not a finite number."""
     numbers = []
     for number, label in enumerate(_labels_of(source, split, "number"), 1):
         try:
             value = float(label)
         except ValueError:
             value = math.nan
-        if not math.isfinite(value):  # `float` takes the words nan and inf, of which no mean can be told
-            raise UserError(f"data: {split} row {number} has the label {label}, which is no finite number")
+        if not math.isfinite(value):  # `float` accepts "nan" and "inf", which have no useful mean
+            raise UserError(f"data: {split} row {number} has the label {label}, which is not a finite number")
         numbers.append(value)
     return np.array(numbers, dtype=np.float64)
 
@@ -538,19 +543,19 @@ def _quoted(source: Source, split: Split, number: int) -> str:
     row = next(itertools.islice(source.rows(split), number - 1, None))
     text = _shortened(row["text"])
     paths = source.describe().get("paths")
-    if not paths:  # it is made up, or of the hub
+    if not paths:  # generated data, or data of the hub
         return f" ({text!r})"
     files = ", ".join(map(str, paths.values() if isinstance(paths, dict) else paths))
-    return f" ({text!r}, of {files})"
+    return f" ({text!r}, from {files})"
 
 
 def _check_aligned(source: Source, split: Split, labels: list[np.ndarray], num_words: Iterable[int]) -> None:
-    """Raise UserError if a row has another number of labels than its text has words."""
+    """Raise UserError if a row's number of labels differs from its number of words."""
     for number, (row, count) in enumerate(zip(labels, num_words, strict=True), 1):
         if len(row) != count:
             row_words = f"{split} row {number}{_quoted(source, split, number)}"
             single = ", or use task=sentiment, which reads one label a row" if len(row) == 1 else ""
             raise UserError(
-                f"data: {row_words} has {len(row)} labels for {count} words; give each word one, "
-                f"with white space between{single}"
+                f"data: {row_words} has {len(row)} labels for {count} words; give one label per word, "
+                f"separated by white space{single}"
             )

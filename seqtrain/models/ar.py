@@ -18,26 +18,26 @@ Fit = Literal["trained", "least_squares"]
 
 
 class AR(SequenceModel):
-    """Each of the `dim` channels that `embed` gives is filtered by its own weights over the last `window` inputs.
+    """Each of the `dim` channels from `embed` is filtered by its own weights over the last `window` inputs.
 
-    With a linear front end and a linear head the whole is linear. Of series whose channels are read each by itself
-    (F = 1) it can be every AR(window) of a horizon H as soon as dim is at least the smaller one of window and H, and no
-    more than that however large dim is: two factors of one matrix are trained, which have more parameters than the
-    matrix. Where F channels are read at once, all share these filters, each unit reads one mixture of the channels, and
-    what is learned has at most rank dim. Of tokens it filters embeddings.
+    With a linear front end and a linear head the whole model is linear. For series whose channels are read
+    independently (F = 1), it can represent every AR(window) with horizon H as soon as dim is at least min(window, H). A
+    larger dim adds nothing: the model trains two factors of one matrix, which have more parameters than the matrix. If
+    F channels are read together, all share these filters, each unit reads one mixture of the channels, and the learned
+    map has at most rank dim. For tokens the model filters embeddings.
     """
 
     capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
 
     def __init__(self, *, embed: nn.Module, dim: int, window: int, dropout: float, fit: Fit = "trained") -> None:
-        """Build the model. `fit=least_squares`: the weights start from the closed form, where a task fits it."""
+        """Build the model. `fit=least_squares`: weights start from the closed form, for a task that can compute it."""
         super().__init__()
         self.embed = embed
         self.dim = dim
         self.window = window
         self.linear_order = window if fit == "least_squares" else None
         self.dropout = nn.Dropout(dropout)
-        # No bias: that of the head is the same.
+        # No bias: the head's bias has the same effect.
         self.filters = nn.Parameter(torch.empty(window, dim))
         bound = 1 / math.sqrt(window)
         nn.init.uniform_(self.filters, -bound, bound)
@@ -72,13 +72,13 @@ class AR(SequenceModel):
         if rank * num_channels > self.dim:
             apart = ", or data.channels=apart" if num_channels > 1 else ""
             raise UserError(
-                f"model.fit=least_squares: {horizon} values ahead of {num_channels} channels at once need a model.dim "
-                f"of {rank * num_channels:,}, and it is {self.dim:,}; set model.dim={rank * num_channels}{apart}"
+                f"model.fit=least_squares: {horizon} values ahead of {num_channels} joint channels need a model.dim "
+                f"of {rank * num_channels:,}, but it is {self.dim:,}; set model.dim={rank * num_channels}{apart}"
             )
-        front = cast(ValueProjection, self.embed).linear  # only of values there are least squares
+        front = cast(ValueProjection, self.embed).linear  # least squares exist for real values only
         filters, of_head = factored(weights.to(self.filters))
         head = weights.new_zeros(horizon, num_channels, self.dim)
-        # Units that are left over stay as they were drawn, and the head does not yet look at them.
+        # The remaining units keep their random weights, and the head ignores them at first.
         for channel in range(num_channels):
             units = slice(channel * rank, (channel + 1) * rank)
             front.weight[units] = 0
@@ -93,5 +93,5 @@ class AR(SequenceModel):
 def factored(weights: Float[Tensor, "K H"]) -> tuple[Float[Tensor, "K R"], Float[Tensor, "H R"]]:
     """Factor weights into filters (K, R) and head weights (H, R) with R = min(K, H); their product is `weights`."""
     left, sizes, right = torch.linalg.svd(weights.double(), full_matrices=False)
-    # Half of each size to either side, so that both begin alike where they are trained on.
+    # Half of the scale goes to each factor, so that both start at the same scale if they are trained further.
     return (left * sizes.sqrt()).to(weights), (right.t() * sizes.sqrt()).to(weights)

@@ -1,4 +1,4 @@
-"""The one interface behind which every sequence model stands.
+"""The interface of all sequence models.
 
 Letters: `B` lanes, `T` time, `S` source time, `D` width, `H` heads, `K` head width, `V` vocabulary, `L` layers.
 """
@@ -22,10 +22,10 @@ from seqtrain.errors import UserError
 from seqtrain.models.stepper import State, StateStepper, Stepper
 
 PIECE = 4096
-"""Number of tokens that evaluation reads at a time of a long text, if the model can carry its state on."""
+"""Number of tokens per piece when evaluation reads a long text in pieces (if the model can carry its state)."""
 
 Weights = Mapping[str, Shaped[Tensor, "..."]]
-"""Weights by name, as `state_dict` gives them."""
+"""Weights by name, as in `state_dict`."""
 
 
 class Capability(enum.Flag):
@@ -34,22 +34,22 @@ class Capability(enum.Flag):
     NONE = 0
     CAUSAL = enum.auto()  # h_t depends on x_1..t only
     BIDIRECTIONAL = enum.auto()  # h_t depends on every token
-    STATEFUL = enum.auto()  # chunks with carried state equal the whole
-    CONDITIONAL = enum.auto()  # can read a source first: the state of begin(source) changes what follows
-    UNCONDITIONAL = enum.auto()  # can start from nothing, without a source
-    SEPARABLE = enum.auto()  # bidirectional, and `directions` gives what each direction knows without the other
+    STATEFUL = enum.auto()  # reading in chunks with carried state equals reading the whole at once
+    CONDITIONAL = enum.auto()  # can read a source first: the state from begin(source) changes later outputs
+    UNCONDITIONAL = enum.auto()  # can start without a source
+    SEPARABLE = enum.auto()  # bidirectional, and `directions` returns each direction's hidden states separately
 
 
 class SequenceModel(nn.Module, ABC):
-    """Maps tokens, and the state that earlier tokens left, to hidden states; heads and losses belong to tasks.
+    """Maps tokens, and the state that earlier tokens left, to hidden states. Heads and losses belong to tasks.
 
-    `embed` is the front end, which the constructor is given: it maps tokens (B, T), or values (B, T, F), to (B, T, E).
+    `embed` is the front end, passed to the constructor: it maps tokens (B, T), or values (B, T, F), to (B, T, E).
     """
 
     capabilities: Capability
     dim: int  # D, the width of the hidden states
     embed: nn.Module
-    max_length: int | None = None  # most tokens that it can read after a reset; None: no limit
+    max_length: int | None = None  # maximum number of tokens after a reset; None: no limit
 
     @abstractmethod
     def forward(
@@ -58,44 +58,44 @@ class SequenceModel(nn.Module, ABC):
         state: State | None = None,
         lengths: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
-        """Return the hidden states of `tokens`, and the state after them (after `lengths[b]` of them, if given).
+        """Return the hidden states of `tokens`, and the state after them (after `lengths[b]` tokens, if given).
 
         Tokens are right-padded; hidden states at padding are arbitrary. `state=None` is the same as `initial(B)`.
         """
 
     @abstractmethod
     def initial(self, batch: int) -> State:
-        """Return the state before anything was read: all zeros."""
+        """Return the state before any token is read: all zeros."""
 
     def flops_per_token(self, length: int, carried: bool) -> float:
-        """Count the floating-point operations of a forward pass per token, when `length` tokens are read at a time.
+        """Count the floating-point operations per token of a forward pass over `length` tokens.
 
         One multiply-add is 2 operations; embedding look-ups and element-wise work are not counted. By default torch
-        counts them on the meta device, where nothing is computed. Override it in a model that cannot run there, or that
-        reads token by token, where counting takes milliseconds a token.
+        counts the operations on the meta device, without computing anything. Override this method in a model that
+        cannot run on the meta device, or that reads token by token, where counting takes milliseconds per token.
 
         Args:
-            length: tokens that are read at a time; for a model that needs a source, the length of source and of target.
-            carried: whether each reading goes on from a state; a cache adds keys to attend to.
+            length: tokens per forward pass; for a model that needs a source, the length of both source and target.
+            carried: whether each forward pass continues from a state; a cache adds keys to attend to.
 
         Raises:
-            UserError: where the model cannot run on the meta device.
+            UserError: if the model cannot run on the meta device.
         """
-        # A copy, since the model itself may be in training, and on another device.
+        # A copy, because the model itself may be in training or on another device.
         twin = copy.deepcopy(self).to("meta").eval().requires_grad_(False)
         needs_source = Capability.UNCONDITIONAL not in self.capabilities
         counter = FlopCounterMode(display=False, custom_mapping=UNCOUNTED)
         try:
-            # The device is set because models make masks and positions of their own while they read.
+            # The device is set because models make masks and positions during the forward pass.
             with torch.device("meta"), torch.no_grad(), counter:
                 if carried and not needs_source:
                     twin(blank_input(twin, 1, length), twin.initial(1))
                 else:
                     read_blank(twin, 1, length)
-        except RuntimeError as error:  # of what depends on values, which meta tensors lack
+        except RuntimeError as error:  # an operation depends on values, which meta tensors lack
             reason = str(error).partition("\n")[0]
             raise UserError(
-                f"model={name_of(self)} cannot be read on the meta device ({reason}), so torch cannot count its "
+                f"model={name_of(self)} cannot run on the meta device ({reason}), so torch cannot count its "
                 "operations; give it a method flops_per_token"
             ) from error
         if needs_source:
@@ -105,7 +105,7 @@ class SequenceModel(nn.Module, ABC):
     def encode(
         self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B S D"]:
-        """Return the hidden states of texts, each read by itself: those of the encoder, if there is one."""
+        """Return the hidden states of texts, each read independently; an encoder-decoder uses its encoder."""
         # Padding on the right does not change the hidden states before it in a causal model. Without lengths the model
         # reads in one dense call.
         hidden, _ = self(source, None, None if Capability.CAUSAL in self.capabilities else lengths)
@@ -114,69 +114,70 @@ class SequenceModel(nn.Module, ABC):
     def stepper(self, state: State, *, branches: bool = False) -> Stepper:
         """Return a stepper that continues from a state token by token, without gradients. The state is not modified.
 
-        A model that can do it with less copying than `forward` overrides this.
+        A model overrides this if it can continue with less copying than `forward`.
 
         Args:
-            state: of all lanes.
+            state: the state of all lanes.
             branches: whether a lane will have several continuations, as in a beam.
         """
         return StateStepper(self, state)
 
     def begin(self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None) -> State:
-        """Return the state from which to generate; by default `source` is read as a prefix."""
+        """Return the state from which generation starts; by default `source` is read as a prefix."""
         return self(source, self.initial(len(source)), lengths)[1]
 
 
 def name_of(model: SequenceModel) -> str:
-    """Return the model's name in messages: as in `model=...`, or the class name of a third-party model.
+    """Return the model's name for messages: as in `model=...`, or the class name of a third-party model.
 
-    A model whose module has another name than its shipped file says it as `config_name`.
+    A model whose shipped YAML file is not named like its module sets `config_name`.
     """
     found = getattr(model, "config_name", None)
     if found is not None:
         return found
-    # Which YAML chose the class is not known where a run is opened; models of seqtrain are named like their modules.
+    # The YAML file that chose the class is unknown when a run is loaded; seqtrain's models are named like their
+    # modules.
     room, _, module = type(model).__module__.rpartition(".")
     return module if room == __package__ else type(model).__name__
 
 
 def can_encode(model: SequenceModel) -> bool:
-    """Return True if a text read alone has hidden states, which `encode` then returns.
+    """Return True if `encode` can return the hidden states of a text read alone.
 
-    A model that needs a source, and has an encoder for it, sets `has_encoder = True`.
+    A model that needs a source and has an encoder for it sets `has_encoder = True`.
     """
     return Capability.UNCONDITIONAL in model.capabilities or getattr(model, "has_encoder", False)
 
 
 @runtime_checkable
 class ReadsLast(Protocol):
-    """A model that computes the last hidden state at less cost than all of them."""
+    """A model that can compute the last hidden state cheaper than all of them."""
 
     def last(self, tokens: Shaped[Tensor, "B T *F"]) -> Float[Tensor, "B 1 D"]:
-        """Return the last hidden state that `forward` gives of sequences without padding."""
+        """Return the last hidden state that `forward` computes for sequences without padding."""
         ...
 
 
 def last_hidden(model: SequenceModel, tokens: Shaped[Tensor, "B T *F"]) -> Float[Tensor, "B 1 D"]:
-    """Return the last hidden state of sequences without padding, each read by itself."""
+    """Return the last hidden state of sequences without padding, each read independently."""
     if isinstance(model, ReadsLast):
         return model.last(tokens)
     if torch.is_grad_enabled() or not reads_in_pieces(model, tokens.shape[1]):
         return model(tokens)[0][:, -1:]
-    return deque(encode_in_pieces(model, tokens), maxlen=1).pop()[:, -1:]  # only the newest piece is held
+    return deque(encode_in_pieces(model, tokens), maxlen=1).pop()[:, -1:]  # keeps only the newest piece
 
 
 def reads_in_pieces(model: SequenceModel, length: int) -> bool:
-    """Return True if evaluation reads a text of `length` tokens in pieces: it is long, and the state can go on."""
+    """Return True if evaluation reads a text of `length` tokens in pieces: it is long and the model can carry state."""
     return length > PIECE and Capability.CAUSAL | Capability.STATEFUL | Capability.UNCONDITIONAL in model.capabilities
 
 
 def encode_in_pieces(
     model: SequenceModel, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"] | None = None
 ) -> Iterator[Float[Tensor, "B t D"]]:
-    """Yield the hidden states that `encode` returns, piece by piece in time, so that memory does not grow with T.
+    """Yield the hidden states of `encode` piece by piece along time, so that memory does not grow with T.
 
-    A model that cannot go on from a state, and a text of at most `PIECE` tokens, is one piece.
+    The text is one piece if it has at most `PIECE` tokens, or if the model cannot continue from a state.
     """
     if not reads_in_pieces(model, tokens.shape[1]):
         yield model.encode(tokens, lengths)
@@ -193,19 +194,19 @@ class Separable(Protocol):
     def directions(
         self, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"] | None = None
     ) -> tuple[Float[Tensor, "B T U"], Float[Tensor, "B T U"]]:
-        """Return hidden states of both directions apart, of dim/2 units each: at t of x_1..t, and of x_t..T."""
+        """Return the hidden states of each direction, of dim/2 units: those at t depend on x_1..t, and on x_t..T."""
         ...
 
 
 def directions(
     model: SequenceModel, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"] | None = None
 ) -> tuple[Float[Tensor, "B T U"], Float[Tensor, "B T U"]]:
-    """Return the hidden states of both directions apart, for a model that promises SEPARABLE."""
+    """Return the hidden states of each direction, for a model that promises SEPARABLE."""
     return cast(Separable, model).directions(tokens, lengths)
 
 
 def idle_of(target: Any, options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options that have no effect with these values of the others, and why; setting one is an error.
+    """Return options that have no effect given the values of the others, with the reason; setting one is an error.
 
     Models with such options have a class method `idle`.
     """
@@ -214,9 +215,9 @@ def idle_of(target: Any, options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def blank_input(model: SequenceModel, batch: int, length: int, *, written: bool = False) -> Shaped[Tensor, "B T *F"]:
-    """Return blank tokens or values of this shape that a model can read, on the device of its weights.
+    """Return blank tokens or values of this shape, as the model reads, on the device of its weights.
 
-    `written`: for the target of an encoder-decoder instead of its source.
+    `written`: return blanks for the target of an encoder-decoder instead of its source.
     """
     front = getattr(model, "target_embed", model.embed) if written else model.embed
     # A third-party front end, or a model without one, is assumed to read tokens.
@@ -227,7 +228,7 @@ def blank_input(model: SequenceModel, batch: int, length: int, *, written: bool 
 
 
 def read_blank(model: SequenceModel, batch: int, length: int) -> tuple[Float[Tensor, "B T D"], State]:
-    """Return what a model gives for blanks. One that needs a source reads a target as long as its source."""
+    """Return a model's output for blank input. A model that needs a source reads a target as long as the source."""
     source = blank_input(model, batch, length)
     if Capability.UNCONDITIONAL in model.capabilities:
         return model(source)
@@ -235,12 +236,12 @@ def read_blank(model: SequenceModel, batch: int, length: int) -> tuple[Float[Ten
 
 
 def _matrix_vector_flops(matrix: torch.Size, vector: torch.Size, *, out_shape: torch.Size | None = None) -> int:
-    """Count the operations of a matrix times a vector, which torch's counter leaves out."""
+    """Count the operations of a matrix times a vector, which torch's counter does not count."""
     return 2 * matrix.numel()
 
 
 def _triangular_flops(system: torch.Size, given: torch.Size, *, out_shape: torch.Size, **options: bool) -> int:
-    """Count the operations of a triangular system, half as many as of a product, which torch's counter leaves out."""
+    """Count the operations of a triangular solve, half those of a product, which torch's counter does not count."""
     return out_shape.numel() * system[-1]
 
 
@@ -248,20 +249,20 @@ UNCOUNTED = {
     torch.ops.aten.mv: _matrix_vector_flops,
     torch.ops.aten.linalg_solve_triangular: _triangular_flops,
 }
-"""Operations that torch's counter leaves out, and what counts them."""
+"""Operations that torch's counter does not count, and the functions that count them."""
 
 
 def detach(state: State) -> State:
-    """Detach a state from the graph that made it."""
+    """Detach a state from the graph that computed it."""
     return {name: value.detach() for name, value in state.items()}
 
 
 def reset(state: State, lanes: Bool[Tensor, " B"]) -> State:
-    """Reset the lanes of a mask to zero; return the new state."""
+    """Return a new state in which the lanes of a mask are zero."""
     after = {}
     for name, value in state.items():
-        mask = lanes.view(-1, *[1] * (value.dim() - 1))  # (B, 1, ...): one value for all that a lane holds
-        # Chosen, not multiplied: a lane that diverged holds NaN, and NaN times 0 is NaN.
+        mask = lanes.view(-1, *[1] * (value.dim() - 1))  # (B, 1, ...): one value per lane
+        # `where`, not a product: a lane that diverged contains NaN, and NaN times 0 is NaN.
         after[name] = torch.where(mask, torch.zeros_like(value), value)
     return after
 
@@ -273,12 +274,12 @@ def select(state: State, lanes: Int[Tensor, " N"] | Bool[Tensor, " B"] | slice) 
 
 @runtime_checkable
 class ReadsDocuments(Protocol):
-    """A model that reads documents which begin within a chunk, at less cost than one by one."""
+    """A model that reads documents that begin within a chunk at less cost than one by one."""
 
     def read_documents(
         self, tokens: Shaped[Tensor, "B T *F"], state: State, starts: Bool[Tensor, "B T"]
     ) -> tuple[Float[Tensor, "B T D"], State]:
-        """Return what `forward` does, if the state before a token at which a document begins is all zeros."""
+        """Return the same as `forward`, with the state set to zeros before each token at which a document begins."""
         ...
 
 
@@ -291,10 +292,10 @@ def read(
     """Return the hidden states of `tokens` read from `state`, and the state after them.
 
     Args:
-        model: reads them.
-        tokens: all of them real.
-        state: None: they are read by themselves, and the state after them is empty, as it is not used.
-        starts: True where a document begins: there the state is zeros again; None: nowhere.
+        model: the model.
+        tokens: without padding.
+        state: None: read the tokens without earlier ones, and return an empty state, because it is not used.
+        starts: True where a document begins and the state is reset to zeros; None: nowhere.
     """
     if starts is not None:
         if Capability.STATEFUL not in model.capabilities:  # then nothing is carried
@@ -318,17 +319,17 @@ def read_warmup(
     state: State | None,
     read_chunk: Callable[..., tuple[Any, State]] = read,
 ) -> list[State | None]:
-    """Read chunks and return the states that they leave.
+    """Read chunks and return the states after them.
 
     Args:
-        model: reads them.
-        warmup_chunks: tokens (B, T) of each, the lanes (B,) to reset after it, and `starts` (B, T) as in `read`; None
-            where there is none to reset, or no document begins.
-        state: the one to begin from; None for nothing read.
-        read_chunk: what reads a chunk; it takes and gives what `read` does.
+        model: the model.
+        warmup_chunks: for each chunk, tokens (B, T), the lanes (B,) to reset after it, and `starts` (B, T) as in
+        `read`; None if no lane is reset or no document begins.
+        state: the start state; None if nothing was read.
+        read_chunk: function that reads a chunk, with the arguments and results of `read`.
 
     Returns:
-        The state before the first chunk, then the state after each of them.
+        The state before the first chunk, then the state after each chunk.
     """
     states = [state]
     for tokens, reset_after, starts in warmup_chunks:
@@ -346,13 +347,13 @@ def read_by_length(
     state: State,
     lengths: Int[Tensor, " B"] | None,
 ) -> tuple[Float[Tensor, "B T D"], State]:
-    """Read right-padded lanes with dense calls only: `read` runs from one distinct length to the next.
+    """Read right-padded lanes with dense calls only: call `read` from one distinct length to the next.
 
     Args:
-        read: reads tokens that are all real, and goes on from a state.
+        read: reads tokens without padding and continues from a state.
         tokens: right-padded.
-        state: that of all lanes before their first token.
-        lengths: real tokens of each lane; 0 leaves a lane's state as it was, and None is the whole width of each.
+        state: the state of all lanes before their first token.
+        lengths: number of real tokens of each lane; 0 leaves a lane's state unchanged. None: all tokens are real.
 
     Returns:
         Hidden states (B, T, D), zero at padding, and the state of each lane after its own length.
@@ -360,7 +361,7 @@ def read_by_length(
     if lengths is None:
         return read(tokens, state)
     batch, width = tokens.shape[:2]
-    lanes = torch.arange(batch, device=tokens.device)  # those that have not ended; `state` and `hidden` are of them
+    lanes = torch.arange(batch, device=tokens.device)  # lanes that have not ended; `state` and `hidden` have these
     ended_lanes: list[Int[Tensor, " b"]] = []
     ended_states: list[State] = []
     segments: list[Float[Tensor, "B t D"]] = []
@@ -375,13 +376,13 @@ def read_by_length(
         ended_lanes.append(lanes[done])
         ended_states.append(select(state, done))
         lanes, state = lanes[~done], select(state, ~done)
-    # The lanes ended in the order of their lengths; this puts them back in that of the batch.
+    # The lanes ended in order of length; restore the order of the batch.
     order = torch.cat(ended_lanes).argsort()
     final: State = {}
     for name in ended_states[0]:
         final[name] = torch.cat([state[name] for state in ended_states])[order]
     if begin < width:
-        # Where every lane is empty, nothing was read, and only a reading tells the width and dtype of hidden states.
+        # All lanes are empty and nothing was read; only a forward pass gives the width and dtype of hidden states.
         like = segments[0] if segments else read(tokens[:1, :1], select(ended_states[0], slice(0, 1)))[0]
         segments.append(like.new_zeros(batch, width - begin, like.shape[-1]))
     return torch.cat(segments, 1), final
@@ -393,22 +394,23 @@ def read_rows(
     state: State,
     starts: Bool[Tensor, "B T"],
 ) -> tuple[Float[Tensor, "B T D"], State]:
-    """Read lanes as rows: one for what goes on from a lane's state, and one for each document that begins.
+    """Read lanes as rows: one row for what continues a lane's state, and one for each document that begins.
 
-    Rows are read by the powers of two that their lengths consist of, so that few dense calls need no padding.
+    Rows are split into powers of two that sum to their length, so that a few dense calls suffice without padding.
 
     Args:
-        read: reads tokens that are all real, and goes on from a state.
-        tokens: all of them real.
-        state: that of all lanes before their first token.
-        starts: True where a document begins, before which the state counts as zeros.
+        read: reads tokens without padding and continues from a state.
+        tokens: without padding.
+        state: the state of all lanes before their first token.
+        starts: True where a document begins, and the state is reset to zeros.
 
     Returns:
         Hidden states (B, T, D), and the state of each lane after its last token.
     """
     batch, length = starts.shape
     time = torch.arange(length, device=tokens.device)
-    flat, place = tokens.flatten(0, 1), (starts | (time == 0)).flatten().nonzero().squeeze(1)  # in the lanes end to end
+    # `place` is an index into the concatenated lanes.
+    flat, place = tokens.flatten(0, 1), (starts | (time == 0)).flatten().nonzero().squeeze(1)
     count = torch.diff(place, append=place.new_tensor([batch * length]))
     is_last = (place + count) % length == 0
     state = reset(select(state, place // length), starts.flatten()[place] | (place % length != 0))
@@ -428,36 +430,36 @@ def read_rows(
 
 
 class Segment(NamedTuple):
-    """Hidden states that one reading gave of some lanes of a batch."""
+    """Hidden states of some lanes of a batch, from one forward pass."""
 
     lanes: Int[Tensor, " b"]
     hidden: Float[Tensor, "b T D"]
-    lengths: Int[Tensor, " b"]  # real positions of each; hidden states at padding are arbitrary
+    lengths: Int[Tensor, " b"]  # number of real positions; hidden states at padding are arbitrary
 
 
 def read_in_segments(
     model: SequenceModel, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"], bptt_length: int
 ) -> Iterator[Segment]:
-    """Read right-padded lanes; gradients reach exactly the last min(bptt_length, n) tokens of each lane of n.
+    """Read right-padded lanes; gradients reach exactly the last min(bptt_length, n) of the n tokens of each lane.
 
-    What stands before them is read without gradient: a head of (n - bptt_length) mod bptt_length tokens, then
-    `bptt_length` at a time. So every last segment ends where its lane does, and memory is that of `bptt_length` tokens.
-    The model must be STATEFUL.
+    Earlier tokens are read without gradient: first (n - bptt_length) mod bptt_length tokens, then `bptt_length` at a
+    time. So the last segment of each lane ends where the lane ends, and memory is that of `bptt_length` tokens. The
+    model must be STATEFUL.
     """
     lanes = torch.arange(len(tokens), device=tokens.device)
     time = torch.arange(bptt_length, device=tokens.device)
-    prefix = (lengths - bptt_length).clamp(min=0)  # tokens of each lane that are read without gradient
+    prefix = (lengths - bptt_length).clamp(min=0)  # tokens per lane that are read without gradient
     heads = prefix % bptt_length
     rounds = prefix // bptt_length
     state = model.initial(len(tokens))
     width = int(heads.max())
     if width:
-        with torch.no_grad():  # left before the yield: what the caller computes has gradients
+        with torch.no_grad():  # exited before the yield, so that the caller's computation has gradients
             hidden, state = model(tokens[:, :width], state, heads)
         yield Segment(lanes, hidden, heads)
     for number in range(int(rounds.max())):
         live = lanes[rounds > number]
-        # Each lane has its own place to read from, so the tokens are picked by an index (b, bptt_length).
+        # Each lane starts at a different position, so tokens are gathered with an index (b, bptt_length).
         begin = heads[live] + number * bptt_length
         with torch.no_grad():
             hidden, after = model(tokens[live.unsqueeze(1), begin.unsqueeze(1) + time], select(state, live))
@@ -465,6 +467,6 @@ def read_in_segments(
         yield Segment(live, hidden, torch.full_like(live, bptt_length))
     rest = lengths - prefix
     place = prefix.unsqueeze(1) + time[: int(rest.max())]
-    # Beyond a lane's end this reads padding; beyond the width the last column again, as an index must exist.
+    # Past a lane's end this reads padding; past the width it repeats the last column, because an index must be valid.
     newest = tokens[lanes.unsqueeze(1), place.clamp(max=tokens.shape[1] - 1)]
     yield Segment(lanes, model(newest, state)[0], rest)

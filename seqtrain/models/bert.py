@@ -19,9 +19,10 @@ from seqtrain.models.layers.positions import BASE, Positions, check_sizes, learn
 
 
 class BERT(SequenceModel):
-    """A Transformer encoder; it has no state, and a token's segment is the number of separators before it.
+    """A Transformer encoder without state. A token's segment is the number of separators before it.
 
-    With norm=post the embedded tokens pass a layer norm first, as in the paper; with norm=pre the last block's do.
+    With norm=post a layer norm is applied to the embedded tokens, as in the paper; with norm=pre to the last block's
+    output.
     """
 
     capabilities = Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL
@@ -82,7 +83,8 @@ class BERT(SequenceModel):
         self._initialise()
 
     def _initialise(self) -> None:
-        # BERT's own 0.02 fits its width of 768; in a narrow model it leaves attention even, and order unseen, for long.
+        # BERT's own 0.02 fits its width of 768. In a narrow model it keeps attention uniform, and order unused, for
+        # long.
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=module.in_features**-0.5)
@@ -90,17 +92,17 @@ class BERT(SequenceModel):
                     nn.init.zeros_(module.bias)
             if isinstance(module, nn.Embedding | TokenEmbedding):
                 nn.init.normal_(module.weight, std=0.02)
-        # Each block adds to the residual stream twice: divided so, the sum's variance is that of one block.
+        # Each block adds to the residual stream twice: this division keeps the sum's variance at that of one block.
         for name, weight in self.named_parameters():
             if name.endswith("out.weight"):
                 weight.data.div_(math.sqrt(2 * len(self.blocks)))
 
     @classmethod
     def idle(cls, options: Mapping[str, Any]) -> dict[str, str]:
-        """Return the option of rotary positions, where the model has none, with the reason."""
+        """Return the option for rotary positions if the model has other positions, with the reason."""
         if options["positions"] == "rotary":
             return {}
-        return {"rotary_base": f"is of rotary positions, and positions={options['positions']}"}
+        return {"rotary_base": f"applies only to positions=rotary, not positions={options['positions']}"}
 
     def initial(self, batch: int) -> State:
         return {}
@@ -114,10 +116,10 @@ class BERT(SequenceModel):
         """Return the hidden states. The model has no state, so a given state is ignored."""
         x = self.embed(tokens)
         if self.positions == "sinusoidal":
-            x = x * math.sqrt(self.dim)  # as in the paper, since sinusoids are of size 1
+            x = x * math.sqrt(self.dim)  # as in the paper, because sinusoids have an amplitude of 1
         x = place(x, self.positions, self.table) + self.segments(self._segment(tokens))
         x = self.dropout(self.first_norm(x))
-        # Without lengths every token is real, and attention without a mask takes torch's faster kernels.
+        # Without lengths all tokens are real, and attention without a mask can use torch's faster kernels.
         mask = None if lengths is None else padding_mask(lengths, tokens.shape[1])
         rotary = None
         if self.positions == "rotary":
@@ -134,8 +136,8 @@ class BERT(SequenceModel):
 
     def _segment(self, tokens: Shaped[Tensor, "B T *F"]) -> Int[Tensor, "B T"]:
         """Return the segment of each token: the number of separators before it, up to the last segment."""
-        if tokens.is_floating_point():  # of real values none stands between two texts
+        if tokens.is_floating_point():  # real values have no separator between two texts
             return torch.zeros(tokens.shape[:2], dtype=torch.long, device=tokens.device)
         separators = tokens == cast(int, self.embed.separator)
-        # A separator belongs to the segment that it ends, so it does not count for itself.
+        # A separator belongs to the segment that it ends, so it is not counted for its own position.
         return (separators.cumsum(1) - separators.long()).clamp(max=self.segments.num_embeddings - 1)

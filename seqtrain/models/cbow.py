@@ -11,7 +11,7 @@ from seqtrain.models.layers.lengths import padding_of, real_lengths
 
 
 class CBOW(SequenceModel):
-    """Every hidden state is the mean of the embeddings of all tokens of its lane, the same bit for bit in any order."""
+    """Every hidden state is the mean of the embeddings of all tokens of its lane, bit for bit in any order."""
 
     capabilities = Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL
 
@@ -44,9 +44,9 @@ class CBOW(SequenceModel):
         return 1
 
     def _sorted(self, tokens: Shaped[Tensor, "B T *F"], padding: Bool[Tensor, "B T"]) -> Shaped[Tensor, "B T *F"]:
-        """Sort the tokens by id, with padding behind them all. Real values are unchanged."""
+        """Sort the tokens by id, with padding last. Real values are unchanged."""
         if tokens.is_floating_point():
             return tokens
-        # Sums of floats depend on their order: the same bag must give the same bits.
+        # Sums of floats depend on their order, but the same bag must give the same bits.
         last = torch.iinfo(tokens.dtype).max
         return tokens.masked_fill(padding, last).sort(1).values.masked_fill(padding, 0)

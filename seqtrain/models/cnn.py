@@ -11,14 +11,15 @@ from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.models.layers.convolution import TimeConvolution
 from seqtrain.models.layers.lengths import last_inputs, padding_of
 
-MAX_FIELD = 2**20  # tokens that a hidden state sees: a lane's state holds them all
+MAX_FIELD = 2**20  # maximum receptive field: a lane's state contains all its tokens
 
 
 class CNN(SequenceModel):
     """Blocks of two convolutions each; the dilation doubles from block to block, from 1 to 2^(num_layers - 1).
 
-    A hidden state sees `receptive_field` = 1 + 2 (kernel_size - 1) (2^num_layers - 1) tokens: causal, itself and
-    those just before it; else as many on either side, so what lies further away is not seen, BIDIRECTIONAL or not.
+    A hidden state sees `receptive_field` = 1 + 2 (kernel_size - 1) (2^num_layers - 1) tokens. If causal, these are the
+    token itself and those just before it; else half of the others are on either side. Tokens further away are not seen,
+    even by a BIDIRECTIONAL model.
     """
 
     def __init__(
@@ -26,13 +27,13 @@ class CNN(SequenceModel):
     ) -> None:
         super().__init__()
         if not causal and kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size={kernel_size} must be odd with causal=false: as many taps on either side")
-        # How many tokens further than its own one convolution of a layer sees.
+            raise ValueError(f"kernel_size={kernel_size} must be odd with causal=false: the taps are symmetric")
+        # Number of tokens beyond its own that one convolution of each layer sees.
         self.reaches = [(kernel_size - 1) * 2**layer for layer in range(num_layers)]
         if self.receptive_field > MAX_FIELD:
             raise ValueError(
                 f"num_layers={num_layers}: sees more than {MAX_FIELD:,} tokens with kernel_size={kernel_size}; "
-                f"use fewer"
+                f"use fewer layers"
             )
         self.embed = embed
         self.dim = dim
@@ -51,14 +52,14 @@ class CNN(SequenceModel):
 
     @property
     def receptive_field(self) -> int:
-        """Tokens that a hidden state can depend on, itself included."""
+        """Number of tokens that a hidden state can depend on, including its own."""
         return 1 + 2 * sum(self.reaches)
 
     def sequential_steps(self, length: int) -> int:
         return 2 * len(self.blocks)
 
     def longest_path(self, length: int) -> int | None:
-        # The deepest convolutions reach farthest; all are passed, two a layer.
+        # The deepest convolutions reach farthest; a path passes all layers, with two convolutions each.
         return 2 * len(self.blocks) if length <= self.receptive_field else None
 
     def initial(self, batch: int) -> State:
@@ -77,7 +78,7 @@ class CNN(SequenceModel):
         state: State | None = None,
         lengths: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
-        """Return the hidden states, and as many last inputs of each convolution as its later outputs will need."""
+        """Return the hidden states, and for each convolution the last inputs that its later outputs will need."""
         if state is None:
             state = self.initial(len(tokens))
         after: State = {}
@@ -94,7 +95,7 @@ class CNN(SequenceModel):
                 inner = self._extend(inner, state.get(name), reach, padding)
                 if self.causal:
                     after[name] = last_inputs(inner, lengths, reach).to(state[name].dtype)
-                # A convolution takes (B, D, T), and gives T outputs of the T + reach inputs.
+                # A convolution takes (B, D, T), and returns T outputs for T + reach inputs.
                 inner = convolution(inner.transpose(1, 2)).transpose(1, 2)
             x = x + self.dropout(inner)
         return self.norms[-1](x), after
@@ -106,10 +107,10 @@ class CNN(SequenceModel):
         reach: int,
         padding: Bool[Tensor, "B T 1"] | None,
     ) -> Float[Tensor, "B T+{reach} D"]:
-        """Extend x by the `reach` more inputs that T outputs need: earlier ones, or zeros on either side."""
+        """Prepend to x the `reach` earlier inputs that T outputs need, or pad with zeros on either side."""
         if before is not None:
             return torch.cat([before.to(x.dtype), x], 1)
-        # What follows the end is padding for a convolution too, whatever stands there.
+        # Positions after the end are padding for a convolution too, so their content must be zero.
         if padding is not None:
             x = x.masked_fill(padding, 0.0)
         return F.pad(x, (0, 0, reach // 2, reach // 2))

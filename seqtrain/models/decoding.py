@@ -1,7 +1,7 @@
 """Generation from any model with state.
 
 Continuations: greedy, temperature, top-k (Fan et al. 2018), top-p (Holtzman et al. 2020). Targets of a source: greedy
-and beam search (Graves 2012; Sutskever et al. 2014) with the length penalty that Wu et al. (2016) start from.
+and beam search (Graves 2012; Sutskever et al. 2014), with the base form of the length penalty of Wu et al. (2016).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from seqtrain.errors import NonFinite
 from seqtrain.models.base import SequenceModel, State
 from seqtrain.models.stepper import Stepper
 
-SEED_STRIDE = 1_000_003  # between the seeds of two samples of one prompt; a generator reads 32 bits of a seed
+SEED_STRIDE = 1_000_003  # distance between the seeds of two samples of one prompt; a generator uses 32 bits of a seed
 
 
 def continue_tokens(
@@ -38,26 +38,26 @@ def continue_tokens(
     """Continue prompts token by token.
 
     Args:
-        model: reads the prompts.
+        model: the model that reads the prompts.
         logits: maps hidden states (B, D) to scores (B, V).
-        prompts: tokens of each, the start token at least.
-        num_tokens: how many tokens each prompt is given.
-        temperature: scores are divided by it; 0 is greedy.
-        top_k: draws from as many of the likeliest tokens.
-        top_p: draws from the fewest tokens that together are as likely.
-        seed: of the draws.
-        num_samples: how many continuations each prompt is given; the first is the one that it is given alone.
-        repetition_penalty: makes tokens that a text holds less likely if above 1 (Keskar et al. 2019).
+        prompts: token ids of each prompt, with at least the start token.
+        num_tokens: number of tokens to generate for each prompt.
+        temperature: divides the scores; 0 is greedy.
+        top_k: samples from this many likeliest tokens.
+        top_p: samples from the smallest set of likeliest tokens whose probabilities sum to at least this.
+        seed: seed of the random draws.
+        num_samples: number of continuations per prompt; the first is the same as with num_samples=1.
+        repetition_penalty: above 1, makes tokens that a text already contains less likely (Keskar et al. 2019).
 
     Yields:
-        `num_tokens` times the next token of every continuation: (L,), L = B * num_samples, on the CPU. The
-        continuations of one prompt stand side by side.
+        The next token of every continuation, `num_tokens` times: (L,), L = B * num_samples, on the CPU. The
+        continuations of one prompt are adjacent.
     """
     device = next(model.parameters()).device
     draws = _uniforms(len(prompts), num_samples, num_tokens, seed)
     limit = model.max_length
     prompts = [prompt for prompt in prompts for _ in range(num_samples)]
-    read = [_last(prompt, limit) for prompt in prompts]  # what each lane's state has seen
+    read = [_last(prompt, limit) for prompt in prompts]  # the tokens that each lane's state has seen
     with torch.no_grad():
         hidden, stepper = _read(model, read, device)
         held: Tensor | None = None
@@ -75,8 +75,8 @@ def continue_tokens(
             for lane, value in zip(read, token.tolist(), strict=True):
                 lane.append(value)
             if limit is not None and max(map(len, read)) > limit:
-                # The table of positions is full: such a lane goes on from the newer half of what it held. By half,
-                # so that all is read again only once in so many tokens.
+                # The table of positions is full: such a lane restarts from the newer half of its tokens. Half, so that
+                # rereading happens rarely.
                 for number, lane in enumerate(read):
                     if len(lane) > limit:
                         read[number] = _last(lane, max(limit // 2, 1))
@@ -86,12 +86,12 @@ def continue_tokens(
 
 
 def penalized(scores: Float[Tensor, "L V"], held: Bool[Tensor, "L V"], penalty: float) -> Float[Tensor, "L V"]:
-    """Divide the scores of tokens that a text holds by the penalty, or multiply them if they are negative."""
+    """Divide the scores of tokens that a text contains by the penalty, or multiply them if they are negative."""
     return torch.where(held, torch.where(scores < 0, scores * penalty, scores / penalty), scores)
 
 
 def _held(prompts: list[list[int]], scores: Float[Tensor, "L V"]) -> Bool[Tensor, "L V"]:
-    """Return the tokens that each prompt holds; a special token has no score."""
+    """Return a mask of the tokens that each prompt contains; special tokens have no score."""
     held = torch.zeros_like(scores, dtype=torch.bool)
     for lane, prompt in enumerate(prompts):
         held[lane, [token for token in prompt if token < scores.shape[1]]] = True
@@ -101,27 +101,27 @@ def _held(prompts: list[list[int]], scores: Float[Tensor, "L V"]) -> Bool[Tensor
 def _uniforms(
     lanes: int, num_samples: int, num_tokens: int, seed: int
 ) -> Float[Tensor, "{lanes*num_samples} {num_tokens}"]:
-    """Draw numbers in [0, 1) with a generator for each sample of each lane: they depend on none of the others."""
+    """Draw numbers in [0, 1) with one generator per sample and lane, so that they do not depend on each other."""
     draws = torch.empty(lanes * num_samples, num_tokens, dtype=torch.float64)
     for row in range(len(draws)):
         lane, sample = divmod(row, num_samples)
-        # A lane's seed is its place among the texts, so samples keep away from the seeds of other texts.
+        # A lane's seed is its index among the texts, so the seeds of samples are far from those of other texts.
         generator = torch.Generator().manual_seed(seed + lane + sample * SEED_STRIDE)
         draws[row] = torch.rand(num_tokens, generator=generator, dtype=torch.float64)
     return draws
 
 
 def _last(tokens: list[int], count: int | None) -> list[int]:
-    """Copy the last `count` tokens, or all of them without a count."""
+    """Return a copy of the last `count` tokens, or of all tokens if None."""
     if count is None:
         return list(tokens)
     return tokens[-count:]
 
 
 def _sound(scores: Float[Tensor, "N V"]) -> Float[Tensor, "N V"]:
-    """Return the scores; raise NonFinite for nan or inf, from which any token would be taken without a word."""
+    """Return the scores; raise NonFinite for nan or inf, which would otherwise yield an arbitrary token silently."""
     if not bool((scores < torch.inf).all()):
-        raise NonFinite("the scores of the next token are no numbers: a weight of the model is, or overflows")
+        raise NonFinite("the scores of the next token are not finite: a weight is not finite, or one overflows")
     return scores
 
 
@@ -135,23 +135,24 @@ def pick(
     """Pick one token for each row of scores by inverting the cumulative distribution at `draw` in [0, 1)."""
     if temperature == 0:
         return _sound(logits).argmax(-1)
-    # In float64, where a sum over a large vocabulary still ends close to 1; stable, so that ties go the same way.
+    # In float64, so that a sum over a large vocabulary still ends close to 1; the sort is stable, so ties are
+    # reproducible.
     order = _sound(logits).double().div(temperature).sort(dim=-1, descending=True, stable=True)
     probs = order.values.softmax(-1)
     if top_k is not None:
         probs[:, top_k:] = 0
     if top_p is not None:
-        # Keeps the smallest set that reaches top_p: all whose predecessors have not reached it yet.
+        # Keep the smallest set that reaches top_p: all tokens whose predecessors have not reached it yet.
         probs[(probs.cumsum(-1) - probs) >= top_p] = 0
     sums = probs.cumsum(-1)
     place = torch.searchsorted(sums, (draw * sums[:, -1]).unsqueeze(1), right=True).squeeze(1)
-    # A draw close to 1 may round up to the whole sum, behind the last token that has any probability.
+    # A draw close to 1 may round up to the whole sum, past the last token with a nonzero probability.
     place = place.clamp(max=(probs > 0).sum(-1) - 1)
     return order.indices.gather(1, place.unsqueeze(1)).squeeze(1)
 
 
 def _read(model: SequenceModel, prompts: list[list[int]], device: torch.device) -> tuple[Float[Tensor, "B D"], Stepper]:
-    """Read prompts; return the hidden state of each one's last token, and a stepper that continues from there."""
+    """Read prompts; return the hidden state after each prompt's last token, and a stepper that continues from it."""
     rows = [torch.tensor(prompt, device=device) for prompt in prompts]
     tokens = pad_sequence(rows, batch_first=True)
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
@@ -162,7 +163,7 @@ def _read(model: SequenceModel, prompts: list[list[int]], device: torch.device) 
 
 
 Logits = Callable[[Float[Tensor, "N D"]], Float[Tensor, "N V_and_end"]]
-"""Hidden states to scores of the next token, the end's last."""
+"""Maps hidden states to scores of the next token; the last score is the end's."""
 
 
 def decode(
@@ -179,14 +180,15 @@ def decode(
     """Decode the best target of each lane. Ties go to the better previous hypothesis, then to the lower token id.
 
     Args:
-        model: goes on from the state.
-        logits: maps hidden states (N, D) to scores (N, V+1), the end's last.
-        state: what `model.begin` gave.
-        start: the token that a target begins after.
-        end: the token that ends it.
-        max_tokens: how long each target may become, its end included; one without an end by then counts as it is.
-        beam: hypotheses that are kept for each lane; 1 is greedy.
-        length_penalty: a target is judged by log p / length**length_penalty.
+        model: the model that continues from the state.
+        logits: maps hidden states (N, D) to scores (N, V+1); the last score is the end's.
+        state: the state from `model.begin`.
+        start: id of the token before the first token of a target.
+        end: id of the token that ends a target.
+        max_tokens: maximum length of each target, including its end; a target without an end by then is returned as it
+        is.
+        beam: number of hypotheses kept per lane; 1 is greedy.
+        length_penalty: the score of a target is log p / length**length_penalty.
 
     Returns:
         The tokens of each target, without `start` and `end`.
@@ -205,9 +207,9 @@ def decode(
 
 
 def _greedy(stepper: Stepper, logits: Logits, start: int, end: int, limits: Int[Tensor, " B"]) -> list[list[int]]:
-    """Append the likeliest token again and again, until the end or the limit of each lane."""
-    lanes = torch.arange(len(limits), device=limits.device)  # those that go on; `newest` is of them
-    # One place more than the longest target, so that each row holds an end.
+    """Append the likeliest token repeatedly, until the end or the limit of each lane."""
+    lanes = torch.arange(len(limits), device=limits.device)  # unfinished lanes; `newest` has these lanes
+    # One column more than the longest target, so that each row contains an end.
     tokens = limits.new_full((len(limits), int(limits.max()) + 1), end)
     newest = torch.full_like(limits, start)
     for step in range(tokens.shape[1] - 1):
@@ -223,12 +225,12 @@ def _greedy(stepper: Stepper, logits: Logits, start: int, end: int, limits: Int[
 
 
 class _Beams(NamedTuple):
-    """The lanes of a beam search that go on, with W hypotheses in each of N; all tensors are of these lanes."""
+    """The unfinished lanes of a beam search, with W hypotheses in each of N; all tensors have these lanes."""
 
-    lanes: Int[Tensor, " N"]  # their numbers in the batch
-    limits: Int[Tensor, " N"]  # tokens that a target may have
-    places: Int[Tensor, " N"]  # of the beam, that no finished hypothesis has taken
-    best: Float[Tensor, " N"]  # what the best finished hypothesis came to
+    lanes: Int[Tensor, " N"]  # indices in the batch
+    limits: Int[Tensor, " N"]  # maximum tokens of a target
+    places: Int[Tensor, " N"]  # beam positions not yet used by a finished hypothesis
+    best: Float[Tensor, " N"]  # score of the best finished hypothesis
     tokens: Int[Tensor, "N W T"]
     log_probs: Float[Tensor, "N W"]  # float64; -inf where there is no hypothesis
 
@@ -246,7 +248,7 @@ def _beam_search(
     beam: int,
     length_penalty: float,
 ) -> list[list[int]]:
-    """Return the best finished hypothesis of each lane. One that finishes leaves its place in the beam empty."""
+    """Return the best finished hypothesis of each lane. A finished hypothesis leaves its position in the beam empty."""
     device = limits.device
     answers: list[list[int]] = [[] for _ in limits]
     none = torch.full((len(limits),), -torch.inf, dtype=torch.double, device=device)
@@ -260,7 +262,7 @@ def _beam_search(
     )
     for step in range(1, int(limits.max()) + 1):
         scores = _sound(logits(stepper.read(beams.tokens[..., -1].flatten())))
-        width = beams.tokens.shape[1]  # 1 before the first step, `beam` from then on
+        width = beams.tokens.shape[1]  # 1 before the first step, then `beam`
         beams, parents = _extend(beams, scores, beam)
         finished = (beams.tokens[..., -1] == end) | (beams.limits.unsqueeze(1) == step)
         values, which = (beams.log_probs.masked_fill(~finished, -torch.inf) / step**length_penalty).max(1)
@@ -275,7 +277,7 @@ def _beam_search(
         going_on = _may_improve(beams, step, length_penalty)
         if not going_on.any():
             break
-        # Rows lie lane by lane, hypothesis by hypothesis, as they were before this step.
+        # Rows are ordered by lane, then by hypothesis, as before this step.
         rows = torch.arange(len(parents), device=device).unsqueeze(1) * width + parents
         stepper.keep(rows[going_on])
         beams = beams.select(going_on)
@@ -283,25 +285,25 @@ def _beam_search(
 
 
 def _extend(beams: _Beams, logits: Float[Tensor, "M C"], beam: int) -> tuple[_Beams, Int[Tensor, "N {beam}"]]:
-    """Return the likeliest hypotheses that are one token longer (C choices each), and the index of each parent."""
+    """Return the likeliest hypotheses one token longer (C choices each), and the index of each parent."""
     num_lanes, width = beams.log_probs.shape
-    # The best of a lane are among the best of its hypotheses, so only those are reckoned in float64.
+    # The best of a lane are among the best of each of its hypotheses, so only those are computed in float64.
     best, tokens = _largest(logits, min(beam, logits.shape[-1]))
     log_chances = (best - logits.logsumexp(-1, keepdim=True)).double()  # (N*W, k)
     longer = beams.log_probs.unsqueeze(-1) + log_chances.unflatten(0, (num_lanes, width))  # (N, W, k)
     log_probs, index = _first_largest(longer.flatten(1), beam)
     parents, newest = index // best.shape[-1], tokens.view(num_lanes, -1).gather(1, index)
     written = beams.tokens.gather(1, parents.unsqueeze(-1).expand(-1, -1, beams.tokens.shape[-1]))
-    # What has finished keeps its place: only as many go on as there are places left.
+    # A finished hypothesis keeps its position: only as many continue as there are positions left.
     taken = torch.arange(beam, device=index.device) >= beams.places.unsqueeze(1)
     log_probs = log_probs.masked_fill(taken, -torch.inf)
     return beams._replace(tokens=torch.cat([written, newest.unsqueeze(-1)], -1), log_probs=log_probs), parents
 
 
 def _may_improve(beams: _Beams, step: int, length_penalty: float) -> Bool[Tensor, " N"]:
-    """Return a mask of the lanes where an unfinished hypothesis may still beat the best finished one.
+    """Return a mask of lanes in which an unfinished hypothesis may still beat the best finished one.
 
-    log p only falls. The upper bound of a hypothesis is therefore its current log p divided by the most favourable
+    log p can only decrease. So the upper bound of a hypothesis is its current log p divided by the most favourable
     length: the maximum length or, if length does not help, the length after the next step.
     """
     kindest = beams.limits.double() if length_penalty > 0 else step + 1
@@ -310,19 +312,19 @@ def _may_improve(beams: _Beams, step: int, length_penalty: float) -> Bool[Tensor
 
 def _largest(values: Float[Tensor, "N C"], count: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
     """Return the `count` largest values of each row, in order, and their indices. Ties go to the first."""
-    # Which of equals topk takes is left open; so one more is taken, which tells whether the last has an equal.
+    # topk may return any of equal values, so one more value is taken to detect a tie at the edge.
     asked = min(count + 1, values.shape[1])
     largest, index = values.topk(asked, sorted=True)
     if asked > count and bool((largest[:, count - 1] == largest[:, count]).any()):
         return _first_largest(values, count)
-    # Those that were taken stand in the order of their indices before equals keep it.
+    # topk's results are sorted by index first, so that a stable sort keeps equal values in order.
     index, order = index[:, :count].sort(1)
     largest, order = largest.gather(1, order).sort(dim=1, descending=True, stable=True)
     return largest, index.gather(1, order)
 
 
 def _first_largest(values: Float[Tensor, "N C"], count: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
-    """Sort all values and return the same as `_largest`: for few values or ties at the edge. Pad too few with -inf."""
+    """Sort all values and return the same as `_largest`, for few values or ties at the edge. Pad with -inf."""
     width = values.shape[1]
     if count > width:
         values = F.pad(values, (0, count - width), value=-torch.inf)

@@ -15,11 +15,11 @@ from seqtrain.models.layers.lengths import filtered
 class DLinear(SequenceModel):
     """A linear model of the trend and the remainder of each channel's last `window` values.
 
-    The trend is a moving average of `kernel_size` values inside the window, whose first and last value are repeated
-    beyond its ends. Each of the `dim` channels that `embed` gives has weights for the trend and for the remainder.
+    The trend is a moving average of `kernel_size` values inside the window; the first and last values are repeated
+    beyond its ends. Each of the `dim` channels from `embed` has weights for the trend and for the remainder.
 
-    The decomposition is linear too, so that this can be exactly what `AR` with the same window can be (Toner and Darlow
-    2024): only the way in which it is trained differs. Its parameters are twice those of AR for the same functions.
+    The decomposition is linear too, so the model can represent the same functions as `AR` with the same window (Toner
+    and Darlow 2024); only the training differs. It has twice as many parameters as AR for the same functions.
     """
 
     capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
@@ -27,14 +27,14 @@ class DLinear(SequenceModel):
     def __init__(self, *, embed: nn.Module, dim: int, window: int, kernel_size: int, dropout: float) -> None:
         super().__init__()
         if kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size={kernel_size} must be odd: as many values on either side")
+            raise ValueError(f"kernel_size={kernel_size} must be odd: the moving average is symmetric")
         self.embed = embed
         self.dim = dim
         self.window = window
         self.num_folded = 2
         self.kernel_size = kernel_size
         self.dropout = nn.Dropout(dropout)
-        # As published, both maps begin as the mean over the window; what tells units apart is the front end.
+        # As published, both maps start as the mean over the window; the front end makes the units differ.
         self.trend = nn.Parameter(torch.full((window, dim), 1 / window))
         self.remainder = nn.Parameter(torch.full((window, dim), 1 / window))
 

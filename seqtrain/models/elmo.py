@@ -1,4 +1,4 @@
-"""ELMo (Peters et al. 2018): a forward and a backward stack of LSTM layers, and a learned mix of all their layers."""
+"""ELMo (Peters et al. 2018): a forward and a backward stack of LSTM layers, and a learned mix of all layers."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from seqtrain.models.layers.side_by_side import side_by_side
 
 
 class ELMo(SequenceModel):
-    """h_t = gamma * sum_j softmax(s)_j [forward_j; backward_j] over the layers j, of which the embedding is the first.
+    """h_t = gamma * sum_j softmax(s)_j [forward_j; backward_j] over the layers j, starting with the embedding.
 
-    Shallow: neither stack reads what the other makes, so each alone is a language model of its direction. (Both layers
-    of a bidirectional LSTM read both directions: it is deep.) The embedding is one for both, as in the paper; in place
-    of its convolutions over characters stands the front end of the tokenizer, and no layer has a residual connection.
+    Shallow: neither stack reads the other's output, so each is a language model of its direction. (A bidirectional LSTM
+    is deep: its second layer reads both directions.) Both stacks share the embedding, as in the paper. The tokenizer's
+    front end replaces the paper's convolutions over characters, and layers have no residual connections.
     """
 
     capabilities = Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL | Capability.SEPARABLE
 
     def __init__(self, *, embed: nn.Module, dim: int, num_layers: int, dropout: float, bias: bool) -> None:
-        """Build the model. Raise ValueError for an odd `dim`: each direction has half of it."""
+        """Build the model. Raise ValueError for an odd `dim`: each direction gets half of it."""
         super().__init__()
         if dim % 2:
-            raise ValueError(f"dim={dim} must be even: each direction has half of it")
+            raise ValueError(f"dim={dim} must be even: each direction gets half of it")
         self.embed = embed
         self.dim = dim
         self.dropout = nn.Dropout(dropout)
         self.forwards = nn.ModuleList()
         self.backwards = nn.ModuleList()
         for layer in range(num_layers):
-            # One module a layer, since torch's stack of layers gives the outputs of the last one alone.
+            # One module per layer, because torch's stacked layers return only the outputs of the last one.
             inputs = dim if layer == 0 else dim // 2
             for stack in (self.forwards, self.backwards):
                 stack.append(nn.LSTM(inputs, dim // 2, bias=bias, batch_first=True))
-        self.mix = nn.Parameter(torch.zeros(num_layers + 1))  # s: of equal weights at first
+        self.mix = nn.Parameter(torch.zeros(num_layers + 1))  # s: equal weights at first
         self.scale = nn.Parameter(torch.ones(1))  # gamma
 
     def initial(self, batch: int) -> State:
@@ -64,7 +64,7 @@ class ELMo(SequenceModel):
     ) -> tuple[Float[Tensor, "B T U"], Float[Tensor, "B T U"]]:
         """Return the last layer of each stack: of the text up to each token, and of the text from each token on."""
         last = self._layers(tokens, lengths)[-1]
-        # The mix takes no part in a language model, and several processes wait for a gradient of every weight: zeros.
+        # The mix is not used in a language model, but DDP waits for a gradient of every weight: add zeros.
         nothing = 0.0 * (self.mix.sum() + self.scale.sum())
         forwards, backwards = (last + nothing).chunk(2, -1)
         return forwards, backwards
@@ -80,7 +80,7 @@ class ELMo(SequenceModel):
         for forwards, backwards in zip(self.forwards, self.backwards, strict=True):
             there = self.dropout(forwards(there)[0])
             back = self.dropout(backwards(back)[0])
-            # What was read backwards is turned round again, so that both halves speak of the same position.
+            # The backward output is reversed again, so that both halves refer to the same position.
             layers.append(torch.cat([there, reverse(back, mirror)], -1))
         return layers
 
@@ -93,7 +93,7 @@ class ELMo(SequenceModel):
         return side_by_side(self.state_dict(), (forwards, backwards), separator=separator, name_of=name_of)
 
     def sequential_steps(self, length: int) -> int:
-        return length + len(self.forwards) - 1  # both stacks at once; a layer follows the one below by a token
+        return length + len(self.forwards) - 1  # both stacks in parallel; a layer follows the one below by one token
 
     def longest_path(self, length: int) -> int:
         return length + len(self.forwards) - 1

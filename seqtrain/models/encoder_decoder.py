@@ -1,8 +1,8 @@
-"""The encoder-decoder: two networks, each of a kind of its own, that meet in State.
+"""The encoder-decoder: an encoder and a decoder, chosen independently, connected by the state.
 
-With two Transformers it is that of Vaswani et al. (2017); with two recurrent networks that of Cho et al. (2014) and
-Sutskever et al. (2014), and with attention that of Bahdanau et al. (2015) or Luong et al. (2015); a Transformer that is
-read by a recurrent decoder is the hybrid of Chen et al. (2018, arXiv 1804.09849).
+Two Transformers are the model of Vaswani et al. (2017); two recurrent networks that of Cho et al. (2014) and Sutskever
+et al. (2014), or with attention that of Bahdanau et al. (2015) or Luong et al. (2015). A Transformer encoder with a
+recurrent decoder is the hybrid of Chen et al. (2018, arXiv 1804.09849).
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ OF_TRANSFORMERS = (
 
 
 class EncoderDecoder(SequenceModel):
-    """Goes on from `begin(source)`; its tokens are those of the target, embedded by `target_embed`.
+    """Continues from `begin(source)`; its tokens are those of the target, embedded by `target_embed`.
 
-    Both sides are `num_layers` deep and `dim` wide. A Transformer's embedded tokens are scaled by the root of `dim`,
-    whatever the positions. A recurrent decoder begins from a learned map of the encoder's last states, or, of an
-    encoder that has none, of the mean of its outputs.
+    Both sides have `num_layers` layers of width `dim`. A Transformer multiplies its embedded tokens by the square root
+    of `dim`, with any kind of positions. A recurrent decoder starts from a learned map of the encoder's last states, or
+    of the mean of its outputs if the encoder has no states.
 
     Args:
-        encoder: what reads the source.
-        decoder: what reads, or writes, the target.
-        num_heads: of a Transformer, as the other options of `BlockOptions`.
-        positions: rotary ones are those of self-attention on either side; attention to the source has none.
-        max_length: size of the tables of learned positions: neither side of a pair with a Transformer is longer.
+        encoder: kind of network that reads the source.
+        decoder: kind of network that reads or writes the target.
+        num_heads: option of a Transformer, as are the other options of `BlockOptions`.
+        positions: rotary positions apply to self-attention on both sides, not to attention to the source.
+        max_length: size of the tables of learned positions, which limits both sides of a pair with a Transformer.
         bidirectional: a recurrent encoder reads both ways, each direction with half of `dim`.
-        attention: how a recurrent decoder looks at the source; a Transformer's is of its own kind.
-        kernel_size: taps of the convolutions of a cnn.
-        share_layers: each side applies one layer `num_layers` times. Of a decoder with additive attention the first
-            layer, which reads the context too, has weights of its own.
+        attention: how a recurrent decoder attends to the source; a Transformer has its own kind.
+        kernel_size: taps of each convolution of a cnn.
+        share_layers: each side applies one layer `num_layers` times. The first layer of a decoder with additive
+        attention, which also reads the context, has its own weights.
     """
 
     capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL
@@ -108,12 +108,12 @@ class EncoderDecoder(SequenceModel):
             qk_norm=qk_norm,
         )
         if share_layers and encoder == "cnn":
-            raise ValueError("share_layers=true: the layers of encoder=cnn differ in their dilations; take another one")
-        # Recurrent networks and convolutions have no table of positions, and read any length.
+            raise ValueError("share_layers=true: the layers of encoder=cnn differ in dilation; choose another encoder")
+        # Recurrent networks and convolutions have no table of positions, so they read any length.
         if "transformer" in (encoder, decoder):
             check_sizes(options, positions, max_length)
             self.max_length = max_length
-        # The order in which modules are made decides which random numbers become whose first weights.
+        # The order in which modules are created decides which random numbers initialise which weights.
         if encoder == "transformer":
             blocks = in_depth(lambda name: EncoderBlock(options, f"{name} source"), num_layers, share_layers)
             self.encoder = TransformerEncoder(options, front=PlacedInput(options, **front), blocks=blocks)
@@ -131,7 +131,7 @@ class EncoderDecoder(SequenceModel):
             self.decoder = RecurrentDecoder(
                 **size, cell=decoder, attention=attention, encoder_width=width, share_layers=share_layers
             )
-        # Last, not in the parts: the order of parameters decides the last bit of the norm of all gradients.
+        # Created last, not in the parts: the order of parameters affects the last bit of the norm of all gradients.
         self.source_norm = options.final_norm() if encoder == "transformer" else nn.Identity()
         self.norm = options.final_norm() if decoder == "transformer" else nn.Identity()
         kinds = [(self.encoder, encoder), (self.decoder, decoder)]
@@ -141,25 +141,25 @@ class EncoderDecoder(SequenceModel):
 
     @classmethod
     def idle(cls, options: Mapping[str, Any]) -> dict[str, str]:
-        """Return the options that apply only to kinds of networks that neither side uses, with the reasons."""
+        """Return options that apply only to kinds of networks that neither side uses, with the reason."""
         encoder, decoder = options["encoder"], options["decoder"]
         pair = f"encoder={encoder} and decoder={decoder}"
         reasons: dict[str, str] = {}
         if options["positions"] != "rotary":
-            reasons["rotary_base"] = f"is of rotary positions, and positions={options['positions']}"
+            reasons["rotary_base"] = f"applies only to positions=rotary, not positions={options['positions']}"
         if "transformer" not in (encoder, decoder):
-            reasons |= dict.fromkeys(OF_TRANSFORMERS, f"is of transformers, and here are {pair}")
+            reasons |= dict.fromkeys(OF_TRANSFORMERS, f"applies only to transformers; this model has {pair}")
         if encoder not in CELLS:
-            reasons["bidirectional"] = f"is of recurrent encoders, and encoder={encoder}"
+            reasons["bidirectional"] = f"applies only to recurrent encoders; this model has encoder={encoder}"
         if encoder != "cnn":
-            reasons["kernel_size"] = f"is of encoder=cnn, and encoder={encoder}"
+            reasons["kernel_size"] = f"applies only to encoder=cnn; this model has encoder={encoder}"
         if decoder not in CELLS:
-            reasons["attention"] = f"is of recurrent decoders; decoder={decoder} has attention of its own"
+            reasons["attention"] = f"applies only to recurrent decoders; decoder={decoder} has attention of its own"
         return reasons
 
     @property
     def config_name(self) -> str:
-        # Two shipped files make it: the one that is nearest.
+        # Two shipped files build this class; return the closer one.
         name = "encoder_decoder" if type(self).__module__ == __name__ else type(self).__name__
         return f"rnn_{name}" if set(self.kinds) <= set(CELLS) else name
 
@@ -198,7 +198,7 @@ class EncoderDecoder(SequenceModel):
         return self.norm(hidden), after
 
     def sequential_steps(self, length: int) -> int:
-        """Count the steps of the source, then those of a target that is given, as in training."""
+        """Count the sequential steps of the source, then those of a given target, as in training."""
         steps = 0
         for kind in self.kinds:
             steps += self.num_layers
@@ -215,18 +215,18 @@ class EncoderDecoder(SequenceModel):
         return self.num_layers
 
     def source_path(self, length: int) -> int:
-        """Count the steps through the encoder, then one of attention, or all steps of a decoder without attention."""
+        """Count the steps through the encoder, then one step of attention, or without attention the decoder's steps."""
         depth = 2 * self.num_layers if isinstance(self.encoder, ConvolutionalEncoder) else self.num_layers
         if not isinstance(self.decoder, RecurrentDecoder) or self.decoder.attention != "none":
             return depth + 1
         if isinstance(self.encoder, RecurrentEncoder):
-            # The last states of all layers are handed over, so those of the lowest are the nearest; read both ways, the
-            # middle of the source is farthest from them.
+            # The last states of all layers are passed on, so the path from the lowest layer is the shortest. If the
+            # source is read in both directions, the middle of the source has the longest path.
             depth = (length + 1) // 2 if self.encoder.bidirectional else length
         return depth + length
 
     def flops_per_token(self, length: int, carried: bool) -> float:
         """Average the operations over the tokens of source and target, both `length` long."""
         fronts = (getattr(front, "projection", None) for front in (self.embed, self.target_embed))
-        products = sum(matrix.numel() for matrix in fronts if matrix is not None)  # each reads `length` tokens
+        products = sum(matrix.numel() for matrix in fronts if matrix is not None)  # each processes `length` tokens
         return products + (self.encoder.operations(length) + self.decoder.operations(length)) / (2 * length)

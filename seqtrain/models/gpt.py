@@ -30,7 +30,7 @@ from seqtrain.models.stepper import Stepper
 
 
 class GPT(SequenceModel):
-    """Each token attends to itself and exactly the `attention_window` tokens before it, however time is cut."""
+    """Each token attends to itself and to exactly the `attention_window` tokens before it, even across chunks."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class GPT(SequenceModel):
         )
         check_sizes(options, positions, max_length)
         if attention_window < 0:
-            raise ValueError(f"memory={attention_window} must be 0 or more tokens")
+            raise ValueError(f"attention_window={attention_window} must be 0 or more tokens")
         self.embed = embed
         self.dim = dim
         self.key_shape = options.kv_heads, options.head_width
@@ -102,16 +102,16 @@ class GPT(SequenceModel):
 
     @classmethod
     def idle(cls, options: Mapping[str, Any]) -> dict[str, str]:
-        """Return the option of rotary positions, where the model has none, with the reason."""
+        """Return the option for rotary positions if the model has other positions, with the reason."""
         if options["positions"] == "rotary":
             return {}
-        return {"rotary_base": f"is of rotary positions, and positions={options['positions']}"}
+        return {"rotary_base": f"applies only to positions=rotary, not positions={options['positions']}"}
 
     def initial(self, batch: int) -> State:
         return self._unread(batch, self.attention_window)
 
     def _unread(self, batch: int, slots: int) -> State:
-        """Return the state before anything was read, with `slots` places for keys."""
+        """Return the state before any token is read, with `slots` positions for keys."""
         like = next(self.blocks.parameters())
         num_kv_heads, head_width = self.key_shape
         shape = (batch, num_kv_heads, slots, head_width)
@@ -130,13 +130,14 @@ class GPT(SequenceModel):
         keep_state: bool = True,
         starts: Bool[Tensor, "B T"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
-        """Return hidden states, the last `attention_window` keys and values, unrotated, and the number of tokens read.
+        """Return hidden states, the last `attention_window` unrotated keys and values, and the number of tokens read.
 
-        A state with fewer places for keys, as `begin` and a reading from nothing give it, grows by those of what is
-        read. Without `keep_state` it is the count alone. With `starts`, which needs a state, documents begin there.
+        A state with fewer positions for keys (from `begin`, or after reading from an empty state) grows by the tokens
+        read. Without `keep_state` the returned state is the count alone. With `starts`, which needs a state, documents
+        begin where it is True.
         """
         length = tokens.shape[1]
-        # From nothing, and no longer than the window, plain causal attention is the same and half the work.
+        # From an empty state, and no longer than the window, plain causal attention gives the same with half the work.
         if state is None and length > self.attention_window + 1:
             state = self.initial(len(tokens))
         cached = 0
@@ -164,8 +165,8 @@ class GPT(SequenceModel):
             if starts is not None:
                 key, value = of_document(key, num_read), of_document(value, num_read)
             if state is not None:
-                # Copies: views would keep alive what is seen no more. From nothing they are views, as most readings
-                # from nothing carry nothing on.
+                # Copies: views would keep alive keys that are no longer seen. From an empty state they are views, since
+                # most such calls do not carry state.
                 key, value = key.contiguous(), value.contiguous()
             after[f"key.{layer}"], after[f"value.{layer}"] = key.to(dtype), value.to(dtype)
         return self.norm(x), after
@@ -178,14 +179,14 @@ class GPT(SequenceModel):
     def front(
         self, tokens: Shaped[Tensor, "B T *F"], num_before: Int[Tensor, " B"] | Int[Tensor, "B T"] | None
     ) -> Float[Tensor, "B T D"]:
-        """Return the input of the first block. `num_before`: tokens that each lane has read before; None means none."""
+        """Return the input of the first block. `num_before`: tokens that each lane has read before; None means 0."""
         x = self.embed(tokens)
         if self.positions == "sinusoidal":
-            x = x * math.sqrt(self.dim)  # as in the paper, since sinusoids are of size 1
+            x = x * math.sqrt(self.dim)  # as in the paper, because sinusoids have an amplitude of 1
         return self.dropout(place(x, self.positions, self.table, num_before))
 
     def rotary(self, length: int, like: Float[Tensor, "*Any"], begin: int = 0) -> Float[Tensor, "2 {length} K"] | None:
-        """Return cosines and sines of `length` positions from `begin` on, in the dtype of `like`, or None."""
+        """Return cosines and sines of `length` positions from `begin` on; None if positions are not rotary."""
         if self.positions != "rotary":
             return None
         return rotary_table(length, self.key_shape[1], like.device, begin, self.rotary_base).to(like.dtype)
@@ -194,17 +195,17 @@ class GPT(SequenceModel):
         return len(self.blocks)
 
     def longest_path(self, length: int) -> int | None:
-        # Each layer hands on what the window before it holds.
+        # Each layer extends the path by one attention window.
         return len(self.blocks) if length - 1 <= len(self.blocks) * self.attention_window else None
 
     def encode(
         self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B S D"]:
-        # What is padded on the right changes nothing that was said before, so lengths are not needed.
+        # Padding on the right does not change hidden states before it, so lengths are not needed.
         return self(source, keep_state=False)[0]
 
     def begin(self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None) -> State:
-        # As many places as the source has tokens: those of a whole window would be attended to and copied for nothing.
+        # As many positions as the source has tokens: those of a whole window would only cost attention and copying.
         return self(source, self._unread(len(source), 0), lengths)[1]
 
     def last(self, tokens: Shaped[Tensor, "B T *F"]) -> Float[Tensor, "B 1 D"]:
@@ -215,11 +216,11 @@ class GPT(SequenceModel):
 
 
 class GPTStepper(BlockStepper):
-    """Writes token by token: keys are rotated once, and written in place."""
+    """Reads token by token; keys are rotated once and written in place."""
 
     def __init__(self, model: GPT, state: State, branches: bool) -> None:
         filled, cached = state["filled"], state["key.0"].shape[2]
-        count = min(cached, int(filled.max()))  # slots that hold a token of any lane
+        count = min(cached, int(filled.max()))  # slots that hold a token in at least one lane
         table = model.rotary(count, state["key.0"])
         prefixes: list[KeysValues] = []
         for layer in range(len(model.blocks)):

@@ -16,11 +16,11 @@ from seqtrain.models.layers.recurrence import run_fused
 class GRUD(SequenceModel):
     """One layer of h_t = GRU(embed(x'_t, m_t), exp(-max(0, W d_t + b)) h_{t-1}).
 
-    m_t says which values were seen at step t, and d_t how many steps before it each was last seen. A value that is
-    missing is read as x'_t = exp(-max(0, w d_t + c)) x, with x the last one that was seen: it fades towards 0, the mean
-    of train. Time is linear here, where features have its logarithm.
+    m_t tells which values were observed at step t, and d_t how many steps earlier each was last observed. A missing
+    value is read as x'_t = exp(-max(0, w d_t + c)) x, with x its last observed value: it fades towards 0, the mean of
+    train. d_t is linear in time here, while the data's features contain its logarithm.
 
-    Of tokens, and of series of which train misses nothing, it is a GRU.
+    For tokens, and for series without missing values in train, the model is a GRU.
     """
 
     capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
@@ -29,18 +29,19 @@ class GRUD(SequenceModel):
         """Build the model. Raise UserError for patches of several time steps."""
         super().__init__()
         if getattr(embed, "patch", 1) > 1:
-            raise UserError("task.patch: model=gru_d reads what is missing step by step; use task.patch=1")
+            raise UserError("task.patch: model=gru_d reads missing values step by step; use task.patch=1")
         self.embed = embed
         self.dim = dim
         self.dropout = nn.Dropout(dropout)
         self.layer = nn.GRU(dim, dim, batch_first=True)
-        # Of values, C channels, of which M have a mask; features are C values, M masks, M logarithms of time, others.
+        # For real values: C channels, M of them with a mask. Features are C values, M masks, M logarithms of time, then
+        # others.
         masked: Sequence[bool] = getattr(embed, "masked", ())
         self.num_channels, self.num_masked = len(masked), sum(masked)
         if self.num_masked:
             places = [channel for channel, is_masked in enumerate(masked) if is_masked]
             self.register_buffer("places", torch.tensor(places), persistent=False)
-            # Above 0: a rate that begins below it has no gradient.
+            # Positive, because a negative initial rate would have no gradient.
             self.input_rate = nn.Parameter(torch.empty(self.num_masked).uniform_(0, dim**-0.5))
             self.input_bias = nn.Parameter(torch.zeros(self.num_masked))
             self.state_rates = nn.Linear(self.num_masked, dim)
@@ -49,8 +50,8 @@ class GRUD(SequenceModel):
         like = next(self.layer.parameters())
         state = {"hidden": like.new_zeros(batch, self.dim)}
         if self.num_masked:
-            state["last"] = like.new_zeros(batch, self.num_masked)  # values, as they were last seen
-            state["since"] = like.new_zeros(batch, self.num_masked)  # logarithm of 1 + the steps since then
+            state["last"] = like.new_zeros(batch, self.num_masked)  # last observed values
+            state["since"] = like.new_zeros(batch, self.num_masked)  # logarithm of 1 + the number of steps since then
         return state
 
     def forward(
@@ -64,7 +65,7 @@ class GRUD(SequenceModel):
         return read_by_length(self._read, tokens, state, lengths)
 
     def _read(self, tokens: Shaped[Tensor, "B T *F"], state: State) -> tuple[Float[Tensor, "B T D"], State]:
-        """Read tokens, or features, that are all real."""
+        """Read tokens, or features, without padding."""
         if not self.num_masked:
             x = self.dropout(self.embed(tokens))
             hidden, (after,) = run_fused(self.layer, x, [state["hidden"].unsqueeze(1)])
@@ -82,7 +83,7 @@ class GRUD(SequenceModel):
     def _filled(
         self, features: Float[Tensor, "B T F"], state: State
     ) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B T M"], State]:
-        """Return the features with faded values where they miss, the steps since each was seen before, and the state.
+        """Return the features with missing values faded, the steps since each value was observed before, and the state.
 
         The state lacks `hidden`.
         """
@@ -92,7 +93,7 @@ class GRUD(SequenceModel):
         is_seen = seen > 0
         before = torch.cat([state["since"].unsqueeze(1).to(since.dtype), since[:, :-1]], 1)
         gaps = torch.where(is_seen, before.expm1() + 1, since.expm1())
-        # The newest value that was seen stands at the highest place so far; place 0 is the one of the state.
+        # The newest observed value is at the highest index so far; index 0 is the value of the state.
         place = torch.arange(1, values.shape[1] + 1, device=values.device)[:, None]
         newest = torch.where(is_seen, place, 0).cummax(1).values
         known = torch.cat([state["last"].unsqueeze(1).to(values.dtype), values], 1)

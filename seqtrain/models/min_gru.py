@@ -1,4 +1,4 @@
-"""minGRU (Feng et al. 2024, arXiv 2410.01201): a gate that ignores the past, so that many steps run at a time."""
+"""minGRU (Feng et al. 2024, arXiv 2410.01201): a gate that ignores the past, so that many steps run in parallel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seqtrain.models.layers.scan import scan, steps_in_a_row
 
 
 class MinGRU(SequenceModel):
-    """Layers of h_t = (1 - z_t) h_{t-1} + z_t c_t, with z_t and c_t of x_t alone; each layer adds to its input."""
+    """Layers of h_t = (1 - z_t) h_{t-1} + z_t c_t, where z_t and c_t depend on x_t alone; each layer is residual."""
 
     capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
 
@@ -48,12 +48,12 @@ class MinGRU(SequenceModel):
         return len(self.gates) * steps_in_a_row(length)
 
     def longest_path(self, length: int) -> int:
-        return length + len(self.gates) - 1  # each step multiplies, though many are done at a time
+        return length + len(self.gates) - 1  # each step multiplies, even if many run in parallel
 
     def _read(
         self, tokens: Shaped[Tensor, "B T *F"], state: State, starts: Bool[Tensor, "B T"] | None = None
     ) -> tuple[Float[Tensor, "B T D"], State]:
-        """Read tokens that are all real."""
+        """Read tokens without padding."""
         x = self.dropout(self.embed(tokens))
         after = []
         for layer, gates in enumerate(self.gates):
@@ -63,6 +63,6 @@ class MinGRU(SequenceModel):
             if starts is not None:
                 keep = keep.masked_fill(starts.unsqueeze(-1), 0.0)
             hidden = scan(keep, update * candidate, state["hidden"][:, layer])
-            after.append(hidden[:, -1])  # before it joins the residual stream: the recurrence goes on from it
+            after.append(hidden[:, -1])  # before the residual sum: the recurrence continues from it
             x = x + self.dropout(hidden)
-        return self.norms[-1](x), {"hidden": torch.stack(after, 1).to(state["hidden"].dtype)}  # autocast made it lower
+        return self.norms[-1](x), {"hidden": torch.stack(after, 1).to(state["hidden"].dtype)}  # undo autocast

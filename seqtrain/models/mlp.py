@@ -19,9 +19,9 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh,
 
 
 class MLP(SequenceModel):
-    """Hidden layers over the embeddings of a token and of the `window` - 1 tokens before it, side by side.
+    """Hidden layers over the concatenated embeddings of a token and of the `window` - 1 tokens before it.
 
-    What lies further back is not seen. Before the first token stand zeros.
+    Earlier tokens are not seen. The window is padded with zeros before the first token.
     """
 
     capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
@@ -42,7 +42,7 @@ class MLP(SequenceModel):
         self.window = window
         self.dropout = nn.Dropout(dropout)
         self.activate = ACTIVATIONS[activation]
-        # A linear map of the whole window, at each token, is a convolution.
+        # A linear map of the whole window, applied at each token, is a convolution.
         self.first = TimeConvolution(dim, dim, window)
         self.layers = nn.ModuleList(nn.Linear(dim, dim) for _ in range(num_layers - 1))
 

@@ -1,8 +1,9 @@
 """Recurrent networks: Elman RNN (Elman 1990), GRU (Cho et al. 2014), LSTM (Hochreiter & Schmidhuber 1997).
 
-With `learned_state` reading begins from a trained state instead of zeros. A state of zeros still means that nothing was
-read: it counts the tokens read, `filled`, and the trained state stands in wherever that count is 0. So a lane that is
-reset begins there again, and a lane that goes on sends no gradient to where it began in an earlier chunk.
+With `learned_state`, reading begins from a trained state instead of zeros. A state of zeros still means that nothing
+was read: the state counts the tokens read in `filled`, and the trained state replaces the zeros wherever that count is
+0. So a lane that is reset begins from the trained state again, and a lane that continues sends no gradient to the start
+state of an earlier chunk.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from seqtrain.models.layers.side_by_side import side_by_side
 
 
 class Recurrent(SequenceModel):
-    """A stack of recurrent layers on torch's fused kernels; each direction has `dim` units, or half of them each.
+    """A stack of recurrent layers on torch's fused kernels; `dim` units, or half as many in each of two directions.
 
-    With `share_layers` all layers have the weights of one, and each a state of its own.
+    With `share_layers` all layers use the same weights, and each has its own state.
     """
 
     state_names: ClassVar[tuple[str, ...]]  # the tensors that a layer carries, in torch's order
@@ -44,7 +45,7 @@ class Recurrent(SequenceModel):
     ) -> None:
         super().__init__()
         if bidirectional and dim % 2:
-            raise ValueError(f"dim={dim} must be even: each direction has half of it")
+            raise ValueError(f"dim={dim} must be even: each direction gets half of it")
         self.embed = embed
         self.dim = dim
         self.num_layers = num_layers
@@ -53,7 +54,8 @@ class Recurrent(SequenceModel):
         self.dropout = nn.Dropout(dropout)
         if bidirectional:
             self.capabilities = Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL
-            # One module a layer and direction: torch's own bidirectional module takes padding only when it is packed.
+            # One module per layer and direction: torch's own bidirectional module requires packed sequences for
+            # padding.
             self.layers = in_depth(
                 lambda _: nn.ModuleList(self.core(dim // 2, 1, 0.0) for _ in range(2)), num_layers, share_layers
             )
@@ -77,7 +79,7 @@ class Recurrent(SequenceModel):
             units, directions = self.dim // 2, ["", "_reverse"]
         first = {}
         for name, layer, direction in product(self.state_names, range(self.num_layers), directions):
-            # Vectors, one by one, because optimizers take a matrix for a map between layers.
+            # One vector per layer, because optimizers treat a matrix as a map between layers.
             first[f"{name}_l{layer}{direction}"] = torch.zeros(units)
         return nn.ParameterDict(first)
 
@@ -103,7 +105,7 @@ class Recurrent(SequenceModel):
         return read_by_length(self._read, tokens, state, lengths)
 
     def _read(self, tokens: Shaped[Tensor, "B T *F"], state: State) -> tuple[Float[Tensor, "B T D"], State]:
-        """Read tokens that are all real, in one direction."""
+        """Read tokens without padding, in one direction."""
         x = self.dropout(self.embed(tokens))
         first = [self._begin_from(name, state) for name in self.state_names]
         hidden, after = run_layers(self.layer, x, first, self.dropout)
@@ -131,13 +133,13 @@ class Recurrent(SequenceModel):
         return pack_state([vector.expand(1, batch, -1).contiguous() for vector in vectors])
 
     def _both_ways(self, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"] | None) -> Float[Tensor, "B T D"]:
-        """Read each lane from its first token and from its last real one."""
+        """Read each lane forwards from its first token and backwards from its last real token."""
         x = self.dropout(self.embed(tokens))
         mirror = mirror_index(x, lengths)
         for layer, (forwards, backwards) in enumerate(self.layers):  # type: ignore[misc,arg-type]
             there = forwards(x, self._trained_state(layer, "", len(x)))[0]
             back = backwards(reverse(x, mirror), self._trained_state(layer, "_reverse", len(x)))[0]
-            # The second direction is turned round again, so that both speak of the same position.
+            # The backward direction is reversed again, so that both directions refer to the same position.
             x = self.dropout(torch.cat([there, reverse(back, mirror)], -1))
         return x
 
@@ -151,20 +153,20 @@ class Recurrent(SequenceModel):
 
     @property
     def config_name(self) -> str:
-        # Three models stand in this module.
+        # Three models are in this module.
         kind = type(self)
         return kind.__name__.lower() if kind.__module__ == __name__ else kind.__name__
 
     def sequential_steps(self, length: int) -> int:
-        if self.bidirectional:  # the first token of a layer waits for the whole way back of the one below
+        if self.bidirectional:  # the first token of a layer waits for the layer below to read back to it
             return length * self.num_layers
-        return length + self.num_layers - 1  # a layer begins with a token as soon as the one below has read it
+        return length + self.num_layers - 1  # a layer starts on a token once the layer below has finished it
 
     def longest_path(self, length: int) -> int:
         return length + self.num_layers - 1
 
     def flops_per_token(self, length: int, carried: bool) -> float:
-        return super().flops_per_token(1, carried)  # each token costs the same; torch counts step by step
+        return super().flops_per_token(1, carried)  # each token costs the same, and torch counts step by step
 
 
 class RNN(Recurrent):
@@ -231,8 +233,8 @@ class LSTM(Recurrent):
     ) -> None:
         """Build the model.
 
-        `forget_bias` is added to the initial biases of the forget gates: 1 or 2 lets cells hold from the first step on
-        (Jozefowicz et al. 2015).
+        `forget_bias` is added to the initial biases of the forget gates: with 1 or 2, cells keep their content from the
+        first step on (Jozefowicz et al. 2015).
         """
         self.forget_bias = forget_bias
         super().__init__(
@@ -257,6 +259,6 @@ class LSTM(Recurrent):
         if self.bias and self.forget_bias:
             with torch.no_grad():
                 for layer in range(num_layers):
-                    # torch has two biases, which are added; its gates stand in the order input, forget, cell, output.
+                    # torch adds two biases, and orders its gates input, forget, cell, output.
                     getattr(core, f"bias_ih_l{layer}")[units : 2 * units] += self.forget_bias
         return core

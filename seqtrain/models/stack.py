@@ -1,4 +1,4 @@
-"""One residual block around any mixer, so that a comparison of mixers compares nothing else."""
+"""One residual block around any mixer, so that models differ only in their mixers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from seqtrain.models.mixers.base import Mixer, MixerBlock
 class Stack(SequenceModel):
     """Blocks of x + mixer(norm(x)), then x + feed_forward(norm(x)), with RMS norms and SwiGLU.
 
-    The state has the mixers' tensors by the number of their block: `0.memory`.
+    The state contains the mixers' tensors, prefixed by the number of their block: `0.memory`.
     """
 
     capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
@@ -35,18 +35,18 @@ class Stack(SequenceModel):
         norm_eps: float = 1e-5,
         share_layers: bool = False,
     ) -> None:
-        """Make the blocks.
+        """Build the model.
 
         Args:
             embed: The front end.
-            dim: D, the width of the stream.
+            dim: D, the width of the residual stream.
             num_layers: L, the number of blocks.
-            mixers: Names of the mixers, from the first block on; they are repeated until there are L.
+            mixers: Names of the mixers, in order of the blocks; the list is repeated until there are L.
             options: Constructor of each mixer by name; it takes `dim`.
-            dropout: Share of the numbers that are set to zero in training, of the input and of each part's output.
+            dropout: Share of the numbers set to zero in training, applied to the input and to each part's output.
             dim_feedforward: Width inside the feed-forward part. None: 8/3 D.
             norm_eps: Number added to the mean square in each norm.
-            share_layers: True if the blocks of `mixers` are repeated with their weights.
+            share_layers: True if each repetition of `mixers` uses the same weights.
         """
         super().__init__()
         self.embed, self.dim = embed, dim
@@ -80,7 +80,7 @@ class Stack(SequenceModel):
         self.norm = block.final_norm()
 
     def initial(self, batch: int, slots: int | None = None) -> State:
-        """Return the state before anything was read, with `slots` places for keys; None: those of a window."""
+        """Return the state before any token is read, with `slots` positions for keys; None: as many as a window has."""
         state = {}
         for layer, block in enumerate(self.blocks):
             mixer = cast(Mixer, block.mixer)
@@ -97,7 +97,7 @@ class Stack(SequenceModel):
         starts: Bool[Tensor, "B T"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
         if state is None and lengths is None and starts is None:
-            # All read from the first token on: no empty place of a window need be attended to.
+            # All lanes start from the first token, so empty positions of a window are not attended to.
             hidden, state = self._read(tokens, self.initial(len(tokens), 0))
             return hidden, self._widen(state)
         if state is None:
@@ -109,7 +109,8 @@ class Stack(SequenceModel):
     def encode(
         self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B S D"]:
-        # Padding on the right changes nothing before it. A window, often much longer than a text, holds no keys.
+        # Padding on the right changes nothing before it. A window, often much longer than a text, contains no keys
+        # here.
         return self._read(source, self.initial(len(source), 0))[0]
 
     def read_documents(
@@ -120,7 +121,7 @@ class Stack(SequenceModel):
     def _read(
         self, tokens: Shaped[Tensor, "B T *F"], state: State, starts: Bool[Tensor, "B T"] | None = None
     ) -> tuple[Float[Tensor, "B T D"], State]:
-        """Read tokens that are all real."""
+        """Read tokens without padding."""
         x, after = self.dropout(self.embed(tokens)), {}
         for layer, block in enumerate(self.blocks):
             x, new = block(x, self._of_layer(state, layer), starts)
@@ -132,7 +133,7 @@ class Stack(SequenceModel):
         return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
     def _widen(self, state: State) -> State:
-        """Return the same state, with all places of each window."""
+        """Return the same state, with each window padded to its full size."""
         for layer, block in enumerate(self.blocks):
             if isinstance(block.mixer, Attention):
                 wide = block.mixer.widen(self._of_layer(state, layer))
@@ -140,20 +141,20 @@ class Stack(SequenceModel):
         return state
 
     def flops_per_token(self, length: int, carried: bool) -> float:
-        # torch's counter takes milliseconds for each token that is read alone, and one tells as much as all.
+        # torch's counter takes milliseconds per token read alone, and the operations are the same for every token.
         return super().flops_per_token(1 if self._goes_by_token() else length, carried)
 
     def sequential_steps(self, length: int) -> int:
-        if self._goes_by_token():  # a block begins with a token as soon as the one below has read it
+        if self._goes_by_token():  # a block starts on a token once the block below has finished it
             return length + len(self.blocks) - 1
         return sum(block.mixer.steps(length) for block in self.blocks)  # type: ignore[union-attr,operator]
 
     def longest_path(self, length: int) -> int | None:
         windows = [block.mixer.window for block in self.blocks if isinstance(block.mixer, Attention)]
-        if len(windows) == len(self.blocks):  # each block hands on what the window before it holds
+        if len(windows) == len(self.blocks):  # each block extends the path by one window
             return len(windows) if length - 1 <= sum(windows) else None
-        return length + len(self.blocks) - 1  # a recurrence multiplies at each token, though many are read at a time
+        return length + len(self.blocks) - 1  # a recurrence multiplies at each token, even if many are read at a time
 
     def _goes_by_token(self) -> bool:
-        """Return True if every mixer takes a step a token."""
+        """Return True if every mixer takes one sequential step per token."""
         return all(block.mixer.steps(1000) >= 1000 for block in self.blocks)  # type: ignore[union-attr,operator]

@@ -1,4 +1,4 @@
-"""A model that goes on from a state token by token, as decoding needs it: without gradients, with little copying."""
+"""Continuing from a state token by token for decoding: without gradients and with little copying."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 State = dict[str, Tensor]
-"""What earlier tokens left: a flat dict, every tensor batch-first, all zeros = nothing read yet."""
+"""What earlier tokens left: a flat dict; every tensor is batch-first, and all zeros means that nothing was read."""
 
 
 class Stepper(ABC):
-    """Reads a token at a time for each row, which is one of the W continuations of a lane; rows lie lane by lane."""
+    """Reads one token at a time for each row. A row is one of the W continuations of a lane, in order of lanes."""
 
     @abstractmethod
     def read(self, tokens: Int[Tensor, " N"]) -> Float[Tensor, "N D"]:
-        """Read one more token of each row; return the hidden state after it."""
+        """Read one more token for each row and return the hidden states after it."""
 
     @abstractmethod
     def keep(self, rows: Int[Tensor, "B W"]) -> None:
         """Keep W continuations of each of B lanes.
 
         Args:
-            rows: the earlier row that each continuation goes on from, all W of one lane. A lane may be left out; the
-                others stay in order.
+            rows: for each continuation, the row that it continues; all W rows belong to one lane. A lane may be left
+            out; the others stay in order.
         """
 
 
@@ -33,9 +33,9 @@ class StateStepper(Stepper):
     """A stepper for any model with state. It calls the model's forward pass and keeps the returned state.
 
     Args:
-        forward: the model's forward pass.
+        forward: the model, or a function with the same arguments and results.
         state: the start state; it is not modified.
-        shared: names of the state's constant per-lane values, which rows of one lane share.
+        shared: names of the state's constant values per lane, which the rows of a lane share.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class StateStepper(Stepper):
         self.forward = forward
         self.state = state
         self.shared = shared
-        self.width = 1  # rows of each lane
+        self.width = 1  # rows per lane
 
     def read(self, tokens: Int[Tensor, " N"]) -> Float[Tensor, "N D"]:
         hidden, self.state = self.forward(tokens.unsqueeze(1), self.state)
@@ -59,7 +59,7 @@ class StateStepper(Stepper):
         for name, value in self.state.items():
             if name not in self.shared:
                 after[name] = value.index_select(0, flat)
-            # Lanes stay in order, so as many as before are all of them.
+            # Lanes stay in order, so if their number is unchanged, all lanes are kept.
             elif len(lanes) == len(value):
                 after[name] = value
             else:
@@ -69,10 +69,10 @@ class StateStepper(Stepper):
 
 
 def fold(x: Float[Tensor, "N H R K"], lanes: int) -> Float[Tensor, "{lanes} H W K"]:
-    """Arrange the rows of a lane, each of R queries, as positions of one sequence: they attend to the same keys."""
+    """Arrange the rows of a lane, with R queries each, as positions of one sequence: they attend to the same keys."""
     return x.unflatten(0, (lanes, -1)).transpose(1, 2).flatten(2, 3)
 
 
 def unfold(x: Float[Tensor, "B H W K"], count: int) -> Float[Tensor, "N H {count} K"]:
-    """Undo `fold` of rows with `count` queries each."""
+    """Invert `fold` for rows with `count` queries each."""
     return x.unflatten(2, (-1, count)).transpose(1, 2).flatten(0, 1)

@@ -1,6 +1,6 @@
 """The interface of a task: the head, the named loss terms as sums and counts, and the descriptions of its results.
 
-Commands, reports, comparisons, curves and loggers loop over what a task says here; none of them asks which it is.
+Commands, reports, comparisons, curves and loggers use only these descriptions; none of them checks which task it is.
 """
 
 from __future__ import annotations
@@ -44,27 +44,28 @@ def perplexity(loss: float) -> float:
 
 @dataclass(frozen=True)
 class Facts:
-    """The numbers that turn a loss per token into one per byte or word: means over the split that was read."""
+    """Numbers that convert a loss per token into a loss per byte or word: means over the split."""
 
     bytes_per_token: float
-    words_per_token: float | None  # None where words are not the tokeniser's units
+    words_per_token: float | None  # None if the tokenizer's units are not words
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One number that a task measures of a split."""
+    """A number that a task measures on a split."""
 
     name: str
     better: Literal["min", "max"]
-    unit: str  # what stands behind a number of it: `3.32 nats a token`
-    tokenizer_free: bool = False  # whether runs of different tokenizers may be held against each other in it
-    # Whether it compares whole answers with labels or references, as accuracy or BLEU. Then runs may be compared that
-    # differ in tokenizer, in how much of an example they read, or in how they search for an answer.
+    unit: str  # printed after its value: `3.32 nats a token`
+    tokenizer_free: bool = False  # True if runs with different tokenizers may be compared by it
+    # True if it compares whole answers with labels or references, as accuracy or BLEU do. Then runs may be compared
+    # even if they differ in tokenizer, in how much of an example they read, or in how they search for an answer.
     of_answers: bool = False
     signature: str | None = None  # how exactly it is computed, such as sacreBLEU's signature
 
     def __post_init__(self) -> None:
-        # A typing error such as `maximum` would count as one of the two, and might keep the worst weights as the best.
+        # A typing error such as `maximum` would silently count as one direction, and might select the worst weights as
+        # best.
         if self.better not in ("min", "max"):
             raise UserError(f"metric {self.name}: better={self.better!r}: expected min or max")
 
@@ -79,7 +80,7 @@ class Sample:
 
     text: str
     columns: Mapping[str, str | float | bool] = field(default_factory=dict)  # none: the text is the only one
-    fan: Fan | None = None  # for a forecast: the data of its picture
+    fan: Fan | None = None  # for a forecast: the data of its plot
 
     def __post_init__(self) -> None:
         if not self.columns:
@@ -88,9 +89,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A predictor that knows little or nothing of sequences."""
+    """A predictor with little or no knowledge of sequences."""
 
-    knows: str  # printed beside its numbers, such as `how often each token is`
+    knows: str  # printed next to its numbers, such as `how often each token is`
     name: str | None = None  # its name in `better than the bigram`; None: results are not compared with it
 
 
@@ -109,10 +110,10 @@ class TaskData(nn.Module, ABC):
     """The data of a task: what it reads, how, and with which models."""
 
     requires: Capability
-    fields: ClassVar[tuple[str, ...]] = ("text",)  # fields of a row that it reads
-    label_kind: ClassVar[LabelKind] = "name"  # kind of the field `label`, if it reads one
-    streams: bool = True  # True: it reads one long text in chunks; False: each row by itself
-    needs_whole: ClassVar[str | None] = None  # why its examples cannot be cut by tbptt.k2; None if they can
+    fields: ClassVar[tuple[str, ...]] = ("text",)  # fields of a row that the task reads
+    label_kind: ClassVar[LabelKind] = "name"  # kind of the field `label`, if the task reads it
+    streams: bool = True  # True: reads one long text in chunks; False: reads each row independently
+    needs_whole: ClassVar[str | None] = None  # reason why tbptt.k2 cannot cut its examples; None if it can
 
     def incompatibility(self, model: SequenceModel) -> str | None:
         """Return why a model with the required capabilities is incompatible, or None if it is compatible."""
@@ -124,11 +125,11 @@ class TaskData(nn.Module, ABC):
 
 
 class TaskLoss(nn.Module, ABC):
-    """The loss of a task: its terms as sums and counts, and the metrics that are made of them."""
+    """The loss of a task: its terms as sums and counts, and the metrics computed from them."""
 
     metrics: ClassVar[tuple[Metric, ...]] = ()  # all that `measure` may return, in the order of printing
     monitor: ClassVar[str] = "loss"  # the metric that selects the best checkpoint
-    differentiated: tuple[str, ...] = ("loss",)  # loss terms whose means are added up to the loss of backward
+    differentiated: tuple[str, ...] = ("loss",)  # loss terms whose means add up to the differentiated loss
 
     @abstractmethod
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
@@ -138,7 +139,8 @@ class TaskLoss(nn.Module, ABC):
     def evaluate(self, model: SequenceModel, batch: Any, state: State | None) -> tuple[LossTerms, State]:
         """Return the loss terms of a batch and the state after it; in training only the differentiated terms.
 
-        Without a state the batch is read by itself, and the returned state is not used. A task on a stream reads with
+        Without a state the batch is read independently, and the returned state is not used. A task on a stream reads
+        with
         `models.base.read(model, batch.tokens, state, batch.starts)`, which resets the state where a document begins.
         """
 
@@ -151,20 +153,20 @@ class TaskLoss(nn.Module, ABC):
         """Return the floating-point operations of a forward pass of the head per target."""
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
-        """Return metrics of `split` for simple baselines with little or no use of order, by name in `known_baselines`.
+        """Return metrics of `split` of simple baselines that use little or no order, by name in `known_baselines`.
 
-        `say`: receives a message on what was left out.
+        `say`: called with a message for each baseline that was left out.
         """
         return {}
 
 
 class TaskReport(nn.Module, ABC):
-    """The report of a task: its predictors and samples, and the words beside its results."""
+    """The report of a task: its predictors and samples, and the texts that accompany its results."""
 
     predictors: ClassVar[Mapping[str, type[Predictor]]] = MappingProxyType({})  # by name; the first is the default
     example_text: ClassVar[str] = "TEXT"  # placeholder of an input in the printed command `seqtrain predict RUN TEXT`
-    known_baselines: ClassVar[Mapping[str, Baseline]] = MappingProxyType({})  # those that `baselines` may return
-    compared_by: ClassVar[str | None] = None  # the metric of verdicts and of progress; None: the monitor
+    known_baselines: ClassVar[Mapping[str, Baseline]] = MappingProxyType({})  # baselines that `baselines` may return
+    compared_by: ClassVar[str | None] = None  # metric of verdicts and of progress; None: the monitor
     # Options that do not change what is measured. Runs that differ in another option of the task are not compared.
     trained_by: ClassVar[tuple[str, ...]] = ()  # they change training only, such as dropout
     answered_by: ClassVar[tuple[str, ...]] = ()  # they change the search for an answer, such as the width of a beam
@@ -177,7 +179,7 @@ class TaskReport(nn.Module, ABC):
 
 
 class Task(TaskData, TaskLoss, TaskReport):
-    """Defines what a batch means; the model does not know it. This class reads a stream; `ExampleTask` reads examples.
+    """Defines what a batch means, which the model does not know. This class reads streams.
 
     A task implements the members of its three parts. A command that needs more, such as the loss of each token, defines
     a `Protocol` in its own file.
@@ -207,7 +209,8 @@ class Task(TaskData, TaskLoss, TaskReport):
     @classmethod
     def name(cls) -> str:
         """Return the task's name in messages: as in `task=...`, or the class name of a third-party task."""
-        # Which YAML chose a class of others is not known where a run is opened, and its file may hold several.
+        # The YAML file that chose a third-party class is unknown when a run is loaded, and its file may contain several
+        # classes.
         room, _, module = cls.__module__.rpartition(".")
         return module if room == __package__ else cls.__name__
 
@@ -230,23 +233,23 @@ class Task(TaskData, TaskLoss, TaskReport):
 
 
 class ExampleTask(Task):
-    """A task whose rows are examples that are read each by itself."""
+    """A task whose rows are examples that are read independently."""
 
     streams = False
     needs_whole = "each example is read whole"
 
     @abstractmethod
     def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> Examples:
-        """Return the examples that the rows of a split make, each of at most `max_length` tokens."""
+        """Return the examples made from the rows of a split, each of at most `max_length` tokens."""
 
     def edges(self, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
         return [tokenizer.start], [tokenizer.separator]
 
 
 class SeriesTask(ExampleTask):
-    """A task that reads series of values: in windows, its examples, or with tbptt.carry as a stream."""
+    """A task that reads series of values: as examples, which are windows, or with tbptt.carry as a stream."""
 
-    rows_ahead: int = 1  # from the first one without a value on, of which it reads what is known ahead
+    rows_ahead: int = 1  # rows after the last value whose known-ahead columns the task reads
 
     @abstractmethod
     def series_stream(self, rows: Rows, preprocessor: Preprocessor, *, context: int) -> SeriesStream:
@@ -254,7 +257,7 @@ class SeriesTask(ExampleTask):
 
         Args:
             rows: The rows of the split.
-            preprocessor: The preprocessor, which has their scaling.
+            preprocessor: The preprocessor, which contains their scaling.
             context: Number of rows before the split that are read for the state they leave, and not predicted.
         """
 
@@ -266,9 +269,9 @@ class SeriesTask(ExampleTask):
 
         Args:
             model: The model, in evaluation mode.
-            features: Features of the rows of one series, and of `rows_ahead` rows after its last value.
-            k2: Number of rows that are read at a time if state is carried.
+            features: Features of the rows of one series, including `rows_ahead` rows after its last value.
+            k2: Number of rows read at a time if state is carried.
 
         Returns:
-            `forecast`. Probabilistic tasks add the ends of intervals: `lower_80`, `upper_80`.
+            `forecast`. Probabilistic tasks add the bounds of intervals: `lower_80`, `upper_80`.
         """

@@ -1,4 +1,4 @@
-"""Two language models at once: each token from those before it, and from those behind it (Peters et al. 2018)."""
+"""Two language models at once: predict each token from those before it and from those after it (Peters et al. 2018)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class StretchExamples(Examples):
 
 
 class ScoreBothWays(Score["BidirectionalLM"]):
-    """The surprisal of each token: the mean of that given the tokens before it and that given those after it."""
+    """The surprisal of each token: the mean of those given the tokens before it and given the tokens after it."""
 
     @torch.no_grad()
     def surprisals(self, ids: Int[np.ndarray, " n"]) -> list[float]:
@@ -96,9 +96,9 @@ class ScoreBothWays(Score["BidirectionalLM"]):
 
 
 class BidirectionalLM(ExampleTask):
-    """Cross entropy of each token twice: from the hidden state before it, and from the one behind it; one head.
+    """Cross entropy of each token twice: from the hidden state before it, and from the one after it, with one head.
 
-    The loss is the mean of the two. Each direction is a language model by itself: neither sees what it predicts.
+    The loss is the mean of the two. Each direction is its own language model: neither sees what it predicts.
     """
 
     requires = Capability.SEPARABLE | Capability.UNCONDITIONAL
@@ -119,19 +119,19 @@ class BidirectionalLM(ExampleTask):
         }
     )
     predictors = MappingProxyType({"score": ScoreBothWays})
-    needs_whole = "it is read from both ends"
+    needs_whole = "an example is read from both ends"
 
     def __init__(self, *, tied: bool, dim: int, vocab_size: int, embed_dim: int | None = None) -> None:
         super().__init__()
         self.dim = dim
         self.vocab_size = vocab_size
-        units = dim // 2  # of each direction
-        # A tied head compares with the embedding's vectors, which are as wide as both directions together.
+        units = dim // 2  # width of each direction
+        # A tied head uses the embedding's vectors, which are as wide as both directions together.
         self.head = nn.Linear(units, dim if tied else vocab_size)
         self.tied = tied
         self.embed_dim = embed_dim
 
-    @final  # a task that has other logits has another `output`, which the loss is made of too
+    @final  # a task with other logits overrides `output`, which the loss uses too
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... U"]) -> Float[Tensor, "... V"]:
         """Return unnormalised log-probabilities of the next token in the direction of these hidden states."""
         return self.output(model, hidden).logits()
@@ -149,7 +149,7 @@ class BidirectionalLM(ExampleTask):
     ) -> tuple[Output, Output]:
         """Return the outputs, not yet computed, for tokens 1..T-1 given those before, and 0..T-2 given those after."""
         forwards, backwards = directions(model, tokens, lengths)
-        # A hidden state has read its own token, so it predicts the neighbour and never itself.
+        # A hidden state has read its own token, so it predicts only the neighbour.
         return self.output(model, forwards[:, :-1]), self.output(model, backwards[:, 1:])
 
     def surprisals(
@@ -165,12 +165,12 @@ class BidirectionalLM(ExampleTask):
         for output, there, sides in ((from_before, slice(1, None), (1, 0)), (from_behind, slice(None, -1), (0, 1))):
             wanted = targets[:, there]
             losses, _ = output.measure(wanted, double=True)
-            nats.append(F.pad(losses.view_as(wanted), sides))  # the edges are predicted by one direction alone
+            nats.append(F.pad(losses.view_as(wanted), sides))  # tokens at the edges are predicted by only one direction
         return nats[0], nats[1]
 
     def evaluate(self, model: SequenceModel, batch: ExampleBatch, state: State | None) -> tuple[LossTerms, State]:
         """Return `loss` in nats a token; outside training also each direction, and `accuracy`, the mean of both."""
-        # Each example has two special tokens beside its text; counted on the CPU, where no GPU is waited for.
+        # Each example has two special tokens besides its text; counted on the CPU, to avoid waiting for a GPU.
         count = batch.count - 2 * len(batch.tokens) if batch.count else 0
         unpadded = batch.count == batch.tokens.numel()
         lengths = None if unpadded else batch.lengths
@@ -244,7 +244,7 @@ class BidirectionalLM(ExampleTask):
     ) -> list[Sample]:
         """Return the start of each example with a guess at each token from both sides: `[word]`, or `[guess|word]`."""
         from_before, from_behind = self.predictions(model, batch.tokens, batch.lengths)
-        # Tokens that both directions predict: all but the first and the last, which are no text.
+        # The tokens that both directions predict: all but the first and the last, which are special tokens.
         both = from_before.logits()[:, :-1].log_softmax(-1) + from_behind.logits()[:, 1:].log_softmax(-1)
         guesses = both.argmax(-1)
         samples = []

@@ -13,21 +13,21 @@ from seqtrain.tasks.metrics.labels import ENDS, OUTSIDE, is_bio
 
 
 class Chain(nn.Module):
-    """Scores of neighbouring labels, of the first and of the last label, on top of scores of each label by itself.
+    """Scores of neighbouring labels, and of the first and last label, added to the scores of each single label.
 
-    If labels are BIO, sequences that break a span have the score -inf: neither the partition nor the best path has any.
+    If labels are BIO, sequences that break a span have the score -inf, so the partition and the best path exclude them.
     All methods take `emissions`, the scores by word, and `lengths`, the number of words of each lane.
     """
 
     def __init__(self, labels: Sequence[str]) -> None:
         super().__init__()
         size = len(labels)
-        # Zeros: before training the chain knows nothing, and no random number is drawn for it.
+        # Zeros: before training the chain has no preference, and it draws no random number.
         self.transitions = nn.Parameter(torch.zeros(size, size))  # from the row's label to the column's
         self.first = nn.Parameter(torch.zeros(size))
         self.last = nn.Parameter(torch.zeros(size))
         self.barred: Tensor
-        # Its last row is of the beginning. It follows from the labels, so no checkpoint holds it.
+        # The last row is for the start of a sequence. It follows from the labels, so it is not stored in checkpoints.
         self.register_buffer("barred", torch.tensor(barred_steps(labels)), persistent=False)
 
     def loss(
@@ -51,7 +51,7 @@ class Chain(nn.Module):
         """Return the log of the summed exponentiated scores of all label sequences; 0 if the lane has no word."""
         between, first, last = self._scores(emissions)
         inside = _inside(emissions, lengths)
-        alpha = first + emissions[:, 0]  # of all sequences up to here that end in each label
+        alpha = first + emissions[:, 0]  # over all sequences up to here that end in each label
         for word in range(1, emissions.shape[1]):
             longer = alpha.unsqueeze(2) + between
             dead = (longer == -math.inf).all(1)  # labels that no sequence reaches here; the sum would have no gradient
@@ -61,7 +61,7 @@ class Chain(nn.Module):
 
     @torch.no_grad()
     def best(self, emissions: Float[Tensor, "B N V"], lengths: Int[Tensor, " B"]) -> Int[Tensor, "B N"]:
-        """Return the label sequence of the highest score (Viterbi); beyond the length of a lane its last label."""
+        """Return the label sequence with the highest score (Viterbi), padded with the last label of each lane."""
         between, first, last = self._scores(emissions)
         inside = _inside(emissions, lengths)
         score = first + emissions[:, 0]
@@ -93,7 +93,7 @@ class Chain(nn.Module):
 
 
 def pack(asked: Bool[Tensor, "B T"]) -> tuple[Int[Tensor, "B N"], Int[Tensor, " B"]]:
-    """Return the positions of the words that are asked, in order and padded on the right, and their number by lane."""
+    """Return the positions of the words with a target, in order and right-padded, and their number per lane."""
     lengths = asked.sum(1)
     order = (~asked).to(torch.uint8).argsort(dim=1, stable=True)
     return order[:, : max(int(lengths.max()), 1)], lengths
@@ -104,11 +104,11 @@ def _inside(emissions: Float[Tensor, "B N V"], lengths: Int[Tensor, " B"]) -> Bo
 
 
 def barred_steps(labels: Sequence[str]) -> list[list[float]]:
-    """Return 0 where a label may follow another and -inf elsewhere; the last row is of the beginning."""
+    """Return 0 where a label may follow another and -inf elsewhere; the last row is for the start of a sequence."""
     before = [*labels, OUTSIDE]
     if not is_bio(labels):
         return [[0.0] * len(labels) for _ in before]
-    # With E- and S- a span that is open has to go on; without them it may end anywhere.
+    # With E- and S- labels an open span must continue; without them it may end anywhere.
     has_ends = any(label.startswith(("E-", "S-")) for label in labels)
     table = []
     for one in before:

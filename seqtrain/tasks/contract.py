@@ -1,6 +1,6 @@
-"""The contract of a task as laws; `seqtrain contract task=...` prints them, a training of others' tasks asks some.
+"""The contract of a task as laws; `seqtrain contract task=...` prints them, and a training run checks some of them.
 
-What a task says of itself is there, its parts are sums and counts, and its words fit its examples.
+The laws: the task's descriptions exist, its loss terms are sums and counts, and its texts match its examples.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from seqtrain.tasks.hooks import check_answers
 from seqtrain.tasks.predictors import Loaded, Predictor
 
 LOSS = "loss"
-TOLERANCE = 1e-6  # relative, of sums that were added up in another order; training may be in float32
+TOLERANCE = 1e-6  # relative, for sums added in another order; training may be in float32
 
 
 @dataclass(frozen=True)
 class TaskSubject:
-    """A task that laws ask, with a model and some of its data; each law gets a pair of its own."""
+    """A task that laws check, with a model and some of its data; each law gets its own copy of both."""
 
     pair: tuple[SequenceModel, Task]
-    train: Any  # a batch as training reads it, all of a step
-    halves: tuple[Any, Any] | None  # the same examples in two batches; None of a stream
-    validation: Any  # a batch as evaluation reads it
-    shown: Any  # what `samples` is given: some examples, or None of a stream
+    train: Any  # a training batch: all examples of one step
+    halves: tuple[Any, Any] | None  # the same examples in two batches; None for a stream
+    validation: Any  # an evaluation batch
+    shown: Any  # input of `samples`: some examples, or None for a stream
     preprocessor: Preprocessor
     facts: Facts
-    options: SampleOptions | None  # what samples are asked for; None where none are shown
-    baselines: Callable[[], dict[str, dict[str, float]]]  # of validation
+    options: SampleOptions | None  # options of the samples; None if the task shows none
+    baselines: Callable[[], dict[str, dict[str, float]]]  # baselines of validation
     loaded: Callable[[SequenceModel], Loaded]
-    texts: tuple[str, ...] = ()  # what predictors are asked
+    texts: tuple[str, ...] = ()  # inputs of predictors
 
     def make(self) -> tuple[SequenceModel, Task]:
         """Copy model and task; the caller may change the copy."""
@@ -57,14 +57,14 @@ def metrics_are_named(subject: TaskSubject) -> None:
     task = subject.pair[1]
     names = [metric.name for metric in task.metrics]
     if len(set(names)) < len(names):
-        raise Broken(f"`metrics` names {', '.join(names)}: one of them twice")
+        raise Broken(f"`metrics` contains {', '.join(names)}: one of them twice")
     asked = [("monitor", task.monitor)]
     if task.compared_by is not None:
         asked.append(("compared_by", task.compared_by))
     for attribute, name in asked:
         # Otherwise its direction would be guessed, and the worst weights might be kept as the best.
         if name not in names:
-            raise Broken(f"`{attribute}` names {name}, and `metrics` has {', '.join(names) or 'none'}")
+            raise Broken(f"`{attribute}` names {name}, but `metrics` has {', '.join(names) or 'none'}")
     for name, baseline in task.known_baselines.items():
         if not isinstance(baseline, Baseline):
             raise Broken(f"`known_baselines` has {type(baseline).__name__} for {name}, not a Baseline")
@@ -77,7 +77,7 @@ def options_are_there(subject: TaskSubject) -> None:
     known = inspect.signature(type(task)).parameters
     for name in task.trained_by:
         if name not in known:
-            raise Broken(f"`trained_by` names {name}, and its constructor takes {', '.join(known)}")
+            raise Broken(f"`trained_by` names {name}, but the constructor takes {', '.join(known)}")
     for name, predictor in task.predictors.items():
         if not (isinstance(predictor, type) and issubclass(predictor, Predictor)):
             raise Broken(f"`predictors` has {predictor!r} for {name}, not a class of Predictor")
@@ -90,16 +90,16 @@ def parts_are_sums_and_counts(subject: TaskSubject) -> None:
     """Raise Broken unless `evaluate` gives `loss` and each term is a finite sum with a whole count of at least 0."""
     for words, terms in _both_ways(subject):
         if LOSS not in terms:
-            raise Broken(f"{words}: `evaluate` gives {', '.join(terms) or 'nothing'}, and no `loss`")
+            raise Broken(f"{words}: `evaluate` gives {', '.join(terms) or 'nothing'}, but no `loss`")
         for name, (total, count) in terms.items():
             if not isinstance(total, Tensor) or not bool(total.isfinite().all()):
                 raise Broken(f"{words}: the sum of `{name}` is {_shown(total)}")
-            # A tensor as a count would be a wait for the GPU at every step; a bool is an int, and no count.
+            # A count as a tensor would wait for the GPU at every step. A bool is an int in Python, but not a count.
             if not isinstance(count, int) or isinstance(count, bool) or count < 0:
                 raise Broken(f"{words}: the count of `{name}` is {_shown(count)}, not a whole number")
 
 
-@law("In training each term in `differentiated` is there, is counted by the batch, and has a gradient.")
+@law("In training each term in `differentiated` exists, is counted by the batch, and has a gradient.")
 def descended_parts_are_there(subject: TaskSubject) -> None:
     """Raise Broken if a differentiated term is missing, has no gradient, or disagrees with the batch's totals."""
     model, task = subject.make()
@@ -108,13 +108,13 @@ def descended_parts_are_there(subject: TaskSubject) -> None:
     for name in task.differentiated:
         for who, known in (("`evaluate` gives", terms), ("the batch counts", batch.totals)):
             if name not in known:
-                raise Broken(f"`differentiated` names {name}, and in training {who} {', '.join(known) or 'nothing'}")
+                raise Broken(f"`differentiated` names {name}, but in training {who} {', '.join(known) or 'nothing'}")
         total, count = terms[name]
         if not total.requires_grad:
             raise Broken(f"the sum of `{name}` has no gradient in training")
-        # The mean over the whole step divides by the second of them, whoever reads which examples.
+        # The mean over the whole step divides by the batch's totals, whichever process reads the examples.
         if count != batch.totals[name]:
-            raise Broken(f"`{name}` has {count} targets by `evaluate`, and {batch.totals[name]} by the batch's totals")
+            raise Broken(f"`{name}` has {count} targets by `evaluate`, but {batch.totals[name]} by the batch's totals")
 
 
 @law("Each trainable weight of the task gets a gradient from the loss.")
@@ -131,20 +131,20 @@ def weights_take_part(subject: TaskSubject) -> None:
 @law("The loss terms of two batches add up to those of both together.")
 def parts_add_up(subject: TaskSubject) -> None:
     """Raise Broken if the sums of two halves, or the counts of differentiated terms, do not add up to the whole."""
-    if subject.halves is None:  # of a stream the lanes are not cut apart here
+    if subject.halves is None:  # the lanes of a stream are not split here
         return
     model, task = subject.make()
     whole = evaluated(model, task, subject.train)
     first, second = (evaluated(model, task, half) for half in subject.halves)
     for name, (total, count) in whole.items():
         if name not in first or name not in second:
-            raise Broken(f"`{name}` is given of all examples together, and not of half of them")
+            raise Broken(f"`{name}` is computed for all examples together, but not for half of them")
         # The count of a term that is not differentiated, such as a table, may have no meaning.
         if name in task.differentiated and first[name][1] + second[name][1] != count:
-            raise Broken(f"`{name}` has {count} targets, and {first[name][1]} and {second[name][1]} in its halves")
+            raise Broken(f"`{name}` has {count} targets, but {first[name][1]} and {second[name][1]} in the two halves")
         added = first[name][0] + second[name][0]
         if not torch.allclose(added.double(), total.double(), rtol=TOLERANCE, atol=TOLERANCE):
-            raise Broken(f"`{name}` sums to {_shown(total)}, and to {_shown(added)} in two halves")
+            raise Broken(f"`{name}` sums to {_shown(total)}, but to {_shown(added)} in two halves")
 
 
 @law("Examples without a target add nothing to the loss terms.")
@@ -153,10 +153,11 @@ def nothing_without_targets(subject: TaskSubject) -> None:
     if not isinstance(subject.train, ExampleBatch):
         return
     model, task = subject.make()
-    # A process without an example of a step gets such a batch: it takes part in the sum of gradients all the same.
+    # A process without an example in a step gets such a batch, because it must still take part in the gradient
+    # reduction.
     for name, (total, count) in evaluated(model, task.train(), subject.train.without_targets()).items():
         if count or bool((total != 0).any()):
-            raise Broken(f"`{name}` is {_shown(total)} over {count} targets, where no example has any")
+            raise Broken(f"`{name}` is {_shown(total)} over {count} targets, but no example has a target")
 
 
 @law("Evaluation gives the same numbers twice, and changes no weight and no buffer.")
@@ -168,7 +169,7 @@ def evaluation_is_repeated(subject: TaskSubject) -> None:
     second = evaluated(model, task, subject.validation)
     for name, (total, count) in first.items():
         if name not in second or second[name][1] != count or not torch.equal(total, second[name][0]):
-            raise Broken(f"`{name}` is {_shown(total)} at first, and then {_shown(second.get(name))}")
+            raise Broken(f"`{name}` is {_shown(total)} at first, then {_shown(second.get(name))}")
     for name, value in task.state_dict().items():
         if not torch.equal(value, before[name]):
             raise Broken(f"{name} of the task has changed")
@@ -181,12 +182,12 @@ def measures_what_it_names(subject: TaskSubject) -> None:
     names = [metric.name for metric in task.metrics]
     for words, terms in _both_ways(subject):
         measured = task.measure(reduced(terms), subject.facts)
-        wanted = [LOSS]  # in training too: a run stops where it is no number
+        wanted = [LOSS]  # in training too: a run stops if it is not finite
         if words == EVALUATION:
             wanted += [task.monitor, task.comparison()]
         for name in wanted:
             if name not in measured:
-                raise Broken(f"{words}: `measure` gives {', '.join(measured) or 'nothing'}, and no {name}")
+                raise Broken(f"{words}: `measure` gives {', '.join(measured) or 'nothing'}, but no {name}")
         _check_figures(f"{words}: `measure` gives", measured, names)
 
 
@@ -198,7 +199,7 @@ def baselines_are_named(subject: TaskSubject) -> None:
     for baseline, figures in subject.baselines().items():
         if baseline not in task.known_baselines:
             known = ", ".join(task.known_baselines) or "none"
-            raise Broken(f"`baselines` gives {baseline}, and `known_baselines` has {known}")
+            raise Broken(f"`baselines` gives {baseline}, but `known_baselines` has {known}")
         _check_figures(f"the baseline {baseline} gives", figures, names)
 
 
@@ -212,10 +213,10 @@ def shows_each_example(subject: TaskSubject) -> None:
         samples = task.samples(model, subject.shown, subject.preprocessor, subject.options)
     expected = 1 if subject.shown is None else len(subject.shown.tokens)
     if len(samples) != expected:
-        raise Broken(f"`samples` gives {len(samples)} texts of {expected} examples")
+        raise Broken(f"`samples` gives {len(samples)} texts for {expected} examples")
     for sample in samples:
         if not isinstance(sample.text, str):
-            raise Broken(f"`samples` gives {type(sample.text).__name__} of an example, not a text")
+            raise Broken(f"`samples` gives {type(sample.text).__name__} for an example, not a string")
 
 
 @law("Its predictors give each text an answer that JSON can hold, and a line to print.")
@@ -233,7 +234,7 @@ def predictors_answer(subject: TaskSubject) -> None:
             except (TypeError, ValueError) as error:
                 raise Broken(f"{name}: {error}") from None
             if not isinstance(predictor.words(answer), str):
-                raise Broken(f"{name}: `words` gives no text")
+                raise Broken(f"{name}: `words` does not return a string")
 
 
 @law("`head_flops` is a finite number of at least 0.")
@@ -260,7 +261,7 @@ def evaluated(model: SequenceModel, task: Task, batch: Any) -> LossTerms:
     state = read_warmup(model, batch.warmup_chunks, None)[-1]
     given = task.evaluate(model, batch, state)
     if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[0], dict):
-        raise Broken(f"`evaluate` gives {_shown(given)}, not the parts of the loss and a state")
+        raise Broken(f"`evaluate` gives {_shown(given)}, not loss terms and a state")
     for name, part in given[0].items():
         if not isinstance(part, tuple) or len(part) != 2:
             raise Broken(f"`evaluate` gives {_shown(part)} as `{name}`, not a sum and a count")
@@ -276,9 +277,9 @@ def _check_figures(words: str, figures: Mapping[str, Any], names: list[str]) -> 
     """Raise Broken if a figure has no metric of its name or is not a finite number."""
     for name, value in figures.items():
         if name not in names:
-            raise Broken(f"{words} {name}, and `metrics` has {', '.join(names) or 'none'}")
+            raise Broken(f"{words} {name}, but `metrics` has {', '.join(names) or 'none'}")
         if not isinstance(value, int | float) or not math.isfinite(value):
-            raise Broken(f"{words} {name}={_shown(value)}, which is no finite number")
+            raise Broken(f"{words} {name}={_shown(value)}, which is not finite")
 
 
 def _shown(value: Any) -> str:

@@ -36,11 +36,11 @@ from seqtrain.tasks.metrics.forecasts import squared_error
 Strategy = Literal["direct", "recursive"]
 Distribution = Literal["point", "gaussian", "student_t", "quantiles"]
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
-REASON = "what is read is one window of a series"
+REASON = "one window of a series is read at a time"
 
 
 def distribution_of(name: Distribution) -> ForecastDistribution:
-    """Return the distribution with which a forecast describes each value."""
+    """Return the distribution by which a forecast describes each value."""
     kinds = {"point": Point, "gaussian": Gaussian, "student_t": StudentT}
     if name == "quantiles":
         return Quantiles(LEVELS)
@@ -48,15 +48,15 @@ def distribution_of(name: Distribution) -> ForecastDistribution:
 
 
 class Forecast(SeriesTask):
-    """The next `horizon` values of all channels of series.
+    """Predicts the next `horizon` values of all channels of series.
 
-    By the direct strategy they all come from one hidden state: each step ahead has outputs of its own. By the recursive
-    one a single step is learned, with the true values before it (teacher forcing), and a forecast of many is read back
-    in, value by value (free running). All that is measured is of the free-running forecast, but for
-    `mse_teacher_forced`, which knows what no forecast knows.
+    With the direct strategy all values are predicted from one hidden state: each step ahead has its own outputs. With
+    the recursive strategy a single step is learned, given the true values before it (teacher forcing); longer forecasts
+    read each forecast back in as input (free running). All metrics are of free-running forecasts, except
+    `mse_teacher_forced`, which uses true values that a forecast does not have.
 
-    Where no state is carried, windows of `max_length` rows are read, each by itself. With tbptt.carry series are read
-    as a stream, and a forecast is made at each of their rows.
+    If no state is carried, windows of `max_length` rows are read independently. With tbptt.carry series are read as a
+    stream, with a forecast at each row.
     """
 
     requires = Capability.UNCONDITIONAL
@@ -71,7 +71,7 @@ class Forecast(SeriesTask):
         Metric("mase", "min", "MASE", of_answers=True, tokenizer_free=True),
         Metric("crps", "min", "CRPS (scaled)", of_answers=True, tokenizer_free=True),
         Metric("coverage80_gap", "min", "away from a coverage of 80 %", of_answers=True, tokenizer_free=True),
-        # Measured with the recursive strategy only; no verdict is about them.
+        # Measured with the recursive strategy only; no verdict uses them.
         Metric("mse_teacher_forced", "min", "MSE teacher-forced (no forecast)", tokenizer_free=True),
         Metric("teacher_forcing_gap", "min", "MSE above teacher forcing", tokenizer_free=True),
     )
@@ -90,7 +90,7 @@ class Forecast(SeriesTask):
         }
     )
     example_text = "--input FILE.csv"
-    naive: Float[Tensor, "S C"]  # no weights
+    naive: Float[Tensor, "S C"]  # not trainable
     std: Float[Tensor, "S C"]
 
     def __init__(
@@ -109,21 +109,21 @@ class Forecast(SeriesTask):
         """Build the head and the scaling tables.
 
         Args:
-            horizon: H, how many values ahead.
-            distribution: The form of the forecast of each value: a number, a distribution, or quantiles.
-            relative: Whether the difference to the last value is forecast.
-            patch: Rows of a window that are read as one time step.
+            horizon: H, number of values ahead.
+            distribution: Form of the forecast of each value: a number, a distribution, or quantiles.
+            relative: True to forecast the difference to the last value.
+            patch: Rows of a window read as one time step.
             dim: The model's width.
             strategy: Whether all values are forecast at once, or each from the forecasts before it.
-            carry: Whether series are read as a stream.
+            carry: True to read series as a stream.
             max_length: Rows of a window.
-            preprocessor: Holds the number of channels and their scaling.
+            preprocessor: Contains the number of channels and their scaling.
         """
         super().__init__()
         self.streams = carry
         self.recursive = strategy == "recursive"
         if self.recursive:
-            # From a window, as what comes before the horizon; whether it is a prefix or a source is the model's.
+            # From a window, the values before the horizon; the model decides whether it is a prefix or a source.
             self.requires = Capability.CAUSAL | Capability.STATEFUL
         elif carry:
             self.requires = Capability.CAUSAL | Capability.UNCONDITIONAL
@@ -137,21 +137,21 @@ class Forecast(SeriesTask):
         self.num_channels = 1 if scaling is None else scaling.num_channels
         self.num_features = 1 if scaling is None else scaling.num_features
         self.num_masked = 0 if scaling is None else scaling.num_masked
-        self.num_steps = 1 if self.recursive else horizon  # that are forecast from a hidden state
+        self.num_steps = 1 if self.recursive else horizon  # steps forecast from one hidden state
         self.rows_ahead = horizon if self.recursive else 1
         self.head = nn.Linear(dim, self.num_steps * self.num_channels * self.distribution.num_params)
         self.register_buffer("naive", _table(scaling, naive=True), persistent=False)
         self.register_buffer("std", _table(scaling, naive=False), persistent=False)
 
     def no_distance(self) -> str | None:
-        """Return the reason why a loss has no single distance from its input; None where it has one."""
+        """Return the reason why a loss has no single distance from its input; None if it has one."""
         if not self.recursive:
             return None
-        return "by strategy=recursive a window has a loss at each step ahead, and reads on between them"
+        return "with strategy=recursive a window has a loss at each step ahead, and reads on between them"
 
     def incompatibility(self, model: SequenceModel) -> str | None:
         if self.streams and self.patch > 1:
-            return f"task.patch={self.patch}: of a stream each row is a time step; use tbptt=whole, or task.patch=1"
+            return f"task.patch={self.patch}: each row of a stream is a time step; use tbptt=whole, or task.patch=1"
         if least_squares.linear_order_of(model) is not None:
             is_point = not self.distribution.is_probabilistic
             reason = least_squares.incompatibility(is_point=is_point, patch=self.patch)
@@ -177,13 +177,13 @@ class Forecast(SeriesTask):
     def first_weights(self, model: SequenceModel, train: Rows, preprocessor: Preprocessor, say: Say) -> None:
         """Set the weights of a linear model and of the head by least squares on train, if the model asks for it.
 
-        `say`: receives a message on what was set.
+        `say`: called with a message on what was set.
         """
         order = least_squares.linear_order_of(model)
         if order is None:
             return
         assert train.series is not None
-        # Windows may hold fewer values than the model could read.
+        # Windows may have fewer values than the model can read.
         history = order if self.streams else min(order, self.max_length)
         least_squares.begin_with_least_squares(
             model,
@@ -199,17 +199,17 @@ class Forecast(SeriesTask):
     # -- loss and metrics ----------------------------------------------------------------------------------------
 
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... P"]:
-        """Return the raw outputs of the head, from which the parameters of all values ahead are made."""
+        """Return the raw outputs of the head, from which the parameters of all values ahead are computed."""
         return self.head(hidden)
 
     def params(
         self, model: SequenceModel, batch: StreamBatch | WindowBatch, state: State | None
     ) -> tuple[Float[Tensor, "B T H C P"], State]:
-        """Return the scaled parameters of the forecasts of a batch, and the state after it; recursive ones run free."""
+        """Return the scaled parameters of a batch's forecasts (free-running if recursive), and the state after it."""
         if self.recursive:
             return self._free_running(model, *_window_and_ahead(batch)), {}
         if isinstance(batch, WindowBatch):
-            # Only the last hidden state has read the whole window.
+            # Only the last hidden state depends on the whole window.
             return self._params(model, last_hidden(model, batch.tokens), batch.tokens[:, -1:]), {}
         hidden, after = read(model, batch.tokens, state, batch.starts)
         return self._params(model, hidden, batch.tokens), after
@@ -218,7 +218,7 @@ class Forecast(SeriesTask):
         self, model: SequenceModel, hidden: Float[Tensor, "B T D"], tokens: Float[Tensor, "B T F"]
     ) -> Float[Tensor, "B T n C P"]:
         """Compute the parameters of the forecasts from hidden states and from the last row read before each."""
-        newest = tokens[..., -self.num_features :][..., : self.num_channels]  # (B, T, C); of a patch its last row
+        newest = tokens[..., -self.num_features :][..., : self.num_channels]  # (B, T, C); for a patch, its last row
         raw = self.logits(model, hidden).unflatten(-1, (self.num_steps, self.num_channels, -1))
         params = self.distribution.parameters(raw)
         if self.relative:
@@ -244,7 +244,7 @@ class Forecast(SeriesTask):
         def predict(hidden: Float[Tensor, "B 1 D"], row: Float[Tensor, "B 1 F"]) -> Float[Tensor, "B C"]:
             return self.distribution.median(self._params(model, hidden, row))[:, 0, 0]
 
-        # A point's one parameter is the value itself.
+        # A point forecast's one parameter is the value itself.
         return forecast_samples.free_running(model, window, ahead, predict, self.num_masked)[:, None, ..., None]
 
     def evaluate(
@@ -252,8 +252,8 @@ class Forecast(SeriesTask):
     ) -> tuple[LossTerms, State]:
         """Return `loss` of scaled values; outside training also the sums of all metrics.
 
-        With the recursive strategy the loss of training is teacher-forced. Evaluation measures free-running
-        forecasts: the best weights are those that forecast best. There only `mse_teacher_forced` is teacher-forced.
+        With the recursive strategy the training loss is teacher-forced. Evaluation measures free-running forecasts, so
+        that the best weights are those that forecast best; only `mse_teacher_forced` is teacher-forced.
         """
         if self.training and self.recursive:
             params, after = self._teacher_forced(model, *_window_and_ahead(batch)), {}
@@ -261,7 +261,7 @@ class Forecast(SeriesTask):
             params, after = self.params(model, batch, state)
         true, count = batch.targets, batch.num_targets
         if self.training:
-            # A missing target has a number in its place, whose loss is not taken: NaN would reach the gradient.
+            # A missing target has a placeholder value, whose loss is masked: a NaN would reach the gradient.
             losses = self.distribution.loss(params, true.nan_to_num())
             return {"loss": (torch.where(true.isnan(), 0.0, losses).sum(), count)}, after
         assert batch.series is not None
@@ -275,20 +275,19 @@ class Forecast(SeriesTask):
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
         """Return the means of all sums; `coverage80_gap` is the distance of the covered share from 80 %.
 
-        `teacher_forcing_gap`: the error of a free-running forecast minus that of one given each true value before the
-        next.
-        It is above 0 even for a perfect model, since future noise cannot be known.
+        `teacher_forcing_gap` is the error of a free-running forecast minus that of a teacher-forced one. It is above 0
+        even for a perfect model, because future noise cannot be known.
         """
         found = {}
         for name, (total, count) in totals.items():
             if count:
                 found[name] = total / count
         if "covered" in found:
-            # A gap, since of coverage itself neither more nor less is better.
+            # A gap, because neither more nor less coverage is better.
             found["coverage80_gap"] = abs(found.pop("covered") - SHARE)
         if "mse_teacher_forced" in found:
             found["teacher_forcing_gap"] = found["mse"] - found["mse_teacher_forced"]
-        # Nothing where all that was read since the last record is missing: a loss of 0 would look like a perfect one.
+        # Empty if all values since the last record are missing: a loss of 0 would look like a perfect one.
         return found
 
     def head_flops(self) -> float:
@@ -327,7 +326,7 @@ class Forecast(SeriesTask):
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         assert preprocessor.series is not None
-        # Baselines read the same rows as the model, row by row, whatever a patch is.
+        # Baselines read the same rows as the model, row by row, for any patch.
         windows, naive = self.windows(split, preprocessor), np.array(preprocessor.series.naive)
         known = self.forecasters(train, windows, preprocessor, say)
         return {name: forecasts.measured(each, windows, naive) for name, each in known.items()}
@@ -346,13 +345,13 @@ class Forecast(SeriesTask):
     ) -> dict[str, Float[np.ndarray, "H C"]]:
         tokens = torch.from_numpy(features).to(self.head.weight.dtype).unsqueeze(0)
         if self.recursive:
-            origin = len(features) - self.horizon  # the first row that is predicted
+            origin = len(features) - self.horizon  # the first predicted row
             window = tokens[:, max(origin + 1 - self.max_length, 0) : origin + 1]
             params = self._free_running(model, window, tokens[:, origin:])[0, 0].double()
             return {"forecast": self.distribution.median(params).numpy()}
         if self.streams:
             state = model.initial(1)
-            # All but the last chunk, for the state that they leave.
+            # Read all but the last chunk for their state.
             for begin in range(0, len(features) - 1, k2):
                 end = min(begin + k2, len(features) - 1)
                 _, state = model(tokens[:, begin:end], state)
@@ -360,7 +359,7 @@ class Forecast(SeriesTask):
         else:
             tokens = tokens[:, -self.max_length :].reshape(1, self.max_length // self.patch, -1)
             hidden = last_hidden(model, tokens)
-        # In float64 before units come back: a large mean would take the digits of small changes.
+        # In float64 before the scaling is undone: a large mean would remove the digits of small changes.
         params = self._params(model, hidden[:, -1:], tokens[:, -1:])[0, 0].double()
         found = {"forecast": self.distribution.median(params).numpy()}
         for share in SHOWN_SHARES:
@@ -382,14 +381,14 @@ class Forecast(SeriesTask):
 
 
 def _window_and_ahead(batch: StreamBatch | WindowBatch) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B H F"]]:
-    """Return the rows of a window, and the rows that are predicted, which only a recursive forecast reads."""
+    """Return the rows of a window, and the predicted rows, which only a recursive forecast reads."""
     assert isinstance(batch, WindowBatch)
     assert batch.ahead is not None
     return batch.tokens, batch.ahead
 
 
 def _table(scaling: Scaling | None, *, naive: bool) -> Float[Tensor, "S C"]:
-    """Return, for each channel of each series, its seasonal naive error or the deviation by which it is scaled."""
+    """Return, for each channel of each series, the seasonal naive error or the deviation that scales it."""
     if scaling is None:
         return torch.ones(1, 1)
     table = torch.tensor(scaling.naive, dtype=torch.float64)

@@ -26,7 +26,7 @@ def is_of_others(task: Task) -> bool:
 
 
 def failed_hook(error: BaseException) -> str | None:
-    """Return the method of a third-party task that raised an error, and its place in the file.
+    """Return the method of a third-party task that raised an error, and its location in the file.
 
     Args:
         error: any exception that was caught.
@@ -35,7 +35,7 @@ def failed_hook(error: BaseException) -> str | None:
         A line without remedy; None if no code of a third-party task was running.
     """
     frames = list(traceback.walk_tb(error.__traceback__))
-    # The outermost is the hook that seqtrain called; those below it are how its author wrote it.
+    # The outermost frame is the hook that seqtrain called; the frames below belong to its author.
     for frame, _ in frames:
         owner = _owner(frame)
         if owner is not None:
@@ -75,9 +75,9 @@ def check_answers(predictor: Predictor[Any], texts: Sequence[Any], answers: Any)
     """Raise UserError unless a predictor gave a list with one dict for each text, and NonFinite where one holds nan.
 
     Args:
-        predictor: that of a task, perhaps of others.
-        texts: what it was asked.
-        answers: what its `predict` gave.
+        predictor: predictor of a task, possibly third-party.
+        texts: its inputs.
+        answers: the result of its `predict`.
     """
     wrong = None
     if not isinstance(answers, list):
@@ -90,8 +90,8 @@ def check_answers(predictor: Predictor[Any], texts: Sequence[Any], answers: Any)
                 wrong = f"{type(answer).__name__} as an answer, not a dict"
     if wrong is not None:
         who = f"task={predictor.task.name()}: the predictor {type(predictor).__name__}"
-        raise UserError(f"{who} gave {wrong}; mend its `predict`")
+        raise UserError(f"{who} returned {wrong}; fix its `predict`")
     try:
         json.dumps(answers, allow_nan=False, default=str)
-    except ValueError:  # else the first label, say, would be the answer to every text
-        raise NonFinite("an answer holds nan or inf: a weight of the model is no number, or overflows") from None
+    except ValueError:  # otherwise the first label, for example, would be the answer to every text
+        raise NonFinite("an answer contains nan or inf: a weight is not finite, or one overflows") from None

@@ -34,12 +34,12 @@ from seqtrain.tasks.masked_text import MAX_CHARACTERS, bracketed, fill
 from seqtrain.tasks.output import Output, head_products
 from seqtrain.tasks.predictors import Predictor, Score
 
-COPIES = 64  # of a text, each with another token hidden, that are read at a time
-NEXT_SENTENCE = ("next", "not next")  # what the two labels mean
+COPIES = 64  # copies of a text, each with a different hidden token, per batch
+NEXT_SENTENCE = ("next", "not next")  # names of the two labels
 
 
 class FillMasks(Predictor["MaskedLM"]):
-    """The likeliest tokens for each [MASK]; each text is read by itself, so a batch gives what its texts would give."""
+    """The likeliest tokens for each [MASK]. Each text is read independently, so batching changes no answer."""
 
     takes = MappingProxyType({"top_k": 5})
 
@@ -52,9 +52,8 @@ class FillMasks(Predictor["MaskedLM"]):
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
         """Return, for each text, `filled` and its `masks`.
 
-        `filled` is the text with the likeliest tokens filled in. Each of the `masks` holds the `top_k` likeliest
-        tokens, each a
-        `token` with its `probability`.
+        `filled` is the text with the likeliest tokens filled in. Each of the `masks` is a list of the `top_k` likeliest
+        tokens, each a `token` with its `probability`.
         """
         top_k = {**self.takes, **options}["top_k"]
         return [self._fill(text, top_k) for text in texts]
@@ -80,14 +79,14 @@ class FillMasks(Predictor["MaskedLM"]):
         for number, guesses in enumerate(answer["masks"], 1):
             words = []
             for guess in guesses:
-                token = guess["token"].strip() or repr(guess["token"])  # a space alone would not be seen
+                token = guess["token"].strip() or repr(guess["token"])  # a lone space would be invisible
                 words.append(f"{token} {guess['probability']:.1%}")
             lines.append(f"  {number}: {'  '.join(words)}")
         return "\n".join(lines)
 
 
 class PseudoScore(Score["MaskedLM"]):
-    """Each token of a text is hidden in turn: the pseudo-log-likelihood of Salazar et al. (2020), turned in sign."""
+    """Hides each token of a text in turn: the negative pseudo-log-likelihood of Salazar et al. (2020)."""
 
     @torch.no_grad()
     def surprisals(self, ids: Int[np.ndarray, " n"]) -> list[float]:
@@ -121,7 +120,7 @@ class MaskedLM(ExampleTask):
     )
     predictors = MappingProxyType({"fill": FillMasks, "score": PseudoScore})
     example_text = "'TEXT WITH A [MASK]'"
-    needs_whole = "a hidden token is told from both sides"
+    needs_whole = "a hidden token is predicted from both sides"
 
     def __init__(
         self,
@@ -139,13 +138,15 @@ class MaskedLM(ExampleTask):
         norm_eps: float = 1e-5,
         embed_dim: int | None = None,
     ) -> None:
-        """Build the head. Raise ValueError if `mask_share` and `random_share` are more than 1 together.
+        """Build the head. Raise ValueError if `mask_share` and `random_share` sum to more than 1.
 
-        `norm_eps` is that of the norm before the output.
+        `norm_eps` is the epsilon of the norm before the output.
         """
         super().__init__()
-        if mask_share + random_share > 1 + 1e-9:  # sums of decimals round
-            raise ValueError(f"mask_share={mask_share}, random_share={random_share}: from 0, and at most 1 together")
+        if mask_share + random_share > 1 + 1e-9:  # tolerance for rounding
+            raise ValueError(
+                f"mask_share={mask_share}, random_share={random_share}: must be at least 0 and sum to at most 1"
+            )
         self.masking = Masking(
             mask_prob=mask_prob, mask_share=mask_share, random_share=random_share, whole_word=whole_word
         )
@@ -153,7 +154,7 @@ class MaskedLM(ExampleTask):
         self.dim = dim
         self.embed_dim = embed_dim if tied else None
         self.vocab_size = vocab_size
-        self.mask = vocab_size + 2  # behind the start and the separator, which stand behind all tokens of text
+        self.mask = vocab_size + 2  # after all tokens of text, the start and the separator
         self.transform = None
         if transform:
             self.transform = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.LayerNorm(dim, eps=norm_eps))
@@ -168,7 +169,7 @@ class MaskedLM(ExampleTask):
             return "task.next_sentence=true: two sentences need two segments; use model.num_segments=2"
         return None
 
-    @final  # a task that has other logits has another `output`, which the loss is made of too
+    @final  # a task with other logits overrides `output`, which the loss uses too
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
         """Return unnormalised log-probabilities of the token at each position."""
         return self.output(model, hidden).logits()
@@ -189,12 +190,12 @@ class MaskedLM(ExampleTask):
         Outside training also `pseudo`: -log p of each token hidden in turn, in the first examples of the split.
         """
         hidden = self._hidden_states(model, batch)
-        # Only hidden tokens go through the head: over a large vocabulary it costs more than the model.
+        # Only hidden tokens go through the head, which over a large vocabulary costs more than the model.
         output = self.output(model, hidden.flatten(0, 1)[batch.places])
         targets = batch.targets.flatten()[batch.places]
         terms = self._terms("loss", "accuracy", output, targets, len(batch.places))
         if self.follows is not None:
-            pairs = len(batch.tokens) if batch.count else 0  # a batch without targets has no pair either
+            pairs = len(batch.tokens) if batch.count else 0  # a batch without targets also has no pair
             output = Output.of(self.follows[-1], self.follows[:-1](hidden[:, 0]))  # type: ignore[arg-type]
             terms |= self._terms("next_sentence", "next_sentence_accuracy", output, batch.next_labels, pairs)
         if self.pseudo_examples and not self.training:
@@ -202,21 +203,21 @@ class MaskedLM(ExampleTask):
         return terms, {}
 
     def _hidden_states(self, model: SequenceModel, batch: MaskedBatch) -> Float[Tensor, "B T D"]:
-        unpadded = batch.count == batch.tokens.numel()  # by a count of the CPU: reading `lengths` waits for a GPU
+        unpadded = batch.count == batch.tokens.numel()  # uses a count on the CPU: reading `lengths` waits for the GPU
         hidden, _ = model(batch.tokens, None, None if unpadded else batch.lengths)
         return hidden
 
     def _terms(self, loss: str, accuracy: str, output: Output, targets: Int[Tensor, " N"], count: int) -> LossTerms:
-        """Return the summed loss and, outside training, the number of right answers, under the given names."""
+        """Return the summed loss and, outside training, the number of correct answers, under the given names."""
         if self.training:
             return {loss: (output.loss(targets), count)}
         losses, guesses = output.measure(targets)
         return {loss: (losses.double().sum(), count), accuracy: ((guesses == targets).sum(), count)}
 
     def _pseudo_term(self, model: SequenceModel, batch: MaskedBatch) -> tuple[Float[Tensor, ""], int]:
-        """Sum and count of the pseudo-log-likelihood (Salazar et al. 2020) of the split's first examples."""
+        """Return sum and count of the pseudo-log-likelihood (Salazar et al. 2020) of the split's first examples."""
         total, count = torch.zeros((), dtype=torch.float64, device=batch.tokens.device), 0
-        if not batch.count:  # a batch without targets repeats an example that another process has
+        if not batch.count:  # a batch without targets repeats an example of another process
             return total, count
         for lane in (batch.index < self.pseudo_examples).nonzero().flatten().tolist():
             nats = self.surprisals(model, batch.original[lane, : int(batch.lengths[lane])])
@@ -226,11 +227,11 @@ class MaskedLM(ExampleTask):
 
     def surprisals(self, model: SequenceModel, row: Int[Tensor, " T"]) -> Float[Tensor, " N"]:
         """Return nats, in float64, of each text token of a row when only this token is hidden."""
-        nats = [row.new_zeros(0, dtype=torch.float64)]  # a row may hold no text
+        nats = [row.new_zeros(0, dtype=torch.float64)]  # a row may contain no text
         for places in (row < self.vocab_size).nonzero().flatten().split(COPIES):
             copies = torch.arange(len(places), device=row.device)
             tokens = row.repeat(len(places), 1)
-            tokens[copies, places] = self.mask  # in each copy another token is hidden
+            tokens[copies, places] = self.mask  # each copy hides a different token
             hidden, _ = model(tokens)
             logits = self.logits(model, hidden[copies, places])
             nats.append(F.cross_entropy(logits.double(), row[places], reduction="none"))

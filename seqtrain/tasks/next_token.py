@@ -41,7 +41,7 @@ T = TypeVar("T", np.ndarray, list[int], list[float])
 
 
 class Continue(Predictor["NextToken"]):
-    """A text goes on; each draws with a seed of its own, by its place, so that a batch changes nothing."""
+    """Continues a text. Each text draws with its own seed, which depends on its index, so batching changes nothing."""
 
     takes = MappingProxyType(
         {
@@ -58,9 +58,10 @@ class Continue(Predictor["NextToken"]):
         return dict.fromkeys(("temperature", "top_k", "top_p", "seed", "num_samples"), reason)
 
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
-        """Continue each `prompt` by a `text` of `length` tokens; greedy, or a temperature of 0, draws nothing.
+        """Continue each `prompt` by a `text` of `length` tokens; greedy decoding, or temperature 0, is deterministic.
 
-        With `num_samples` above 1 an answer has the list `texts` instead. No text reaches one of the texts in `stop`.
+        With `num_samples` above 1 an answer has the list `texts` instead. A text ends before the first of the texts in
+        `stop`.
         """
         if not texts:
             return []
@@ -72,10 +73,10 @@ class Continue(Predictor["NextToken"]):
         return [{"prompt": prompt, "texts": found[n * count : (n + 1) * count]} for n, prompt in enumerate(texts)]
 
     def pieces(self, text: str, *, first: int = 0, **options: Any) -> Iterator[str]:
-        """Yield what `words` says of one continuation of a text, in pieces as they are written."""
+        """Yield `words` of one continuation of a text, in pieces as they are generated."""
         model, tokenizer = self.loaded.model, self.loaded.tokenizer
         asked = self._asked(first, options)
-        if self.task.direction != "forward":  # the last token that is written comes first
+        if self.task.direction != "forward":  # the last generated token comes first in the text
             yield self.task.in_words(text, *self.task.continue_texts(model, tokenizer, [text], **asked))
             return
         yield text
@@ -88,7 +89,7 @@ class Continue(Predictor["NextToken"]):
         yield written[len(shown) :]
 
     def _asked(self, first: int, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of `continue_texts`, for texts of which the first has this place."""
+        """Return the options of `continue_texts`; `first` is the index of the first text."""
         options = {**self.takes, **options}
         asked = {name: options[name] for name in ("top_k", "top_p", "stop", "num_samples", "repetition_penalty")}
         temperature = 0.0 if options["greedy"] else options["temperature"]
@@ -103,11 +104,11 @@ class Continue(Predictor["NextToken"]):
 
 
 class ScoreText(Score["NextToken"]):
-    """A text is read as evaluation reads a document: in the run's own chunks, with its rule for carrying state."""
+    """Scores a text as evaluation reads a document: in the run's own chunks, with its rule for carrying state."""
 
     @property
     def room(self) -> int | None:
-        return None  # it is read in chunks
+        return None  # the text is read in chunks
 
     @torch.no_grad()
     def surprisals(self, ids: Int[np.ndarray, " n"]) -> list[float]:
@@ -118,14 +119,14 @@ class ScoreText(Score["NextToken"]):
         state = None
         nats: list[float] = []
         for batch in EvalLoader(Stream(ids, documents, start), plan, batch_size=None):
-            if not tbptt.carry:  # then a chunk knows of the text before only what its warm-up reads again
+            if not tbptt.carry:  # then a chunk sees earlier text only through its warm-up
                 state = None
             state = read_warmup(model, batch.warmup_chunks, state)[-1]
             hidden, state = model(batch.tokens, state)
-            # In float64: what evaluation sums over a whole split is here one token, and printed.
+            # In float64, because evaluation sums this over a whole split, but here it is printed for a single token.
             log_probs = self.task.logits(model, hidden).double().log_softmax(-1)  # (1, T, V)
             nats += (-log_probs.gather(-1, batch.targets.unsqueeze(-1))).flatten().tolist()
-        return list(self.task.in_order(nats))  # each beside its token, whichever way they were read
+        return list(self.task.in_order(nats))  # in text order, for either reading direction
 
     def total(self, nats: float, loss: float, text: str) -> dict[str, float]:
         return {"bits_per_byte": nats / math.log(2) / len(text.encode())}
@@ -174,7 +175,7 @@ class NextToken(Task):
         self.dim = dim
         self.head = None if tied else nn.Linear(dim, vocab_size)
 
-    @final  # a task that has other logits has another `output`, which the loss is made of too
+    @final  # a task with other logits overrides `output`, which the loss uses too
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
         """Return unnormalised log-probabilities of the next token."""
         return self.output(model, hidden).logits()
@@ -192,7 +193,7 @@ class NextToken(Task):
         if self.training:
             return {"loss": (output.loss(batch.targets), batch.count)}, after
         losses, guesses = output.measure(batch.targets)
-        correct = guesses == batch.targets.flatten()  # IGNORED is no token, so it is never right
+        correct = guesses == batch.targets.flatten()  # IGNORED is not a token, so it is never correct
         return {"loss": (losses.double().sum(), batch.count), "accuracy": (correct.sum(), batch.count)}, after
 
     def token_losses(
@@ -202,7 +203,7 @@ class NextToken(Task):
         return self.output(model, hidden).measure(targets, double=True)[0].view_as(targets)
 
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
-        """Return `loss` in nats a token, `perplexity`, `bits_per_byte`, `accuracy`, and `word_perplexity` of words."""
+        """Return `loss` in nats a token, `perplexity`, `bits_per_byte`, `accuracy`, and for words `word_perplexity`."""
         total, count = totals["loss"]
         loss = total / count
         metrics = {
@@ -224,7 +225,7 @@ class NextToken(Task):
         counts = baselines(train.columns["text"], split.columns["text"], preprocessor.tokenizer.vocab_size, say)
         num_bytes = train.columns["text"].num_bytes + split.columns["text"].num_bytes
         xz: dict[str, dict[str, float]] = {}
-        # By what is known already: of a token store, the text would be written again only to measure it.
+        # Only if the size is already known: the text of a token store would have to be decoded just to measure it.
         if preprocessor.tokenizer.kind == "ids":
             say("xz is left out: the text is not known")
         elif num_bytes > LIMIT:
@@ -236,7 +237,7 @@ class NextToken(Task):
     def samples(
         self, model: SequenceModel, batch: None, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[Sample]:
-        """Return each prompt with the text that the model writes after it."""
+        """Return each prompt with the model's continuation."""
         (text,) = self.continue_texts(
             model,
             preprocessor.tokenizer,
@@ -268,13 +269,13 @@ class NextToken(Task):
         stop: Sequence[str] = (),
         **options: Any,
     ) -> Iterator[list[str]]:
-        """Yield the continuations after each token, until each has met one of the texts in `stop`.
+        """Yield the continuations after each token, until each contains one of the texts in `stop`.
 
         Args:
-            model: Reads the prompts.
+            model: The model.
             tokenizer: Tokenizer of the prompts.
             prompts: Texts to continue.
-            stop: Texts before which a continuation ends, in the order in which the task reads.
+            stop: Texts before which a continuation ends, in reading order.
             **options: Options of `continue_tokens`.
         """
         tokens: list[list[int]] = []
@@ -296,7 +297,7 @@ class NextToken(Task):
         return continue_tokens(model, partial(self.logits, model), ids, **options)
 
     def _before(self, text: str, stop: Sequence[str]) -> str:
-        """Return the part of a text that is written before any of the texts in `stop`."""
+        """Return the part of a text before the first of the texts in `stop`."""
         if self.direction == "forward":
             return text[: min([text.find(end) for end in stop if end in text], default=len(text))]
         return text[max([text.rfind(end) + len(end) for end in stop if end in text], default=0) :]
@@ -323,8 +324,8 @@ class NextToken(Task):
 
 
 def _certain(text: str, stop: Sequence[str]) -> int:
-    """Return the number of characters that no further token changes: no part of a character, nor of a stop text."""
-    whole = text.rstrip("\ufffd")  # which stands for bytes that are no character yet
+    """Return the number of characters that later tokens cannot change: complete characters outside a stop text."""
+    whole = text.rstrip("\ufffd")  # stands for bytes of an incomplete character
     sizes = [size for end in stop for size in range(1, len(end)) if whole.endswith(end[:size])]
     return len(whole) - max(sizes, default=0)
 

@@ -1,9 +1,9 @@
-"""Cross entropy of a large vocabulary in bounded memory: logits are made for some rows at a time, and never kept.
+"""Cross entropy of a large vocabulary in bounded memory: logits are computed for some rows at a time and never kept.
 
-Kept for the backward pass, the logits of N rows over V outputs, their softmax and its gradient take 12 bytes N V: for
-2,048 rows and 50,000 outputs 1.2 GB, more than the model. But the gradient of the loss by the logits is known as soon
-as they are (softmax minus one at the target), so each block of rows is turned into its share of the gradients of
-hidden states and weights while it is still in the processor's cache, and then thrown away.
+If kept for the backward pass, the logits of N rows over V outputs, their softmax and its gradient take 12 N V bytes:
+1.2 GB for 2,048 rows and 50,000 outputs, more than the model. But the gradient with respect to the logits is known as
+soon as they are (softmax minus one at the target). So each block of rows is turned into its share of the gradients of
+hidden states and weights while it is still in the processor's cache, and then discarded.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from torch.nn import functional as F
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.models.base import Capability, SequenceModel, name_of
 
-BLOCK = 2**20  # logits that are made at a time: few enough to stay in a processor's cache
-GPU_BLOCK = 2**27  # on a GPU, which wants large products
+BLOCK = 2**20  # logits computed at a time: few enough to stay in the processor's cache
+GPU_BLOCK = 2**27  # a GPU is efficient only with large products
 WITHOUT_GRADIENTS = ContextVar("without_gradients", default=False)
 COMPILED = ContextVar("compiled", default=False)
-FEWEST_ROWS = 128  # of a block: each adds to the gradient of all weights, which takes as long as a few rows do
+FEWEST_ROWS = 128  # per block: each block adds to the gradient of all weights, which takes as long as a few rows
 
 
 def without_gradients() -> AbstractContextManager[None]:
-    """Leave out the gradients of summed losses: a first reading of what is read again has no use for them."""
+    """Skip the gradients of summed losses, for a forward pass that will be recomputed."""
     return _switched_on(WITHOUT_GRADIENTS)
 
 
 def compiled_loss() -> AbstractContextManager[None]:
-    """Let torch compile what turns logits into gradients: one kernel, in place of a pass for each operation."""
+    """Let torch compile the step from logits to gradients: one kernel instead of one pass for each operation."""
     return _switched_on(COMPILED)
 
 
@@ -51,10 +51,10 @@ def _switched_on(switch: ContextVar[bool]) -> Iterator[None]:
 
 
 class Output(NamedTuple):
-    """Logits that are not made yet: hidden states, and the linear map that turns them into scores of V outputs."""
+    """Logits that are computed on demand: hidden states, and the linear map from them to the scores of V outputs."""
 
     hidden: Float[Tensor, "... D"]
-    weight: Float[Tensor, "W D"]  # its first V rows: an embedding also has vectors of tokens that are no output
+    weight: Float[Tensor, "W D"]  # its first V rows: an embedding also has vectors of tokens that are not outputs
     bias: Float[Tensor, " V"] | None
     num_outputs: int  # V
 
@@ -66,23 +66,23 @@ class Output(NamedTuple):
         """Compute the summed cross entropy, with gradients; rows whose target is `IGNORED` are left out.
 
         Args:
-            targets: one for each row of `hidden`.
-            label_smoothing: share of each target that is spread over all outputs (Szegedy et al. 2016).
+            targets: one target for each row of `hidden`.
+            label_smoothing: share of each target spread over all outputs (Szegedy et al. 2016).
 
         Returns:
-            Nats, in float32 at least. Its gradient can be taken once.
+            Loss in nats, in at least float32. Its gradient can be computed only once.
         """
         rows = self.hidden.flatten(0, -2)
         flat = targets.flatten()
         size = self._rows_of_a_block()
-        if len(rows) <= size and not COMPILED.get():  # one block is what torch does in any case
+        if len(rows) <= size and not COMPILED.get():  # torch's own function computes one block
             logits = self.logits().flatten(0, -2)
             return F.cross_entropy(logits, flat, ignore_index=IGNORED, label_smoothing=label_smoothing, reduction="sum")
         return _SummedLoss.apply(rows, self.weight, self.bias, flat, self.num_outputs, size, label_smoothing)
 
     @classmethod
     def of(cls, head: nn.Linear, hidden: Float[Tensor, "... D"]) -> Output:
-        """Return the output of a head with weights of its own."""
+        """Return the output of a head with its own weights."""
         return cls(hidden, head.weight, head.bias, head.out_features)
 
     @classmethod
@@ -97,16 +97,16 @@ class Output(NamedTuple):
         """Return the output of a head that shares the embedding's vectors of text (Press & Wolf 2017).
 
         Args:
-            embed: the front end of the tokens that are predicted. Where its vectors are narrower than the model, hidden
-                states pass the transpose of the map that it widens them by.
-            hidden: as wide as what it gives.
-            bias: one number for each output.
-            end: whether there is one output more, that of the end, which shares the start's vector.
+            embed: the front end of the predicted tokens. If its vectors are narrower than the model, hidden states are
+            multiplied by the transpose of the map that widens them.
+            hidden: hidden states, as wide as the output of `embed`.
+            bias: one value for each output.
+            end: whether there is one more output, the end, which shares the start's vector.
         """
         projection = getattr(embed, "projection", None)
         if projection is not None:
             hidden = hidden @ projection
-        # The start is the first special, right behind the text, and no task predicts the others.
+        # The start is the first special token, after all tokens of text, and no task predicts the others.
         return cls(hidden, embed.weight, bias, embed.vocab_size + end)  # type: ignore[arg-type,operator]
 
     @torch.no_grad()
@@ -116,11 +116,11 @@ class Output(NamedTuple):
         """Compute losses and guesses for evaluation, without gradients.
 
         Args:
-            targets: one for each row of `hidden`.
+            targets: one target for each row of `hidden`.
             double: whether the nats are computed in float64.
 
         Returns:
-            Nats of each row, 0 where its target is `IGNORED`, and its likeliest output.
+            Nats of each row, 0 where its target is `IGNORED`, and the likeliest output of each row.
         """
         losses, guesses = [], []
         size = self._rows_of_a_block()
@@ -128,7 +128,7 @@ class Output(NamedTuple):
         for rows, wanted in zip(blocks, targets.flatten().split(size), strict=True):
             logits = self._replace(hidden=rows).logits()
             guesses.append(logits.argmax(-1))
-            few = self._rows_of_a_block(fewest=1)  # a product wants many rows; what follows copies them twice
+            few = self._rows_of_a_block(fewest=1)  # fast products need many rows; the next lines copy them twice
             for some, targets_of_some in zip(logits.split(few), wanted.split(few), strict=True):
                 scores = some.double() if double else some
                 losses.append(F.cross_entropy(scores, targets_of_some, ignore_index=IGNORED, reduction="none"))
@@ -145,13 +145,13 @@ def head_products(dim: int, num_outputs: int, embed_dim: int | None) -> int:
     Args:
         dim: D.
         num_outputs: V.
-        embed_dim: Width of the vectors of a tied head that are narrower than the model. None: D.
+        embed_dim: Width of a tied head's vectors if narrower than the model. None: D.
     """
     return dim * num_outputs if embed_dim is None else (dim + num_outputs) * embed_dim
 
 
 class _SummedLoss(torch.autograd.Function):
-    """The summed loss, whose gradients are made block by block on the way; the backward pass only scales them."""
+    """The summed loss. The forward pass computes its gradients block by block; the backward pass only scales them."""
 
     @staticmethod
     def forward(
@@ -165,7 +165,7 @@ class _SummedLoss(torch.autograd.Function):
         label_smoothing: float,
     ) -> Float[Tensor, ""]:
         device = hidden.device.type
-        products = hidden.dtype  # precision of the matrix products; of all sums it is float32 at least
+        products = hidden.dtype  # precision of the matrix products; sums use at least float32
         if torch.is_autocast_enabled(device):
             products = torch.get_autocast_dtype(device)
         sums = torch.promote_types(weight.dtype, torch.float32)
@@ -178,7 +178,7 @@ class _SummedLoss(torch.autograd.Function):
             matrix = weight[:num_outputs].to(products)
             offset = None if bias is None else bias.to(sums)
             turn = _compiled_turn() if COMPILED.get() else _turn_into_gradient
-            # One buffer for all blocks: to allocate each anew takes time, and leaves the memory in pieces.
+            # One buffer for all blocks: allocating each block takes time and fragments the memory.
             buffer = torch.empty(size, num_outputs, dtype=products, device=hidden.device)
             for begin in range(0, len(hidden), size):
                 block = slice(begin, begin + size)
@@ -205,7 +205,7 @@ class _SummedLoss(torch.autograd.Function):
         Float[Tensor, "N D"] | None, Float[Tensor, "W D"] | None, Float[Tensor, " V"] | None, None, None, None, None
     ]:
         by_hidden, by_weight, by_bias = ctx.saved_tensors
-        # In place, for a copy would be as large as the weights; torch refuses to take such a gradient twice.
+        # In place, because a copy would be as large as the weights; torch refuses to compute such a gradient twice.
         if by_hidden is not None:
             by_hidden.mul_(scale)
         if by_weight is not None:
@@ -236,7 +236,7 @@ def _turn_into_gradient(
         label_smoothing: As in `Output.loss`.
         sums: Precision of everything but the products.
     """
-    logits = scores.to(sums)  # the same memory, where the precision is the same
+    logits = scores.to(sums)  # shares memory if the precision is the same
     if offset is not None:
         logits += offset
     losses = _loss_and_gradient(logits, targets, label_smoothing)
@@ -249,25 +249,25 @@ def _loss_and_gradient(
 ) -> Float[Tensor, " N"]:
     """Return nats of each row, and overwrite `logits` with the gradients of the logits."""
     counts = targets != IGNORED
-    # Any output will do where there is no target: its row is left out below.
+    # Rows without a target may use any index: they are zeroed below.
     wanted = targets.clamp(min=0).unsqueeze(1)
-    logits -= logits.amax(1, keepdim=True)  # so that no power overflows
+    logits -= logits.amax(1, keepdim=True)  # so that no exponential overflows
     score = logits.gather(1, wanted)
     if label_smoothing:
         score = score * (1 - label_smoothing) + logits.mean(1, keepdim=True) * label_smoothing
     total = logits.exp_().sum(1, keepdim=True)
     losses = (total.log() - score).squeeze(1)
-    logits /= total  # the probabilities; less those of the target, they are the gradient
-    if torch.compiler.is_compiling():  # a scattered number would make a pass of its own of all that follows
+    logits /= total  # the probabilities; minus those of the target, they are the gradient
+    if torch.compiler.is_compiling():  # a scatter would split the rest into a separate kernel
         logits += (label_smoothing - 1) * (torch.arange(logits.shape[1], device=logits.device) == wanted)
     else:
         logits.scatter_add_(1, wanted, torch.full_like(total, label_smoothing - 1))
     if label_smoothing:
         logits -= label_smoothing / logits.shape[1]
-    # Chosen, not multiplied: a row without a target may hold a number that is none.
+    # Filled, not multiplied by 0: a row without a target may contain nan or inf.
     if logits.device.type == "cpu" and not torch.compiler.is_compiling():
-        logits.index_fill_(0, (~counts).nonzero().squeeze(1), 0)  # few rows, most of them none
-    else:  # a list of rows would have to be waited for
+        logits.index_fill_(0, (~counts).nonzero().squeeze(1), 0)  # few rows, often none
+    else:  # a list of rows would wait for the GPU
         logits.masked_fill_(~counts.unsqueeze(1), 0)
     return losses.where(counts, 0)
 
@@ -282,11 +282,11 @@ def _add_product(total: Float[Tensor, "V D"], left: Float[Tensor, "V N"], right:
 
 Pool = Literal["last", "mean", "max", "cls"]
 TextPool = Literal["mean", "mean_all", "last", "cls"]
-"""Pooling of texts by themselves: `mean` is of the text's own positions, `mean_all` of the special tokens too."""
+"""Pooling of single texts: `mean` averages the text's own positions, `mean_all` also the special tokens."""
 
 
 def first_position_incompatibility(model: SequenceModel, how: str, others: str) -> str | None:
-    """Return why pooling by the first position says nothing of a sequence, or None; `others`: what to use instead."""
+    """Return why pooling by the first position carries no information, or None; `others`: alternatives to name."""
     if how == "cls" and Capability.CAUSAL in model.capabilities:
         return f"task.pool=cls: the first position of model={name_of(model)} sees no later token; use {others}"
     return None
@@ -314,7 +314,7 @@ def pool_text(
     ends = (lengths - after).unsqueeze(1)
     time = torch.arange(hidden.shape[1], device=hidden.device)
     text = ((time >= before) & (time < ends)).unsqueeze(-1)
-    # Masked, not multiplied by 0: hidden states at padding are arbitrary, and may be no numbers.
+    # Masked, not multiplied by 0: hidden states at padding are arbitrary, and may be nan.
     return hidden.masked_fill(~text, 0.0).sum(1) / (ends - before).clamp(min=1).to(hidden.dtype)
 
 

@@ -1,7 +1,7 @@
-"""Pairs: vectors of texts, trained so that the two texts of a row are near each other (Reimers & Gurevych 2019).
+"""Pairs: text vectors, trained so that the two texts of a row are close to each other (Reimers & Gurevych 2019).
 
-One encoder reads each text by itself. The loss is a cross entropy: of all second texts of a group of rows, the first
-text must find its own, and the other way round (Radford et al. 2021).
+One encoder reads each text independently. The loss is a cross entropy: each first text must find its own second text
+among those of a group of rows, and vice versa (Radford et al. 2021).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from seqtrain.tasks.baselines.texts import left_out, tfidf_cosines
 from seqtrain.tasks.metrics.retrieval import Ranks, chance, cosines, equal, partition, rank
 from seqtrain.tasks.output import TextPool, first_position_incompatibility, pool_text
 
-FIRST_TEMPERATURE = 0.05  # of cosines: sentence-transformers' scale of 20
-LEAST_TEMPERATURE = 0.01  # of a learned one, as CLIP's
+FIRST_TEMPERATURE = 0.05  # divides cosines; the inverse of sentence-transformers' scale of 20
+LEAST_TEMPERATURE = 0.01  # of a learned temperature, as in CLIP
 NEAREST = 0  # the target of a row: its own second text
-KEY_BYTES = 6  # of a hash of a text: exact in float64, in which evaluation adds up
+KEY_BYTES = 6  # bytes of a text's hash: exact in float64, which evaluation uses for sums
 
 
 @dataclass(kw_only=True)
@@ -42,9 +42,9 @@ class PairBatch(ExampleBatch):
 
     second_tokens: Int[Tensor, "B U"]
     second_lengths: Int[Tensor, " B"]
-    keys: Int[Tensor, "B 2"]  # of both texts: equal where texts are
-    groups: Int[Tensor, " B"]  # number of the group of each row, within which negatives are looked for
-    num_rows: int  # of the split
+    keys: Int[Tensor, "B 2"]  # hashes of both texts: equal for equal texts
+    groups: Int[Tensor, " B"]  # group of each row; negatives come from the same group
+    num_rows: int  # number of rows of the split
 
 
 class PairExamples(Examples):
@@ -63,10 +63,10 @@ class PairExamples(Examples):
         return {"loss": len(index)}
 
     def batch(self, chunk: ExampleChunk, lanes: slice) -> PairBatch:
-        """Return the groups of a step that begin in these lanes; if there are none, a batch without targets.
+        """Return the groups of a step that begin in these lanes, or a batch without targets if there are none.
 
-        Groups follow from the step alone and are read whole, so that a row has the same negatives however many
-        processes and micro-batches share the step.
+        Groups depend on the step alone and are read whole, so that a row has the same negatives for any number of
+        processes and micro-batches.
         """
         count = max(chunk.lanes // self.group_size, 1)
         groups = [deal(chunk.lanes, count, number) for number in range(count)]
@@ -102,13 +102,13 @@ class PairExamples(Examples):
 
 
 def text_keys(column: Corpus, index: Int[np.ndarray, " B"]) -> Int[np.ndarray, " B"]:
-    """Return a number for each of these texts, a hash of its tokens: equal texts have equal ones."""
+    """Return a hash of the tokens of each text; equal texts have equal hashes."""
     hashes = (hashlib.blake2b(column[row].astype(np.int64).tobytes(), digest_size=KEY_BYTES) for row in index)
     return np.array([int.from_bytes(each.digest()) for each in hashes], dtype=np.int64)
 
 
 class Pairs(ExampleTask):
-    """Cross entropy of a row's own second text among those of its group, and of its first text, in equal parts."""
+    """Cross entropy of a row's own second text among those of its group, and of its first text, with equal weights."""
 
     requires = Capability.UNCONDITIONAL
     fields = ("source", "target")
@@ -120,7 +120,7 @@ class Pairs(ExampleTask):
         Metric("mrr", "max", "MRR", of_answers=True),
     )
     monitor = "mrr"
-    example_text = ""  # there is no answer to a text, only a vector
+    example_text = ""  # the output for a text is a vector, not a text
     trained_by = ("temperature", "group_size")
     known_baselines = MappingProxyType(
         {
@@ -130,12 +130,13 @@ class Pairs(ExampleTask):
     )
 
     def __init__(self, *, pool: TextPool, temperature: Literal["learned"] | float, group_size: int, dim: int) -> None:
-        """Set the options, and the temperature.
+        """Store the options and create the temperature.
 
         Args:
             pool: Pooling of the hidden states of a text.
-            temperature: Cosines are divided by it; learned: it is trained, from FIRST_TEMPERATURE on.
-            group_size: Rows that are each other's negatives, at least, where a step has so many; below twice as many.
+            temperature: Divides the cosines; learned: trained, starting from FIRST_TEMPERATURE.
+            group_size: Minimum number of rows that are each other's negatives, if a step has so many; always below
+            twice this.
             dim: D, width of the hidden states.
         """
         super().__init__()
@@ -143,7 +144,7 @@ class Pairs(ExampleTask):
         self.group_size = group_size
         self.dim = dim
         first = FIRST_TEMPERATURE if temperature == "learned" else temperature
-        log_scale = torch.tensor([-math.log(first)])  # of shape (1,): FSDP shards no scalar
+        log_scale = torch.tensor([-math.log(first)])  # of shape (1,), because FSDP cannot shard a scalar
         self.log_scale: Tensor
         if temperature == "learned":
             self.log_scale = nn.Parameter(log_scale)
@@ -160,7 +161,7 @@ class Pairs(ExampleTask):
     def vectors(
         self, model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"]
     ) -> Float[Tensor, "B D"]:
-        """Return a vector of each text, with its start and its separator, in float32 at least."""
+        """Return a vector of each text, including its start and separator, in at least float32."""
         hidden = model.encode(tokens, lengths)
         hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
         return pool_text(hidden, lengths, self.text_pool, before=1, after=1)
@@ -168,9 +169,9 @@ class Pairs(ExampleTask):
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "B 2 D"]) -> Float[Tensor, "B B"]:
         """Return the cosine of each row's first vector with each row's second one, divided by the temperature."""
         if self.training and isinstance(self.log_scale, nn.Parameter):
-            with torch.no_grad():  # not by a clamp in the graph, at whose end there is no gradient to come back by
+            with torch.no_grad():  # not a clamp in the graph, which has no gradient beyond its limit
                 self.log_scale.clamp_(max=-math.log(LEAST_TEMPERATURE))
-        device = "cpu" if hidden.is_meta else hidden.device.type  # torch knows no autocast of the meta device
+        device = "cpu" if hidden.is_meta else hidden.device.type  # torch has no autocast for the meta device
         with torch.autocast(device, enabled=False):  # bf16 has three digits
             first, second = F.normalize(hidden, dim=-1).unbind(1)
             return first @ second.T * self.log_scale.exp()
@@ -178,8 +179,8 @@ class Pairs(ExampleTask):
     def evaluate(self, model: SequenceModel, batch: PairBatch, state: State | None) -> tuple[LossTerms, State]:
         """Return `loss` in nats, among the second texts of a group.
 
-        Outside training, the `vectors` of both texts in a table of the whole split, for they are ranked among all
-        rows, and as `loss` what is known of it before: the scores of the right answers, negative.
+        Outside training, also return the `vectors` of both texts in a table of the whole split, because they are ranked
+        among all rows. There `loss` is only the part known before ranking: the negative scores of the correct answers.
         """
         first = self.vectors(model, batch.tokens, batch.lengths)
         second = self.vectors(model, batch.second_tokens, batch.second_lengths)
@@ -197,15 +198,15 @@ class Pairs(ExampleTask):
         return {"loss": (-right, count), "vectors": (table, count)}, {}
 
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
-        """Return `loss` in nats a pair; of evaluation, whose negatives are all rows, `recall_1` to `recall_10`, `mrr`.
+        """Return `loss` in nats a pair; for evaluation, with all rows as negatives, `recall_1` to `recall_10`, `mrr`.
 
-        A first text asks, and second texts are ranked.
+        First texts are queries, and second texts are ranked.
         """
         total, count = totals["loss"]
         if "vectors" not in totals:
             return {"loss": total / count}
         table = np.array(totals["vectors"][0])
-        times = np.rint(table[:, -1]).astype(int)  # a bootstrap draws a row several times, or never
+        times = np.rint(table[:, -1]).astype(int)  # a bootstrap may draw a row several times or never
         table = np.repeat(table / np.maximum(times, 1)[:, None], times, axis=0)
         first, second = np.split(table[:, :-3], 2, axis=1)
         scores, is_right = cosines(first, second), equal(*np.rint(table[:, -3:-1]).T)
@@ -214,7 +215,7 @@ class Pairs(ExampleTask):
         return {"loss": loss, **_figures(rank(scores, is_right, count=len(table), candidates=len(table)))}
 
     def head_flops(self) -> float:
-        return 4.0 * self.dim * self.group_size  # both ways
+        return 4.0 * self.dim * self.group_size  # both directions
 
     def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> PairExamples:
         return PairExamples(rows, preprocessor, max_length=max_length, group_size=self.group_size)
@@ -235,7 +236,7 @@ class Pairs(ExampleTask):
     def samples(
         self, model: SequenceModel, batch: PairBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> Sequence[Sample]:
-        """Return three lines for each example: its texts, and which of the second texts shown is nearest."""
+        """Return three lines for each example: its texts, and the nearest of the second texts shown."""
         sides = (batch.tokens, batch.lengths), (batch.second_tokens, batch.second_lengths)
         vectors = torch.stack([self.vectors(model, *side) for side in sides], 1)
         nearest = self.logits(model, vectors).argmax(1).tolist()
@@ -248,9 +249,9 @@ class Pairs(ExampleTask):
 
 
 def not_negatives(batch: PairBatch) -> Bool[Tensor, "B B"]:
-    """Return a mask of second texts that are no wrong answer to a first text, but for its own.
+    """Return a mask of second texts that are not negatives of a first text; its own second text is not masked.
 
-    They are those of other groups, those of rows that have a text in common with it, and those equal to it.
+    These are texts of other groups, of rows that share a text with it, and texts equal to its own second text.
     """
     first, second = batch.keys.unbind(1)
     same = (first[:, None] == first) | (second[:, None] == second) | (first[:, None] == second)

@@ -1,4 +1,4 @@
-"""Predictors of a trained model on texts: each is one kind of answer, with its options and its messages."""
+"""Predictors of a trained model on texts: each gives one kind of answer, with its options and messages."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from seqtrain.tasks.base import Task
 
 T = TypeVar("T", bound="Task")
-MAX_CHARACTERS = 160  # of a text that is shown
-MAX_TOKENS = 8192  # of a text that is read at once, where the model has no table of positions: memory has an end
+MAX_CHARACTERS = 160  # of a displayed text
+MAX_TOKENS = 8192  # maximum tokens read at once by a model without a table of positions, to bound memory
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A trained model and what is needed to give it texts."""
+    """A trained model and what is needed to run it on texts."""
 
     model: SequenceModel
     preprocessor: Preprocessor
-    max_length: int  # tokens of an example, as in training
-    tbptt: TBPTT  # how evaluation cuts time
+    max_length: int  # maximum tokens of an example, as in training
+    tbptt: TBPTT  # how evaluation truncates time
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -45,24 +45,24 @@ class Loaded:
 
 @dataclass(frozen=True)
 class NamedSeries:
-    """A series that a predictor is asked about."""
+    """A series as input of a predictor."""
 
     name: str
     features: Float[np.ndarray, "T F"]  # as a model reads them
 
 
 def question(item: str | NamedSeries) -> dict[str, str]:
-    """Return the entry of an answer that says what was asked."""
+    """Return the entry of an answer that identifies the input."""
     return {"text": item} if isinstance(item, str) else {"series": item.name}
 
 
 def question_words(answer: Mapping[str, Any]) -> str:
-    """Return what was asked, from an answer, for a person."""
+    """Return the input of an answer as text for a person."""
     return answer["text"] if "text" in answer else answer["series"]
 
 
 def shown_input(batch: ExampleBatch, lane: int, preprocessor: Preprocessor) -> str:
-    """Return what was read of one example, for a table of samples: the text, or the number of the series."""
+    """Return the input of one example for a table of samples: the text, or the number of the series."""
     length = int(batch.lengths[lane])
     if preprocessor.series is not None:
         return f"series {int(batch.index[lane]) + 1} ({length:,} steps)"
@@ -72,12 +72,12 @@ def shown_input(batch: ExampleBatch, lane: int, preprocessor: Preprocessor) -> s
 
 @runtime_checkable
 class WritesText(Protocol):
-    """A task whose model reads one text and writes another: attention is drawn over both."""
+    """A task whose model reads one text and generates another: attention is drawn over both."""
 
     def attended(
         self, loaded: Loaded, text: str | NamedSeries, target: str | None
     ) -> tuple[list[int], list[Any] | None]:
-        """Return the tokens of a target, by default the model's own, and those of what it is written from."""
+        """Return the tokens of a target, by default the model's own, and those of its source."""
         ...
 
 
@@ -91,9 +91,9 @@ class HidesTokens(Protocol):
 
 
 class TextReader(Generic[T]):
-    """A reader of users' texts for a task: the part of a text that is read, and the texts that are refused."""
+    """A reader of users' texts for a task: decides which part of a text is read, and which texts are rejected."""
 
-    needs_text: ClassVar[bool] = True  # whether there is nothing to say without a text
+    needs_text: ClassVar[bool] = True  # True if an empty text has no answer
 
     def __init__(self, task: T, loaded: Loaded) -> None:
         self.task = task
@@ -112,31 +112,31 @@ class TextReader(Generic[T]):
 
     @property
     def room(self) -> int | None:
-        """Tokens of a text above which there is no answer; None where any text fits, or is cut to what does."""
+        """Maximum tokens of a text, above which there is no answer; None if any text fits, or is cut to fit."""
         positions = self.loaded.model.max_length
         if self.longest is not None or (positions is None and self.task.streams):
             return None
         if positions is not None and isinstance(self.task, WritesText):
-            positions //= 2  # the other half is for the target, and `translate` reads no more
+            positions //= 2  # the other half is for the target, and `translate` does not read more
         before, after = self.task.edges(self.loaded.tokenizer)
         return (positions or max(MAX_TOKENS, self.loaded.max_length)) - len(before) - len(after)
 
     def reason(self, text: str) -> str | None:
         """Return the reason why this text has no answer, or None."""
         if self.loaded.preprocessor.series is not None:
-            return "is a text, and the run reads series of values; give a file of them"
+            return "is a text, but the run reads series of values; give a file of them"
         if not is_unicode(text):
-            return "holds half of a surrogate pair, which is no Unicode; leave it out"
+            return "contains half of a surrogate pair, which is not valid Unicode; leave it out"
         if not self.needs_text:
             return None
         ids, room = self.encode(text), self.room
         if not len(ids):
-            return "holds no text"
+            return "contains no text"
         if room is None or len(ids) <= room:
             return None
         if self.loaded.model.max_length:
-            return f"has {len(ids):,} tokens, and the model has positions for {room:,}"
-        return f"has {len(ids):,} tokens, and a text is read at once, so it may have {room:,}"
+            return f"has {len(ids):,} tokens, but the model has only {room:,} positions"
+        return f"has {len(ids):,} tokens, but a text is read at once and may have at most {room:,}"
 
     def batches(
         self, items: Sequence[str | NamedSeries]
@@ -166,7 +166,7 @@ class Predictor(TextReader[T], ABC):
     """One kind of answer to texts."""
 
     takes: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # options of `seqtrain predict` with their defaults
-    at_a_time: ClassVar[int] = 32  # texts of a file that `seqtrain predict` gives it together
+    at_a_time: ClassVar[int] = 32  # number of texts that `seqtrain predict` passes at a time
 
     @abstractmethod
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
@@ -183,7 +183,7 @@ class Predictor(TextReader[T], ABC):
         """Format an answer for a person."""
 
     def without_effect(self, given: Mapping[str, Any]) -> dict[str, str]:
-        """Return options without effect beside the others given, each with the reason and the remedy."""
+        """Return options that have no effect given the others, each with the reason and the remedy."""
         return {}
 
 
@@ -192,7 +192,7 @@ class Score(Predictor[T]):
 
     @abstractmethod
     def surprisals(self, ids: Int[np.ndarray, " n"]) -> list[float]:
-        """Return nats of each token of a text."""
+        """Return the nats of each token of a text."""
 
     @abstractmethod
     def total(self, nats: float, loss: float, text: str) -> dict[str, float]:
@@ -204,7 +204,7 @@ class Score(Predictor[T]):
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
         """Return `loss` in nats a token, the measures of `total`, `tokens` with their bits, and the count `unknown`.
 
-        No number counts the spelling that unknown tokens hide.
+        The spelling of unknown tokens is not counted.
         """
         return [{"text": text, **self._score(text)} for text in texts]
 
@@ -221,7 +221,7 @@ class Score(Predictor[T]):
     def words(self, answer: dict[str, Any]) -> str:
         lines = [f"{answer['loss']:.4f} nats a token, {self.total_words(answer)}, {len(answer['tokens'])} tokens"]
         if answer["unknown"]:
-            lines[0] += f"; {answer['unknown']} are <unk>, whose spelling no number counts"
+            lines[0] += f"; {answer['unknown']} are <unk>, whose spelling is not counted"
         for token in answer["tokens"]:
             lines.append(f"{token['bits']:8.3f} bits  {token['text']}")
         return "\n".join(lines)

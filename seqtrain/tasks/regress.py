@@ -1,4 +1,4 @@
-"""Regression: a number for a whole sequence, read from its hidden states by a pooling."""
+"""Regression: a number for a whole sequence, from its pooled hidden states."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from seqtrain.tasks.metrics.numbers import quality
 from seqtrain.tasks.output import Pool, first_position_incompatibility, pool
 from seqtrain.tasks.predictors import NamedSeries, Predictor, question, question_words, shown_input
 
-UNSCALED = Scale(mean=0.0, std=1.0)  # of a task that is asked what it fits, before there are numbers
+UNSCALED = Scale(mean=0.0, std=1.0)  # for compatibility checks before the data is read
 
 
 @dataclass(kw_only=True)
 class NumberedBatch(ExampleBatch):
     """Texts with their numbers, in their own unit."""
 
-    num_examples: int  # of the split
+    num_examples: int  # number of examples of the split
 
 
 class NumberedExamples(TextExamples):
@@ -54,7 +54,7 @@ class NumberedExamples(TextExamples):
 
 
 class Numbers(Predictor["Regress"]):
-    """The number of a text or a series, in the unit of the data; of a longer one the first part is read."""
+    """The number of a text or a series, in the unit of the data; only the first part of a long one is read."""
 
     @property
     def longest(self) -> int | None:
@@ -78,13 +78,13 @@ class Numbers(Predictor["Regress"]):
 class Regress(ExampleTask):
     """Squared error of the scaled number; the head is linear in the pooled hidden state.
 
-    The model learns numbers of mean 0 and spread 1 in train; what is answered and measured, but for the loss, has the
-    unit of the data. A loss of 1 is that of the mean of train.
+    The model learns numbers scaled to mean 0 and standard deviation 1 in train. Answers and all metrics except the loss
+    have the unit of the data. Predicting the mean of train gives a loss of 1.
     """
 
     requires = Capability.UNCONDITIONAL
     fields = ("text", "label")
-    value_fields = ("values", "label")  # where the data holds series
+    value_fields = ("values", "label")  # if the data contains series
     label_kind = "number"
     metrics = (
         Metric("loss", "min", "scaled squared error"),
@@ -107,7 +107,7 @@ class Regress(ExampleTask):
         super().__init__()
         self.pool: Pool = pool
         self.dim = dim
-        # No weight: a run that begins with the head of another run keeps its own unit.
+        # Not a weight, so that a run initialised from another run's head keeps its own unit.
         self.scale = UNSCALED
         if preprocessor is not None and preprocessor.scale is not None:
             self.scale = preprocessor.scale
@@ -124,7 +124,7 @@ class Regress(ExampleTask):
     def scaled(
         self, model: SequenceModel, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"]
     ) -> Float[Tensor, " B"]:
-        """Predict the scaled numbers of texts or series: distances from the mean of train, in deviations."""
+        """Predict the scaled numbers of texts or series: distances from the mean of train in standard deviations."""
         hidden = model.encode(tokens, lengths)
         return self.logits(model, pool(hidden, lengths, self.pool)).squeeze(-1)
 
@@ -133,16 +133,16 @@ class Regress(ExampleTask):
         return scaled.double() * self.scale.std + self.scale.mean
 
     def evaluate(self, model: SequenceModel, batch: NumberedBatch, state: State | None) -> tuple[LossTerms, State]:
-        """Return `loss` of scaled numbers; outside training also `answers`: a column for each example of the split."""
+        """Return `loss` of scaled numbers; outside training also `answers`, one column per example of the split."""
         scaled = self.scaled(model, batch.tokens, batch.lengths)
-        # In double: of large numbers float32 would lose what they differ by.
+        # In float64: differences between large numbers would be lost in float32.
         wanted = (batch.targets.double() - self.scale.mean) / self.scale.std
         errors = (scaled - wanted.to(scaled.dtype)) ** 2
-        if batch.count == 0:  # a share without examples reads one that is another's
+        if batch.count == 0:  # a process without examples reads an example of another
             return {"loss": (0.0 * errors.sum(), 0)}, {}
         if self.training:
             return {"loss": (errors.sum(), len(errors))}, {}
-        # Ranks need all numbers at once: each example has a place of its own, so that batches add up to a table.
+        # Ranks need all numbers at once: each example has its own column, so batches add up to a table.
         table = torch.zeros(2, batch.num_examples, dtype=torch.float64, device=scaled.device)
         table[0, batch.index] = self.numbers(scaled)
         table[1, batch.index] = batch.targets.double()
@@ -167,7 +167,7 @@ class Regress(ExampleTask):
         numbers, true = train.labels, split.labels
         assert isinstance(numbers, np.ndarray)
         assert isinstance(true, np.ndarray)
-        # On the whole split, like the model; of the split only the texts are known.
+        # On the whole split, like the model; the baseline sees only the split's texts.
         mean = np.full(len(true), numbers.mean())
         if train.series is not None:
             predictions, reason = series.predictions(train, split, preprocessor)

@@ -1,4 +1,4 @@
-"""Sentiment: one label for a sequence of tokens or values, pooled hidden states (Collobert & Weston 2008)."""
+"""Sentiment: one label for a sequence of tokens or values, from pooled hidden states (Collobert & Weston 2008)."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class LabelledExamples(TextExamples):
 
 
 class Classify(Predictor["Sentiment"]):
-    """The label of a text or a series, with how likely each is; of a longer one the first part is read."""
+    """The label of a text or a series, and the probability of each label; only the first part of a long one is read."""
 
-    num_named = 3  # labels, in words
+    num_named = 3  # number of labels in the text output
 
     @property
     def longest(self) -> int | None:
@@ -78,7 +78,7 @@ class Sentiment(ExampleTask):
     requires = Capability.UNCONDITIONAL
     needs_whole = None
     fields = ("text", "label")
-    value_fields = ("values", "label")  # where the data holds series
+    value_fields = ("values", "label")  # if the data contains series
     metrics = (
         Metric("loss", "min", "nats an example"),
         Metric("accuracy", "max", "accuracy", of_answers=True),
@@ -113,9 +113,9 @@ class Sentiment(ExampleTask):
             pool: Pooling of the hidden states of a sequence.
             dropout: Probability of dropout before the head.
             class_weights: Weight of each label's loss, in the order of the labels; balanced: weights as if all labels
-                were equally frequent. They are scaled so that their mean over the training examples is 1.
+            were equally frequent. They are scaled so that their mean over the training examples is 1.
             dim: D, width of the hidden states.
-            bptt_length: Number of tokens at the end of an example that gradients reach. Longer examples are read in
+            bptt_length: Number of tokens at the end of an example that receive gradients. Longer examples are read in
                 segments of this length.
             labels: Names of the labels.
             label_counts: Number of training examples of each label. Empty if unknown, such as before data is read and
@@ -156,13 +156,13 @@ class Sentiment(ExampleTask):
         if self.training:
             weight = self.weights
             if weight is not None:
-                weight = weight.to(logits.dtype)  # cross_entropy wants one type, and logits may be bf16
+                weight = weight.to(logits.dtype)  # cross_entropy needs equal types, and logits may be bf16
             loss = F.cross_entropy(logits, batch.targets, weight, ignore_index=IGNORED, reduction="sum")
             return {"loss": (loss, count)}, {}
         losses = F.cross_entropy(logits, batch.targets, ignore_index=IGNORED, reduction="none")
         known = batch.targets != IGNORED
         size = len(self.labels)
-        pairs = batch.targets[known] * size + logits.argmax(-1)[known]  # a cell of the table, as one number
+        pairs = batch.targets[known] * size + logits.argmax(-1)[known]  # index into the table
         confusion = torch.bincount(pairs, minlength=size * size).view(size, size)
         return {"loss": (losses.double().sum(), count), "confusion": (confusion, count)}, {}
 
@@ -188,10 +188,10 @@ class Sentiment(ExampleTask):
         if longer:
             examples.remark = (
                 f"{longer:,} of {len(examples.lengths):,} examples are longer than tbptt.k2={self.bptt_length} tokens: "
-                f"gradients reach the last {self.bptt_length}, read from the state that the others left"
+                f"gradients reach only the last {self.bptt_length}, read from the state after the others"
             )
-            if self.pool != "last":  # mean and max are of all positions, also of those that no gradient reaches
-                examples.remark += f"; task.pool={self.pool} holds what is before as a constant"
+            if self.pool != "last":  # mean and max include positions without gradients
+                examples.remark += f"; task.pool={self.pool} treats earlier positions as constants"
         return examples
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
@@ -223,7 +223,7 @@ class Sentiment(ExampleTask):
     def samples(
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[Sample]:
-        """Return each text or series with its predicted label, and the true label beside a wrong one."""
+        """Return each text or series with its predicted label, and the true label next to a wrong one."""
         probs = _probabilities(self.logits(model, self.pooled(model, batch.tokens, batch.lengths)))
         samples = []
         for lane, (target, each) in enumerate(zip(batch.targets, probs, strict=True)):
@@ -244,19 +244,19 @@ class Sentiment(ExampleTask):
 
 
 def _probabilities(logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
-    """Return the probability of each label; raise NonFinite for nan or inf, from which some label would still win."""
+    """Return the probability of each label; raise NonFinite for nan or inf, for which some label would still win."""
     if not bool(logits.isfinite().all()):
-        raise NonFinite("the scores of the labels are no numbers: a weight of the model is, or overflows")
+        raise NonFinite("the scores of the labels are not finite: a weight is not finite, or one overflows")
     return logits.double().softmax(-1)
 
 
 def pool_segments(segments: Iterable[Segment], lengths: Int[Tensor, " B"], how: Pool) -> Float[Tensor, "B D"]:
-    """Pool lanes that are read segment by segment, keeping one vector for each lane; such models never pool by cls."""
+    """Pool lanes that are read segment by segment, storing one vector per lane; such models never pool by cls."""
     pooled: Tensor | None = None
     for lanes, hidden, counts in segments:
         if pooled is None:
             empty = -math.inf if how == "max" else 0.0
-            # In float32 at least: a long text has more positions than bf16 can count.
+            # At least float32: a long text has more positions than bf16 can count.
             wide = torch.promote_types(hidden.dtype, torch.float32)
             pooled = hidden.new_full((len(lengths), hidden.shape[-1]), empty, dtype=wide)
         pooled = pooled.index_copy(0, lanes, _pool_more(pooled[lanes], hidden, counts, how))
@@ -283,9 +283,9 @@ def _weights(choice: str | list[float], counts: tuple[int, ...]) -> Float[Tensor
         raw = seen.sum() / seen
     else:
         if len(choice) != len(counts) or not all(0 <= weight < math.inf for weight in choice):
-            raise ValueError(f"class_weights={choice}: expected {len(counts)} numbers from 0, one for each label")
+            raise ValueError(f"class_weights={choice}: expected {len(counts)} numbers of at least 0, one per label")
         if not any(choice):
             raise ValueError(f"class_weights={choice}: no label would count; give at least one a weight above 0")
         raw = torch.tensor(choice, dtype=torch.float64)
-    # The mean over training examples is 1: weights change which labels count, not how large a step is.
+    # The mean over training examples is 1, so weights change the balance of labels but not the step size.
     return (raw * seen.sum() / (raw * seen).sum()).float()

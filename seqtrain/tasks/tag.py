@@ -1,6 +1,6 @@
 """Tagging: a label for each word, or each step of a series, read from the hidden state there (Collobert et al. 2011).
 
-A series is tagged from what stands before a step and at it, unless the model reads both ways.
+A series is tagged from the current and earlier steps only, unless the model is bidirectional.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from seqtrain.tasks.output import Output
 from seqtrain.tasks.predictors import NamedSeries, Predictor, question, shown_input
 from seqtrain.tasks.tagged import TaggedExamples, answer_of_label, answers, ends_of, joined, word_ends
 
-UNREAD = -1  # what is predicted for a word that stands beyond data.max_length: no label, so it is wrong
-MAX_SHOWN_WORDS = 40  # of a sentence that is shown
+UNREAD = -1  # prediction for a word beyond data.max_length: not a label, so it is wrong
+MAX_SHOWN_WORDS = 40  # per sample
 
 
 class Tags(Predictor["Tag"]):
@@ -63,7 +63,7 @@ class Tags(Predictor["Tag"]):
         return [answers[lane] for lane in range(len(texts))]
 
     def _answer(self, item: str | NamedSeries, probs: Float[Tensor, "T V"]) -> dict[str, Any]:
-        """Return the answer to an item. `probs`: probabilities at its tokens; of a task with a chain, scores."""
+        """Return the answer to an item. `probs`: probabilities at its tokens; for a task with a chain, scores."""
         tagged = []
         if isinstance(item, NamedSeries):
             names = [str(step) for step in range(1, len(probs) + 1)]
@@ -77,7 +77,7 @@ class Tags(Predictor["Tag"]):
             places = self.task.chain.best(probs[None], lengths)[0]
             values = self.task.chain.marginals(probs[None], lengths)[0].gather(1, places.unsqueeze(1)).squeeze(1)
         for word, value, place in zip(names, values.tolist(), places.tolist(), strict=True):
-            if word != LINE_END:  # the end of a line is a token, and no word
+            if word != LINE_END:  # the end of a line is a token, not a word
                 tagged.append({"token": word, "label": self.task.labels[place], "probability": value})
         answer: dict[str, Any] = {**question(item), "tokens": tagged}
         if self.task.is_bio:
@@ -102,9 +102,9 @@ class Tags(Predictor["Tag"]):
 class Tag(ExampleTask):
     """Cross entropy of the label of each word; the head is linear in the hidden state at the word."""
 
-    requires = Capability.UNCONDITIONAL  # a model that reads one way may tag too: it knows what stands before
+    requires = Capability.UNCONDITIONAL  # a causal model may tag too, from earlier words only
     fields = ("text", "label")
-    value_fields = ("values", "label")  # where the data holds series
+    value_fields = ("values", "label")  # if the data contains series
     label_kind = "names"
     metrics = (
         Metric("loss", "min", "nats a word"),
@@ -116,7 +116,7 @@ class Tag(ExampleTask):
     trained_by = ("dropout", "crf")
     known_baselines = MappingProxyType(
         {
-            "chance": Baseline("a guess among the answers that are possible", "chance"),
+            "chance": Baseline("a guess among the possible answers", "chance"),
             "majority": Baseline("always the most frequent label", "the most frequent label"),
             "word_majority": Baseline("the most frequent label of each word", "the most frequent label of the word"),
         }
@@ -133,24 +133,23 @@ class Tag(ExampleTask):
         preprocessor: Preprocessor | None = None,
         crf: bool = False,
     ) -> None:
-        """Make the head, with an output for each label but `ignore`.
+        """Build the head, with one output for each label except `ignore`.
 
         Args:
             dropout: Probability of dropout before the head.
-            ignore: Label of words without a target; neither loss nor metrics count these words. None: each label is an
-                answer.
+            ignore: Label of words without a target, which loss and metrics leave out. None: each label is an answer.
             dim: D, width of the hidden states.
             labels: Labels of train.
             preprocessor: None before data is read; then `labels` and `ignore` are not checked.
             crf: True for a linear-chain CRF over the words that have a target (Lafferty et al. 2001).
 
         Raises:
-            UserError: If fewer than two labels are left, or if train does not have `ignore` and it is not `_`.
+            UserError: If fewer than two labels are left, or if `ignore` is neither `_` nor in train.
         """
         super().__init__()
         self.ignore = ignore
         self.labels = labels
-        if preprocessor is not None:  # else it is asked what fits, before there are labels of any data
+        if preprocessor is not None:  # else only compatibility is checked, before labels are known
             self.labels = answers(labels, ignore)
         self.is_bio = is_bio(self.labels)
         self.span_types = sorted({label.partition("-")[2] for label in self.labels if label != OUTSIDE})
@@ -159,7 +158,7 @@ class Tag(ExampleTask):
         self.head = nn.Linear(dim, len(self.labels))
         self.chain = Chain(self.labels) if crf else None
 
-    @final  # a task that has other logits has another `output`, which the loss is made of too
+    @final  # a task with other logits overrides `output`, which the loss uses too
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
         """Return unnormalised log-probabilities of the labels at each word."""
         return self.output(model, hidden).logits()
@@ -176,7 +175,7 @@ class Tag(ExampleTask):
         width = batch.tokens.shape[1]
         targets = batch.targets[:, :width]
         count = batch.num_targets
-        # Counting spans goes through Python lists: too slow for each step of training.
+        # Counting spans uses Python lists, which is too slow for each step of training.
         if self.training:
             output = self._read(model, batch)
             if self.chain is None:
@@ -188,7 +187,7 @@ class Tag(ExampleTask):
             begin += hidden.shape[1]
             output = self.output(model, hidden)
             if self.chain is not None:
-                guesses.append(output.logits())  # a chain is read whole
+                guesses.append(output.logits())  # a chain needs the whole sequence
                 continue
             each, found = output.measure(wanted)
             losses = losses + each.double().sum()
@@ -197,7 +196,7 @@ class Tag(ExampleTask):
             scores = torch.cat(guesses, 1).double()
             losses = self._chain_loss(self.chain, scores, targets)
             guesses = [self._decoded(scores, targets)]
-        # Words beyond what is read have no answer: that is as wrong as a wrong one, or a cut would raise the figures.
+        # Unread words count as wrong; otherwise cutting texts would raise the metrics.
         predicted = F.pad(torch.cat(guesses, 1), (0, batch.targets.shape[1] - width), value=UNREAD)
         return {"loss": (losses, count), **self._count(predicted, batch.targets)}, {}
 
@@ -206,24 +205,24 @@ class Tag(ExampleTask):
     ) -> Float[Tensor, ""]:
         order, lengths = pack(targets != IGNORED)
         labels = targets.gather(1, order).clamp(min=0)
-        # Sums over all paths need float32 at least.
+        # Sums over all paths need at least float32.
         return chain.loss(_at(scores, order).to(torch.promote_types(scores.dtype, torch.float32)), labels, lengths)
 
     def _decoded(self, scores: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-        """Return the predicted label of each position; with a chain, only those with a target have a meaning."""
+        """Return the predicted label of each position; with a chain, only positions with a target are meaningful."""
         if self.chain is None:
             return scores.argmax(-1)
         order, lengths = pack(targets != IGNORED)
         best = self.chain.best(_at(scores, order).double(), lengths)
-        # Places beyond a lane's words are positions without a target, which nothing counts.
+        # Positions beyond a lane's words have no target and are not counted.
         return torch.zeros_like(targets).scatter(1, order, best)
 
     def _count(self, predicted: Int[Tensor, "B W"], targets: Int[Tensor, "B W"]) -> LossTerms:
         """Return a batch's terms of the metrics: correct words and sequences, and three numbers on spans."""
         asked = targets != IGNORED
-        # A word that was not read has a target all the same, and no answer equals it.
+        # An unread word still has a target, and no answer equals it.
         right = (predicted == targets) & asked
-        has_targets = asked.any(1)  # a sequence without any is neither right nor wrong
+        has_targets = asked.any(1)  # a sequence without targets is neither right nor wrong
         whole = (right == asked).all(1) & has_targets
         terms: LossTerms = {
             "accuracy": (right.sum(), int(asked.sum())),
@@ -232,10 +231,10 @@ class Tag(ExampleTask):
         terms["positions"] = (_by_position(right, asked), 1)
         read = asked & (predicted != UNREAD)
         size = len(self.labels)
-        cells = targets[read] * size + predicted[read]  # a cell of the table of true and predicted, as one number
+        cells = targets[read] * size + predicted[read]  # index into the confusion matrix
         terms["confusion"] = (torch.bincount(cells, minlength=size * size).view(size, size), 1)
         if self.is_bio:
-            # Sums over sequences: F1 is of all spans together, not a mean of sequences.
+            # Summed over sequences: F1 is computed over all spans, not averaged over sequences.
             counts = np.zeros((len(self.span_types), 3), dtype=np.int64)
             for ours, theirs in self._label_pairs(predicted, targets):
                 for row, kind in enumerate(self.span_types):
@@ -252,11 +251,11 @@ class Tag(ExampleTask):
             yield [self._name(one) for one, _ in pairs], [self.labels[other] for _, other in pairs]
 
     def _name(self, place: int) -> str:
-        # For spans a word that was not read is outside: a span that is cut off counts as missed.
+        # An unread word counts as outside any span, so a span that is cut off counts as missed.
         return "O" if place == UNREAD else self.labels[place]
 
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
-        """Return `loss` in nats a word, the shares of right words and sequences, and for BIO labels `span_f1`."""
+        """Return `loss` in nats a word, the shares of correct words and sequences, and for BIO labels `span_f1`."""
         metrics = {}
         for name in ("loss", "accuracy", "sequence_accuracy"):
             if name in totals:
@@ -281,7 +280,7 @@ class Tag(ExampleTask):
         return tables
 
     def head_flops(self) -> float:
-        between = len(self.labels) if self.chain else 0  # an addition and a sum of powers for each two labels
+        between = len(self.labels) if self.chain else 0  # one addition and one exponential sum per pair of labels
         return 2.0 * (self.dim + between) * len(self.labels)
 
     def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> TaggedExamples:
@@ -292,7 +291,7 @@ class Tag(ExampleTask):
         return found
 
     def _check_spans(self, examples: TaggedExamples) -> None:
-        """Raise UserError if a label sequence is one that the chain gives the probability 0."""
+        """Raise UserError if the chain gives a label sequence the probability 0."""
         begin = len(self.labels)
         joined = np.concatenate([np.append(begin, labels[labels != IGNORED]) for labels in examples.labels])
         before, after = joined[:-1][joined[1:] != begin], joined[1:][joined[1:] != begin]
@@ -309,7 +308,7 @@ class Tag(ExampleTask):
             return {}
         true = joined(split, answer_of_label(preprocessor.labels, self.ignore))
         whole = []
-        # Sequence by sequence: of one with many questions a guess is hardly ever right throughout.
+        # Per sequence: a guess rarely answers all questions of a long sequence correctly.
         for answers_of_row in np.split(true, ends_of(split)):
             asked = int((answers_of_row != IGNORED).sum())
             if asked:
@@ -328,19 +327,19 @@ class Tag(ExampleTask):
             say("no baselines: no word has a label that is a target")
             return {}
         known = labels != IGNORED
-        # The most frequent label of train: that of the split itself is not known in advance.
+        # The most frequent label of train, because that of the split is not known in advance.
         common = int(np.bincount(labels[known]).argmax())
         ends = ends_of(split)
         majority = {"majority": self._measured(np.full(len(true), common), true, ends)}
         if split.series is not None:
             return majority
-        # The tokens of other tokenizers are parts of words, and their labels are of words between white space.
+        # Other tokenizers split words into parts, but labels belong to words between white space.
         cut = words if preprocessor.tokenizer.kind == "word" else str.split
         numbers: dict[str, int] = {}
         in_train, _ = word_numbers(train.texts("text"), numbers, cut)
         in_split, _ = word_numbers(split.texts("text"), numbers, cut)
         by_word = majority_of_words(in_train[known], labels[known], in_split, default=common)
-        # The words of all sequences lie end to end; spans must not go on from one to the next.
+        # The words of all sequences are concatenated; spans must not cross from one to the next.
         found = {**majority, "word_majority": self._measured(by_word, true, ends)}
         chance = self.chance(split, preprocessor)
         if chance:
@@ -363,7 +362,7 @@ class Tag(ExampleTask):
     def samples(
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[Sample]:
-        """Return the words of each example with their predicted labels, and the true label beside a wrong one."""
+        """Return the words of each example with their predicted labels, and the true label next to a wrong one."""
         scores = self._read(model, batch).logits()
         predicted = self._decoded(scores, batch.targets[:, : scores.shape[1]])
         samples = []
@@ -382,7 +381,7 @@ class Tag(ExampleTask):
     def _sample(self, whole: str, texts: list[str], ours: list[int], theirs: list[int]) -> Sample:
         written, given, right = [], [], []
         for text, one, other in zip(texts, ours, theirs, strict=True):
-            if other == IGNORED:  # nothing is asked there, and what the model would say means nothing
+            if other == IGNORED:  # no target, so the prediction is meaningless
                 written.append(text)
                 continue
             label, true = self.labels[one], self.labels[other]
@@ -404,7 +403,7 @@ def _at(scores: Float[Tensor, "B T V"], order: Int[Tensor, "B N"]) -> Float[Tens
 
 def _by_position(right: Bool[Tensor, "B W"], asked: Bool[Tensor, "B W"]) -> Int[Tensor, "ranges 2"]:
     """Return the number of correct targets and the number of targets in each range of positions."""
-    # Words that are not read stand one place further on, behind the separator: next to nothing in such ranges.
+    # Unread words are one position further, after the separator, which hardly matters in such ranges.
     ranges = range_of(torch.arange(asked.shape[1], device=asked.device)).expand_as(asked)  # `start` is at 0
     counts = []
     for chosen in (right, asked):
@@ -413,7 +412,7 @@ def _by_position(right: Bool[Tensor, "B W"], asked: Bool[Tensor, "B W"]) -> Int[
 
 
 def _shown(targets: list[int]) -> slice:
-    """Choose the stretch of a long sentence to show: the beginning, unless all targets come later."""
+    """Choose the part of a long sentence to show: the beginning, unless all targets come later."""
     asked = [place for place, target in enumerate(targets) if target != IGNORED]
     begin = 0
     if asked and asked[0] >= MAX_SHOWN_WORDS:

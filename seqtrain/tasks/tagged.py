@@ -1,4 +1,4 @@
-"""Texts with a label for each word, as examples: each label stands at the last token of its word; or series."""
+"""Texts with a label for each word, placed at the last token of the word, as examples; or labelled series."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.errors import UserError, first_few
 from seqtrain.tasks.metrics.labels import is_bio, malformed
 
-NO_LABEL = "_"  # what CoNLL-U writes where nothing is given; not an error where no word has it
+NO_LABEL = "_"  # CoNLL-U's mark for a missing value; it is not an error if no word has it
 
 
 class TaggedExamples(TextExamples):
-    """Texts with a label at the last token of each word, and IGNORED at all others, and where it is no target.
+    """Texts with a label at the last token of each word; all other tokens, and words without a target, have IGNORED.
 
     Series of values have a label at each step.
 
-    The last token, since a model that reads from left to right has not seen the word before it. Examples without any
-    target that is read are left out: a step of them alone would have no loss.
+    The last token is used because a causal model has not seen the whole word before. Examples without any target within
+    the part that is read are left out, because a step with only such examples would have no loss.
     """
 
     def __init__(
@@ -43,20 +43,20 @@ class TaggedExamples(TextExamples):
         assert isinstance(rows.labels, list)
         table = answer_of_label(preprocessor.labels, ignore)
         self.labels = self._at_tokens(rows, preprocessor, [table[labels] for labels in rows.labels])
-        self.widths = self.lengths[:, 0]  # of all examples, those that are left out too
-        # By what is read, and not by what is there: max_length may cut the only question off.
+        self.widths = self.lengths[:, 0]  # of all examples, including those left out
+        # Only the part that is read counts, because max_length may cut off the only target.
         targets = np.array([self._num_read(labels) for labels in self.labels])
         self.kept = targets.nonzero()[0]
         self.lengths = self.lengths[self.kept]
         if not len(self.kept):
             raise UserError(
-                f"data: no word that is read has a label other than task.ignore={ignore}; label some, or raise "
-                f"data.max_length={max_length}"
+                f"data: no word within data.max_length={max_length} has a label other than task.ignore={ignore}; "
+                "label some, or raise data.max_length"
             )
         remarks = []
         left_out = len(targets) - len(self.kept)
         if left_out:
-            remarks.append(f"{left_out:,} of {len(targets):,} examples have no word with a target, and are left out")
+            remarks.append(f"{left_out:,} of {len(targets):,} examples have no word with a target and are left out")
         if is_bio(answers(preprocessor.labels, ignore)):
             remarks += _malformed_words(rows.labels, preprocessor.labels)
         self.remark = "; ".join(remarks) or None
@@ -64,7 +64,7 @@ class TaggedExamples(TextExamples):
     def _at_tokens(
         self, rows: Rows, preprocessor: Preprocessor, labels: list[Int[np.ndarray, " _"]]
     ) -> list[Int[np.ndarray, " _"]]:
-        """Place the labels, which are given by word, at the tokens of each text."""
+        """Place the labels, which are given per word, at the tokens of each text."""
         tokenizer = preprocessor.tokenizer
         if self.series is not None or tokenizer.kind == "word":  # line ends are tokens there, and have labels too
             return labels
@@ -95,7 +95,7 @@ class TaggedExamples(TextExamples):
         return targets
 
     def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
-        """Count the targets that are read: only these have a loss."""
+        """Count the targets that are read: only these contribute to the loss."""
         return {"loss": sum(self._num_read(self.labels[i]) for i in self.kept[index])}
 
 
@@ -105,14 +105,14 @@ def answers(labels: Sequence[str], ignore: str | None) -> tuple[str, ...]:
     Raises:
         UserError: If fewer than two labels are left, or if `ignore` is not a label and not `_`.
     """
-    # The usual mark is the default, and most labels do without it; any other one was typed, and may be mistyped.
+    # `_` is the default, and most label sets do not use it; any other value was typed, and may be mistyped.
     if ignore is None or (ignore == NO_LABEL and ignore not in labels):
         return tuple(labels)
     if ignore not in labels:
         raise UserError(f"task.ignore={ignore}: no word of train has this label ({first_few(labels)}); leave it out")
     left = tuple(label for label in labels if label != ignore)
     if len(left) < 2:
-        raise UserError(f"task.ignore={ignore}: leaves {len(left)} label(s); there is nothing to tell apart")
+        raise UserError(f"task.ignore={ignore}: leaves {len(left)} label(s), but at least two are needed")
     return left
 
 
@@ -135,7 +135,7 @@ def joined(rows: Rows, table: Int[np.ndarray, " labels"]) -> Int[np.ndarray, " n
 def ends_of(rows: Rows) -> Int[np.ndarray, " s"]:
     """Return the ends of all texts but the last, counted in words of the split."""
     assert isinstance(rows.labels, list)
-    # By labels, of which each word has one: tokens may be parts of words.
+    # Counted by labels, one per word, because tokens may be parts of words.
     return np.array([len(labels) for labels in rows.labels]).cumsum()[:-1]
 
 
@@ -149,8 +149,8 @@ def _malformed_words(rows: Sequence[Int[np.ndarray, " _"]], labels: tuple[str, .
     if not count:
         return []
     return [
-        f"{count:,} BIO labels in {num_rows:,} examples go on with a span that does not stand before them (I- after O "
-        "or another type); each is read as the beginning of a span, as seqeval reads it"
+        f"{count:,} BIO labels in {num_rows:,} examples continue a span that has not begun (I- after O "
+        "or another type); each counts as the beginning of a span, as in seqeval"
     ]
 
 
@@ -161,7 +161,7 @@ def word_ends(tokenizer: Tokenizer, text: str, tokens: Int[np.ndarray, " n"]) ->
     """Return the index (words,) of the token in which each word of a text ends.
 
     Args:
-        tokenizer: Made the tokens.
+        tokenizer: The tokenizer of the tokens.
         text: Words between white space.
         tokens: Ids (n,) of the whole text, without special tokens.
     """
@@ -172,7 +172,7 @@ def word_ends(tokenizer: Tokenizer, text: str, tokens: Int[np.ndarray, " n"]) ->
     if known is not None:
         ends = np.searchsorted(known, np.array(last, dtype=np.int64) + 1)
         return ends.clip(max=len(tokens) - 1)
-    # Counted in bytes, where tokens are made of them: a token may be a part of a character.
+    # Counted in bytes if tokens consist of bytes, because a token may be part of a character.
     sizes = np.ones(len(text), dtype=np.int64)
     if tokenizer.lossless:
         sizes = np.array([len(character.encode()) for character in text], dtype=np.int64)

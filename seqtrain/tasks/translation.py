@@ -1,6 +1,6 @@
 """Translation: the target's tokens one after another, given the source (Sutskever et al. 2014).
 
-The source is a text, or a sequence of values: then the target is a caption (Venugopalan et al. 2015).
+The source is a text, or a sequence of values; in the latter case the target is a caption (Venugopalan et al. 2015).
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from seqtrain.tasks.metrics.translations import bleu_signature, compute, update
 from seqtrain.tasks.output import Output, head_products
 from seqtrain.tasks.predictors import Loaded, NamedSeries, Predictor, shown_input
 
-EXTRA_TOKENS = 10  # that a translation may have beyond what task.max_ratio allows: short sources need them
-MAX_HYPOTHESES = 256  # side by side: a step with few costs nearly what one with many does, and they end one by one
-MAX_ROWS = 1000  # that baselines are measured on
-MAX_TRAIN_ROWS = 100_000  # that the nearest source is looked for in
+EXTRA_TOKENS = 10  # tokens allowed beyond task.max_ratio, which short sources need
+MAX_HYPOTHESES = 256  # in parallel: a step with few costs nearly as much as with many; they end at different steps
+MAX_ROWS = 1000  # rows on which baselines are measured
+MAX_TRAIN_ROWS = 100_000  # rows searched for the nearest source
 
 
 class Translate(Predictor["Translation"]):
-    """The translation of a text, or of a series; the beginning of one longer than the sources of training."""
+    """The translation of a text or a series. A source longer than those of training is cut."""
 
-    takes = MappingProxyType({"beam": None, "length_penalty": None})  # None: as the run's task says
+    takes = MappingProxyType({"beam": None, "length_penalty": None})  # None: the option of the run's task
     at_a_time = MAX_HYPOTHESES
 
     @property
@@ -74,16 +74,16 @@ class Translate(Predictor["Translation"]):
         return answers
 
     def words(self, answer: dict[str, Any]) -> str:
-        return " ".join(answer["translation"].split("\n"))  # a line for a line
+        return " ".join(answer["translation"].split("\n"))  # one output line per input line
 
 
 class Translation(ExampleTask):
     """Cross entropy of the target's tokens and its end, with label smoothing (Szegedy et al. 2016)."""
 
     requires = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL
-    needs_whole = "every word of a translation is written from the whole source"
+    needs_whole = "every word of a translation depends on the whole source"
     fields = ("source", "target")
-    value_fields = ("values", "target")  # where the data holds series
+    value_fields = ("values", "target")  # if the data contains series
     metrics = (
         Metric("loss", "min", "nats a token"),
         Metric("perplexity", "min", "perplexity"),
@@ -117,7 +117,7 @@ class Translation(ExampleTask):
         preprocessor: Preprocessor | None,
         embed_dim: int | None = None,
     ) -> None:
-        """Make the head.
+        """Build the head.
 
         `target_vocab_size` is V of the target. Evaluation needs the `preprocessor`; training does not.
         """
@@ -135,10 +135,10 @@ class Translation(ExampleTask):
 
     @classmethod
     def without_effect(cls, options: Mapping[str, Any]) -> dict[str, str]:
-        """Return the task's options that have no effect beside the others, each with the reason."""
+        """Return the task's options that have no effect given the others, each with the reason."""
         if options.get("beam") != 1:
             return {}
-        return {"length_penalty": "with task.beam=1 no length is judged; only `predict --beam` will look at it"}
+        return {"length_penalty": "with task.beam=1 length is not scored; only `predict --beam` uses it"}
 
     def no_distance(self) -> str | None:
         """Return the reason why a loss has no single distance from its input."""
@@ -151,10 +151,10 @@ class Translation(ExampleTask):
         if not self.shared_vocab and reads_in_one(model):
             return f"model={name_of(model)} reads source and target with one embedding; use task.shared_vocab=true"
         if reads_in_one(model) and hasattr(model.embed, "blank"):  # a front end of values
-            return f"model={name_of(model)} reads source and target with one embedding, and values are no words"
+            return f"model={name_of(model)} reads source and target with one embedding, but values are not words"
         return None
 
-    @final  # a task that has other logits has another `output`, which the loss is made of too
+    @final  # a task with other logits overrides `output`, which the loss uses too
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V_and_end"]:
         """Return unnormalised log-probabilities of the next token of the target; the last output is its end."""
         return self.output(model, hidden).logits()
@@ -172,7 +172,7 @@ class Translation(ExampleTask):
         output = self.output(model, hidden)
         if self.training:
             return {"loss": (output.loss(batch.targets, self.label_smoothing), batch.num_targets)}, after
-        # Evaluation is not smoothed: runs of other label_smoothing would have losses that mean something else.
+        # Evaluation is not smoothed, so that losses of runs with different label_smoothing are comparable.
         losses, guesses = output.measure(batch.targets)
         correct = guesses == batch.targets.flatten()
         terms = {"loss": (losses.double().sum(), batch.num_targets), "accuracy": (correct.sum(), batch.num_targets)}
@@ -180,7 +180,7 @@ class Translation(ExampleTask):
 
     def _quality(self, model: SequenceModel, batch: TranslationBatch, source_state: State) -> LossTerms:
         """Return the terms of `bleu`, `chrf` and `exact_match` for the translations of a batch."""
-        if batch.num_targets == 0:  # a share without examples reads a batch without targets, whose row is no one's
+        if batch.num_targets == 0:  # a process without examples gets one dummy row
             return update([], [])
         assert self.preprocessor is not None
         return update(self._decode(model, source_state, batch.lengths, self.preprocessor), batch.references())
@@ -194,7 +194,7 @@ class Translation(ExampleTask):
         beam: int | None = None,
         length_penalty: float | None = None,
     ) -> list[str]:
-        """Translate sources of `lengths` (B,) tokens that `model.begin` has read."""
+        """Translate sources of `lengths` (B,) tokens already read by `model.begin`."""
         if beam is None:
             beam = self.beam
         if length_penalty is None:
@@ -213,12 +213,12 @@ class Translation(ExampleTask):
         return list(map(tokenizer.decode, targets))
 
     def _max_tokens(self, model: SequenceModel, lengths: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-        """Return the most tokens allowed for the translation of each source, its end included."""
+        """Return the maximum number of tokens for the translation of each source, including its end."""
         most = (lengths.double() * self.max_ratio).long() + EXTRA_TOKENS
         if model.max_length is None:
             return most
         positions = torch.full_like(most, model.max_length)
-        if reads_in_one(model):  # then the source has taken its part of the table of positions
+        if reads_in_one(model):  # then the source has used part of the table of positions
             positions -= lengths
         return torch.minimum(most, positions).clamp(min=1)
 
@@ -239,10 +239,9 @@ class Translation(ExampleTask):
             model: The model that reads the sources and writes the targets.
             sources: The texts, or series.
             preprocessor: The preprocessor, with both tokenizers.
-            beam: Number of hypotheses. None: that of the task.
-            length_penalty: Length penalty of the search. None: that of the task.
-            longest: Number of tokens of a source that are read. None: all. With a table of positions, at most half of
-                the table.
+            beam: Number of hypotheses. None: the task's option.
+            length_penalty: Length penalty of the search. None: the task's option.
+            longest: Number of tokens of a source that are read. None: all, or at most half of a table of positions.
         """
         if model.max_length is not None:
             longest = min(longest or model.max_length, model.max_length // 2 - 1)
@@ -332,7 +331,7 @@ class Translation(ExampleTask):
 def _read(
     sources: Sequence[str | NamedSeries], preprocessor: Preprocessor, longest: int | None
 ) -> list[Shaped[np.ndarray, " S *F"]]:
-    """Return what is read of each source: at most `longest` tokens and the separator, or one more step of values."""
+    """Return the part of each source that is read: at most `longest` tokens and the separator, or one step more."""
     series = [source.features for source in sources if isinstance(source, NamedSeries)]
     if series:
         return [features[: None if longest is None else longest + 1] for features in series]
@@ -341,7 +340,7 @@ def _read(
 
 
 def model_inputs(model: SequenceModel, source: list[Any], target: list[int]) -> tuple[list[int], list[Any] | None]:
-    """Return the tokens that a model reads of a pair, and the source, or None if the model reads both in one."""
+    """Return the tokens that a model reads for a pair, and the source; None if the model reads both in one."""
     if reads_in_one(model):
         return [*source, *target][: model.max_length], None
     return target[: model.max_length], source
@@ -358,5 +357,5 @@ def target_embedding(model: SequenceModel) -> nn.Module:
 
 
 def _read_sources(model: SequenceModel, batch: TranslationBatch) -> State:
-    """Read the sources; return the state from which the targets are written."""
+    """Read the sources; return the state from which the targets are generated."""
     return model.begin(batch.tokens, None if batch.unpadded else batch.lengths)

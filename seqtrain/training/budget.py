@@ -21,14 +21,14 @@ from seqtrain.training.cost import check_memory, count, state_size
 from seqtrain.training.model_and_task import make_pair, on_meta
 from seqtrain.training.session import cost_of
 
-if TYPE_CHECKING:  # the first two functions are called before anything heavy is imported
+if TYPE_CHECKING:  # the first two functions run before heavy imports
     from omegaconf import DictConfig
 
     from seqtrain.tasks.base import Say
     from seqtrain.training.splits import Data
 
 TOLERANCE = 0.01  # relative to the request
-INNER = "dim_feedforward"  # of a Transformer: solved for if the heads of attention allow too few widths
+INNER = "dim_feedforward"  # of a Transformer; solved for if the attention heads allow too few widths
 SOLVED = {
     "params": ("model.dim",),
     "state": ("model.dim",),
@@ -40,7 +40,7 @@ OF_WIDTH = {"params": "parameters", "state": "numbers of state"}  # kinds that d
 
 
 class TooCoarse(UserError):
-    """The nearest choice is too far from the requested budget. `reason` says why, without naming the option."""
+    """The nearest choice is too far from the requested budget. `reason` explains why, without naming the option."""
 
     def __init__(self, asked: str, reason: str, remedy: str) -> None:
         super().__init__(f"{asked}: {reason}; {remedy}")
@@ -54,19 +54,19 @@ def check_free(config: DictConfig, overrides: Sequence[str]) -> None:
     for kind, number in read_budget(config.budget).items():
         for key in SOLVED[kind]:
             if key in typed:
-                lines.append(f"{key}: budget={kind}:{number:g} decides it; leave it out")
+                lines.append(f"{key}: budget={kind}:{number:g} determines it; leave it out")
     if lines:
         raise UserError(*lines)
 
 
 def prepare(config: DictConfig) -> None:
-    """Set what is known before the data is read: the limit in seconds, and a width that the model's heads can share.
+    """Set what is known before the data is read: the time limit, and a width that the model's heads can share.
 
-    The width is provisional. Without it a model could be refused for a width that the user did not choose.
+    The width is provisional. Without it a model could be rejected for a width that the user did not choose.
     """
     asked = read_budget(config.budget)
     if not OF_WIDTH.keys().isdisjoint(asked) and "dim" in config.model:
-        # Twice the heads: rotary positions turn pairs of a head's widths.
+        # A multiple of twice the heads, because rotary positions rotate pairs of a head's values.
         config.model.dim = math.lcm(config.model.dim, 2 * max(config.model.get("num_heads", 1), 1))
     if "flops" in asked or "seconds" in asked:
         config.trainer.max_epochs = None
@@ -79,7 +79,7 @@ def solve(config: DictConfig, data: Data, say: Say, *, tolerance: float = TOLERA
     """Set width and steps in the config and log them. Solving again leaves them unchanged.
 
     Args:
-        config: Config of a run; its budget says what to solve for.
+        config: Config of a run; its budget defines what to solve for.
         data: Data that the run reads.
         say: Called with a line for each result.
         tolerance: Largest accepted relative distance between the request and the nearest choice.
@@ -88,7 +88,7 @@ def solve(config: DictConfig, data: Data, say: Say, *, tolerance: float = TOLERA
         The value reached, by kind of budget.
 
     Raises:
-        TooCoarse: No choice is near enough.
+        TooCoarse: No choice is close enough.
     """
     asked = read_budget(config.budget)
     reached: dict[str, float] = {}
@@ -141,8 +141,8 @@ def _solve_width(config: DictConfig, data: Data, kind: str, number: float, toler
         widths = [width for width in (dim - grain, dim, dim + grain) if 0 < width <= MAX_WIDTH]
         sizes = {width: size(width, config.model.get(INNER)) for width in widths}
         words = _coarse_words(number, sizes, tolerance, OF_WIDTH[kind])
-        raise TooCoarse(asked, words, "ask for one of these, or for more")
-    if kind == "state":  # a recurrent model of this width may be larger than all memory
+        raise TooCoarse(asked, words, "use one of these values, or a larger one")
+    if kind == "state":  # a recurrent model of this width may not fit in memory
         check_memory(config, f"{asked}: model.dim={dim}", _sizes(config, data, "params")(dim, inner))
     config.model.dim = dim
     if inner is not None:
@@ -176,7 +176,7 @@ def _grain(size: Callable[..., int], dim: int) -> int:
 
 
 def _coarse_words(number: float, sizes: dict[int, int], tolerance: float, unit: str) -> str:
-    """Return the message for a request that none of these widths, with their sizes, comes near enough to."""
+    """Return the message that no width, of these widths and sizes, is close enough to the request."""
     nearest = heapq.nsmallest(2, sizes, key=lambda dim: abs(sizes[dim] - number))
     words = " and ".join(f"model.dim={dim} makes {sizes[dim]:,} {unit}" for dim in sorted(nearest))
     return f"no width comes within {tolerance * 100:g} %: {words}"
@@ -191,14 +191,14 @@ def _solve_steps(config: DictConfig, data: Data, number: float, tolerance: float
 
     most = math.ceil(number / each / plan.num_tokens + 1) * plan.steps  # whole epochs, enough and one more
     if most > MAX_STEPS:
-        raise UserError(f"budget=flops:{number:g}: takes more than {MAX_STEPS:,} steps; ask for less")
+        raise UserError(f"budget=flops:{number:g}: takes more than {MAX_STEPS:,} steps; use a smaller budget")
     steps = closest(flops, number, most)
     if not _near(flops(steps), number, tolerance):
         raise TooCoarse(
             f"budget=flops:{number:g}",
             f"no number of steps comes within {tolerance * 100:g} %: {steps} cost {flops(steps):.4g} FLOPs, "
             f"{steps + 1} cost {flops(steps + 1):.4g}",
-            "ask for more",
+            "use a larger budget",
         )
     config.trainer.max_steps = steps
     return flops(steps)
@@ -206,7 +206,7 @@ def _solve_steps(config: DictConfig, data: Data, number: float, tolerance: float
 
 def closest(function: Callable[[int], float], number: float, most: int) -> int:
     """Return the argument from 1 to `most` at which a non-decreasing function is nearest to `number`."""
-    # The first argument that reaches the number, or `most`; the one before it may still come nearer.
+    # The first argument that reaches the number, or `most`; the one before may be nearer.
     first = 1 + bisect.bisect_left(range(1, most), number, key=function)
     return min((max(first - 1, 1), first), key=lambda argument: abs(function(argument) - number))
 

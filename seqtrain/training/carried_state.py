@@ -19,14 +19,14 @@ from seqtrain.tasks.base import LossTerms, Task
 from seqtrain.tasks.output import without_gradients
 
 Slices = dict[tuple[int, int], State]
-"""States by the first of their global lanes, and the one after the last."""
+"""States by the range of their global lanes: the first, and the one after the last."""
 
 
 class CarriedState:
     """State that one stage carries from chunk to chunk, by slice of the global lanes."""
 
     def __init__(self) -> None:
-        # One for each micro-batch: those of a step are read one by one, each from the state of its own lanes.
+        # One slice per micro-batch: the micro-batches of a step are read in turn, each from the state of its own lanes.
         self.slices: Slices = {}
 
     def take(self, lanes: slice) -> State | None:
@@ -34,7 +34,7 @@ class CarriedState:
         return self.slices.get((lanes.start, lanes.stop))
 
     def put(self, lanes: slice, state: State) -> None:
-        """Store the state of these lanes, detached from the graph and laid out as a resumed run has it."""
+        """Store the state of these lanes, detached from the graph and in the memory layout that a resumed run has."""
         self.slices[lanes.start, lanes.stop] = {name: _laid_out(value) for name, value in detach(state).items()}
 
     def on_cpu(self) -> Slices:
@@ -44,7 +44,7 @@ class CarriedState:
     def reset_nonfinite(self) -> None:
         """Reset lanes whose state is not finite to the initial state; keep the others."""
         for lanes, state in self.slices.items():
-            # A lane is reset whole: an LSTM's output may be finite where its cell is not.
+            # All tensors of a lane are reset: an LSTM's output may be finite where its cell is not.
             finite = [value.isfinite().unsqueeze(-1).flatten(1).all(1) for value in state.values()]  # each (B,)
             self.slices[lanes] = reset(state, ~torch.stack(finite).all(0))
 
@@ -57,7 +57,7 @@ class CarriedState:
             device: Device that the slices are moved to.
         """
         self.slices = {}
-        if not state:  # of a checkpoint before the first step: nothing is carried yet
+        if not state:  # a checkpoint before the first step has no carried state
             return
         for lanes in slices:
             self.put(lanes, {name: value.to(device) for name, value in select(state, lanes).items()})
@@ -66,14 +66,14 @@ class CarriedState:
 def read_batch(
     model: SequenceModel, task: Task, batch: Any, carried: CarriedState | None, recompute: int | None = None
 ) -> tuple[LossTerms, State]:
-    """Read a batch: return its loss terms and the state after it. All batches are read here.
+    """Read a batch: return its loss terms and the state after it. Every batch is read by this function.
 
     Args:
-        model: reads it, and what its warm-up reads again.
-        task: says what the loss is.
-        batch: of a stream, or of examples.
-        carried: holds the state that this batch begins with, then the one for the next batch; None: none is carried.
-        recompute: tokens of a piece of a stream's batch, which the backward pass reads again; None: one piece.
+        model: the model, which also reads the warm-up chunks.
+        task: the task, which defines the loss.
+        batch: batch of a stream, or of examples.
+        carried: the carried state, updated for the next batch; None: none is carried.
+        recompute: tokens per piece, which the backward pass recomputes; None: one piece.
     """
     state = None
     if carried is not None:
@@ -90,7 +90,7 @@ def read_batch(
         states = read_warmup(model, batch.warmup_chunks, start, partial(_read_twice, recompute))
         terms, after = _evaluate_twice(model, task, batch, states[-1], recompute)
     if carried is not None:
-        # The next batch begins after the first reading of this one (advance 1). While a window still grows (advance 0),
+        # The next batch begins after the first chunk of this one (advance 1). While a window still grows (advance 0),
         # it begins where this one began.
         carried.put(batch.lanes, [*states, after][batch.advance])
     return terms, after
@@ -99,10 +99,10 @@ def read_batch(
 def _evaluate_twice(
     model: SequenceModel, task: Task, batch: StreamBatch, state: State | None, length: int
 ) -> tuple[LossTerms, State]:
-    """Return the loss terms of a batch and the state after it; keep for the backward pass what one piece needs.
+    """Return the loss terms of a batch and the state after it; store for the backward pass only what one piece needs.
 
-    Of each piece but the last only the state before it is kept, so the backward pass reads the piece a second time,
-    with the same dropout. It begins with the last piece, which is not read again.
+    For each piece except the last, only the state before it is stored, and the backward pass reads the piece again with
+    the same dropout. The backward pass begins with the last piece, which is not read again.
     """
     *earlier, last = batch.pieces(length)
     sums: LossTerms = {}
@@ -120,7 +120,7 @@ def _read_twice(
     state: State,
     starts: Bool[Tensor, "B T"] | None,
 ) -> tuple[None, State]:
-    """Return the state after a chunk of a warm-up, whose pieces the backward pass reads again."""
+    """Return the state after a chunk of a warm-up; the backward pass reads its pieces again."""
     for begin in range(0, tokens.shape[1], length):
         time = slice(begin, begin + length)
         state = _checkpointed(read, model, tokens[:, time], state, None if starts is None else starts[:, time])[1]
@@ -128,22 +128,22 @@ def _read_twice(
 
 
 def _added(sums: LossTerms, terms: LossTerms) -> LossTerms:
-    """Return the sums and counts of two pieces together; `sums` may be empty."""
+    """Return the added sums and counts of two pieces; `sums` may be empty."""
     if not sums:
         return terms
     return {name: (sums[name][0] + total, sums[name][1] + count) for name, (total, count) in terms.items()}
 
 
 def _checkpointed(read: Callable[..., Any], *inputs: Any) -> Any:
-    """Call `read`; where gradients are taken, keep its inputs alone, and call it again in the backward pass."""
+    """Call `read`; if gradients are needed, store only its inputs, and call it again in the backward pass."""
     if not torch.is_grad_enabled():
         return read(*inputs)
     return checkpoint(read, *inputs, use_reentrant=False, context_fn=lambda: (without_gradients(), nullcontext()))
 
 
 def join_slices(slices_by_rank: Sequence[Slices]) -> State:
-    """Return the state of all lanes in order, whatever slices each process has read."""
-    slices = ChainMap(*slices_by_rank)  # no two processes read the same lanes
+    """Return the state of all lanes in order, for any distribution of slices over processes."""
+    slices = ChainMap(*slices_by_rank)  # processes read disjoint lanes
     states = [slices[lanes] for lanes in sorted(slices)]
     if not states:
         return {}
@@ -151,10 +151,10 @@ def join_slices(slices_by_rank: Sequence[Slices]) -> State:
 
 
 def _laid_out(value: Tensor) -> Tensor:
-    """Return a tensor as torch allocates it: contiguous, and at the beginning of its memory.
+    """Return a tensor as torch allocates it: contiguous, and at the start of its storage.
 
-    Products of matrices depend, by a bit, on strides and on where an operand begins. A resumed run has other ones than
-    the run that it continues, unless both are laid out alike.
+    Matrix products depend in their last bits on strides and on the alignment of an operand. These differ between a
+    resumed run and the run that it continues, unless both use the same layout.
     """
     if value.is_contiguous() and value.storage_offset() == 0:
         return value

@@ -1,8 +1,8 @@
-"""Check a checkpoint against the run that is to resume from it, before any of it is used.
+"""Check that a checkpoint belongs to the run that resumes from it, before any of it is used.
 
-The digest of a file finds damage. What is left is a sound file of another run, and a fused optimizer would read and
-write beyond the memory of a tensor of another shape. So names, shapes and types of weights, moments and carried state
-must be those of a learner and an optimizer that were just made from the run's config.
+The digest of a file detects damage, but not an intact file of another run. With such a file, a fused optimizer would
+read and write beyond the memory of tensors of other shapes. So names, shapes and types of weights, moments and carried
+state must equal those of a learner and an optimizer newly created from the run's config.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Mismatch(ValueError):
-    """An entry of a checkpoint differs from what the run would have written; says which, and how."""
+    """An entry of a checkpoint differs from what the run would have written; the message says which, and how."""
 
 
 def alike(found: Any, expected: Any, place: str) -> None:
@@ -45,17 +45,17 @@ def alike(found: Any, expected: Any, place: str) -> None:
             alike(found[key], below, f"{place}: {key}")
     elif isinstance(expected, list | tuple) and isinstance(found, list | tuple):
         if len(found) != len(expected):
-            raise Mismatch(f"{place}: {len(found)} entries, and this run has {len(expected)}")
+            raise Mismatch(f"{place}: {len(found)} entries, but this run has {len(expected)}")
         for number, (one, other) in enumerate(zip(found, expected, strict=True)):
             alike(one, other, f"{place}: {number}")
     elif isinstance(expected, Tensor) and isinstance(found, Tensor):
         if (found.shape, found.dtype) != (expected.shape, expected.dtype):
-            raise Mismatch(f"{place} is {_kind(found)}, and this run has {_kind(expected)}")
+            raise Mismatch(f"{place} is {_kind(found)}, but this run has {_kind(expected)}")
         # Fused optimizers ignore strides: they read a tensor as contiguous memory.
         if not found.is_contiguous() and found.stride() != expected.stride():
-            raise Mismatch(f"{place} does not lie in memory as it does in this run")
+            raise Mismatch(f"{place} has another memory layout than in this run")
     elif expected is not None and _kind(found) != _kind(expected):
-        raise Mismatch(f"{place} is {_kind(found)}, and this run has {_kind(expected)}")
+        raise Mismatch(f"{place} is {_kind(found)}, but this run has {_kind(expected)}")
 
 
 def _kind(value: Any) -> str:
@@ -72,12 +72,12 @@ def check(saved: Any, path: Path, learner: Learner, trainer: Trainer, *, max_ste
         path: The file, for the message.
         learner: Learner of the run.
         trainer: Trainer of the run.
-        max_steps: The most steps that the whole training can have.
+        max_steps: Maximum number of steps of the whole training.
     """
     try:
         if (step := saved["global_step"]) > max_steps:
             raise UserError(
-                f"trainer.max_steps, trainer.max_epochs, trainer.max_seconds: allow {max_steps} steps, and checkpoint "
+                f"trainer.max_steps, trainer.max_epochs, trainer.max_seconds: allow {max_steps} steps, but checkpoint "
                 f"{path} is already at step {step}; raise the limit"
             )
         check_weights(saved["state_dict"], learner.state_dict())
@@ -94,8 +94,8 @@ def check(saved: Any, path: Path, learner: Learner, trainer: Trainer, *, max_ste
     except (ValueError, KeyError, TypeError, AttributeError) as error:  # values of unexpected types raise these
         reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else error
         raise UserError(
-            f"checkpoint {path}: this run cannot go on from it: {reason}; put the run's own file back, or move it "
-            "elsewhere to go on from the one before"
+            f"checkpoint {path}: this run cannot continue from it: {reason}; put the run's own file back, or move this "
+            "one elsewhere to continue from the previous one"
         ) from None
 
 
@@ -104,11 +104,11 @@ def check_weights(saved: Any, expected: dict[str, Tensor], place: str = "state_d
     alike(saved, expected, place)
     for name, weight in saved.items():
         if not bool(torch.isfinite(weight).all()):
-            raise Mismatch(f"{place}[{name!r}] holds what is no number (nan or infinite)")
+            raise Mismatch(f"{place}[{name!r}] contains nan or inf")
 
 
 SCHEDULED = ("lr", "momentum", "betas", "min_lr", "max_lr", "base_momentum", "max_momentum")
-"""Entries of an optimizer's group that schedules of torch change as they go."""
+"""Entries of an optimizer's group that torch's schedules change."""
 
 
 def check_optimizer(saved: Any, optimizer: Optimizer, learner: Learner, moving: tuple[str, ...], updates: int) -> None:
@@ -116,14 +116,14 @@ def check_optimizer(saved: Any, optimizer: Optimizer, learner: Learner, moving: 
 
     Args:
         saved: The list of optimizer states of a checkpoint.
-        optimizer: The run's own optimizer, just made.
+        optimizer: The run's own optimizer, newly created.
         learner: Learner that holds the weights and makes the optimizer.
         moving: Hyperparameters that schedules change.
-        updates: Steps without those that were skipped.
+        updates: Number of steps, excluding skipped ones.
     """
     place = "optimizer_states"
     if len(saved) != 1 or not isinstance(saved[0], dict):
-        raise Mismatch(f"{place} is not that of one optimizer")
+        raise Mismatch(f"{place} does not have exactly one optimizer")
     groups, states = saved[0]["param_groups"], saved[0]["state"]
     # Only the number of weights is compared: FSDP numbers or names them differently.
     found, expected = (list(map(_counted, each)) for each in (groups, optimizer.param_groups))
@@ -131,19 +131,19 @@ def check_optimizer(saved: Any, optimizer: Optimizer, learner: Learner, moving: 
     for number, (group, own) in enumerate(zip(found, expected, strict=True)):
         for key in own.keys() - set(moving):
             if group[key] != own[key]:
-                raise Mismatch(f"{place}: group {number}: {key} is {shown(group[key])}, and this run has {own[key]}")
+                raise Mismatch(f"{place}: group {number}: {key} is {shown(group[key])}, but this run has {own[key]}")
     keys = itertools.chain.from_iterable(group["params"] for group in groups)
     names = {id(weight): name for name, weight in learner.named_parameters()}
-    moments: dict[Any, dict[str, Any]] = {}  # made once for all weights of a group that are alike
+    moments: dict[Any, dict[str, Any]] = {}  # created once for all equal weights of a group
     for number, group in enumerate(parameter_groups(learner.model, learner.task, learner.layer_decay)):
         for weight, key in zip(group["params"], keys, strict=False):
             kind = number, weight.shape, weight.dtype
             if kind not in moments:
                 moments[kind] = _moments(learner, group, weight)
-            if key in states:  # a weight that no gradient has reached has none
+            if key in states:  # a weight without any gradient so far has none
                 alike(states[key], moments[kind], f"{place}: {names[id(weight)]}")
     if not states and updates > 0 and any(moments.values()):
-        raise Mismatch(f"{place}: holds no moments, after {updates} updates")
+        raise Mismatch(f"{place}: has no moments after {updates} updates")
 
 
 def _counted(group: dict[str, Any]) -> dict[str, Any]:

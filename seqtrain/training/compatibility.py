@@ -1,4 +1,4 @@
-"""Combinations of data, model, task and truncation of time that work, and why others do not."""
+"""Check which combinations of data, model, task and truncation of time work, and explain why others do not."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ WANTED = {
 NO_TEXT = "seqtrain.data.tokenizers.recipes.NoText"
 OF_STORE = "seqtrain.data.tokenizers.recipes.OfStore"
 LABELS = {"name": "one name", "names": "a name for each word", "number": "a number"}  # by kind, in words
-ANY_SIZE = 2  # tokens: a vocabulary large enough to check what fits
-MORE_OR_LESS = {"max": "more", "min": "less"}  # what is better, in words
+ANY_SIZE = 2  # tokens: size of a vocabulary that is enough for these checks
+MORE_OR_LESS = {"max": "more", "min": "less"}  # which direction is better, as text
 
 
 @runtime_checkable
 class Remedies(Protocol):
-    """A task with options that ask less of a model."""
+    """A task with options that reduce what it requires of a model."""
 
     def remedy(self, model: SequenceModel) -> str | None:
         """Return task options that work with a model without the required capabilities, or None."""
@@ -77,13 +77,13 @@ class Remedies(Protocol):
 
 
 def check_pair(config: DictConfig) -> None:
-    """Raise UserError unless data, model, task and truncation of time fit, with one line for each fault.
+    """Raise UserError unless data, model, task and truncation of time fit, with one line per fault.
 
-    Model and task are made on the meta device, so nothing is computed and no memory taken. The run makes its own once
-    the data has set vocabularies and labels.
+    Model and task are created on the meta device, so nothing is computed and no memory is used. The run creates its own
+    once the data has determined vocabularies and labels.
     """
     size = config.tokenizer.get("size")
-    # For tokenizers without that option, the data decides how many tokens they have.
+    # The data decides how many tokens a tokenizer without that option has.
     model, task, tbptt = _on_meta(config, size if isinstance(size, int) else ANY_SIZE)
     reason = incompatibility(model, task, tbptt, config.data.max_length)
     if reason is not None:
@@ -118,7 +118,7 @@ def check_pair(config: DictConfig) -> None:
 
 
 def _on_meta(config: DictConfig, vocab_size: int) -> tuple[SequenceModel, Task, TBPTT]:
-    """Return model, task and truncation of time, made on the meta device to check what fits."""
+    """Return model, task and truncation of time, created on the meta device to check their compatibility."""
     with on_meta():
         model = make_model(config, vocab_size)
         task = make_task(config, model, vocab_size)
@@ -126,11 +126,11 @@ def _on_meta(config: DictConfig, vocab_size: int) -> tuple[SequenceModel, Task, 
 
 
 def _unsized_state(config: DictConfig, model: SequenceModel) -> str | None:
-    """Return why no width gives the model a state of the size that a budget asks for, or None."""
+    """Return why no width gives the model a state of the size required by a budget, or None."""
     if "state" not in read_budget(config.budget) or state_size(model) is not None:
         return None
     return (
-        f"budget=state: model={name_of(model)} carries no state of a fixed size from chunk to chunk; take another "
+        f"budget=state: model={name_of(model)} carries no state of a fixed size from chunk to chunk; use another "
         "model, or budget=params:NUMBER"
     )
 
@@ -178,7 +178,7 @@ def _data_words(config: DictConfig) -> str:
 
 def _wrong_tokenizer(config: DictConfig, task: Task) -> str | None:
     """Return why the tokenizer does not fit what the task reads, or None."""
-    # Read from the class: making the tokenizer may raise another fault, which is reported elsewhere.
+    # Read from the class, because creating the tokenizer may raise another fault, which is reported elsewhere.
     has_text = not reads_values(config) or writes_text(config)
     if getattr(resolve(config.tokenizer._target_), "reads_text", True) == has_text:
         return None
@@ -193,27 +193,29 @@ def _readable_data(task: Task) -> list[str]:
     names = []
     for name in shipped("data"):
         composed = compose_data(name)
-        if "_target_" not in composed.data:  # a base file of others, not a data set
+        if "_target_" not in composed.data:  # a third-party base file, not a data set
             continue
-        with contextlib.suppress(UserError):  # the placeholders for its options may be refused
+        with contextlib.suppress(UserError):  # the placeholders for its options may be invalid
             if _reads(task, make_source(composed)):
                 names.append(name)
     return names
 
 
 def _needs_whole(config: DictConfig, task: Task, tbptt: TBPTT) -> str | None:
-    """Return why time cannot be truncated like this for a task that reads examples, or None."""
+    """Return why a task that reads examples cannot use this truncation of time, or None."""
     if task.streams:
         return None
     name = task.name()
     if tbptt.carry:
-        return f"tbptt.carry=true: task={name} reads each example by itself, with no state before it; use tbptt=whole"
+        return (
+            f"tbptt.carry=true: task={name} reads each example independently, without an earlier state; use tbptt=whole"
+        )
     if tbptt.reset != "never":
-        return f"tbptt.reset={tbptt.reset}: task={name} reads each example by itself; use tbptt=whole"
+        return f"tbptt.reset={tbptt.reset}: task={name} reads each example independently; use tbptt=whole"
     if tbptt.recompute is not None:
         return (
-            f"tbptt.recompute={tbptt.recompute}: task={name} reads each example by itself, and only a stream is read "
-            "in pieces; leave it out"
+            f"tbptt.recompute={tbptt.recompute}: task={name} reads each example independently, and only a stream is "
+            "read in pieces; leave it out"
         )
     if tbptt.k1 != tbptt.k2:
         return f"tbptt.k1={tbptt.k1}: task={name} has one update for each batch of examples; leave tbptt.k1 out"
@@ -229,7 +231,7 @@ def _uneven_lanes(config: DictConfig, task: Task) -> str | None:
     """Return why the lanes of a stream cannot be distributed evenly, or None. Examples can always be distributed."""
     trainer, lanes = config.trainer, config.data.batch_size or DEFAULT_LANES
     devices = trainer.devices
-    if devices == "all":  # not resolved yet: that comes after these checks
+    if devices == "all":  # not resolved until after these checks
         devices = torch.cuda.device_count()
     world = max(devices, 1) * trainer.num_nodes
     # Each lane carries a state, so every step reads all lanes, and every micro-batch the same number.
@@ -237,12 +239,12 @@ def _uneven_lanes(config: DictConfig, task: Task) -> str | None:
         return None
     if world == 1:
         return (
-            f"trainer.accumulate={trainer.accumulate}: data.batch_size={lanes} do not make {trainer.accumulate} equal "
-            "micro-batches; choose one that divides the other"
+            f"trainer.accumulate={trainer.accumulate}: data.batch_size={lanes} lanes cannot be split into "
+            f"{trainer.accumulate} equal micro-batches; choose one that divides the other"
         )
     return (
-        f"trainer.devices={trainer.devices}: data.batch_size={lanes} cannot be shared out evenly to {world} processes "
-        f"with trainer.accumulate={trainer.accumulate} micro-batches each; choose a multiple of "
+        f"trainer.devices={trainer.devices}: data.batch_size={lanes} lanes cannot be distributed evenly over "
+        f"{world} processes with trainer.accumulate={trainer.accumulate} micro-batches each; choose a multiple of "
         f"{world * trainer.accumulate}"
     )
 
@@ -315,8 +317,8 @@ def _cannot_read_segments(model: SequenceModel, k2: int, max_length: int) -> str
 
 
 def _beyond_positions(option: str, most: int) -> str:
-    """Return the fault of an option that asks a model to read more tokens than its table has positions."""
-    return f"{option}: longer than the {most} positions of model.max_length: use at most {most}"
+    """Return the fault of an option that makes a model read more tokens than its table has positions."""
+    return f"{option}: longer than the {most} positions of model.max_length; use at most {most}"
 
 
 def _fitting_models(config: DictConfig, task: Task, tbptt: TBPTT) -> list[str]:
@@ -324,7 +326,7 @@ def _fitting_models(config: DictConfig, task: Task, tbptt: TBPTT) -> list[str]:
     by_default, turned_round = [], []
     for words in models():
         name, *options = words.split()
-        # A model that this config cannot make, such as for a width that its heads cannot share, does not fit.
+        # A model that this config cannot create, for example because its heads do not divide the width, does not fit.
         with on_meta(), contextlib.suppress(UserError):
             model = make_model(with_model(config, words), ANY_SIZE)
             if incompatibility(model, task, tbptt, config.data.max_length) is not None:
@@ -344,13 +346,13 @@ def check_stopping(config: DictConfig) -> None:
     task = task_class(config)
     measured = [f"validation/{metric.name}" for metric in task.metrics]
     lines = []
-    # A user's own task may not list its metrics: then no fault is known.
+    # A user's own task may not list its metrics; then no fault is known.
     if measured and node.monitor not in measured:
         lines.append(f"monitor={node.monitor}: is not measured{did_you_mean(node.monitor, measured)}")
     metric = task.metric(str(node.monitor).removeprefix("validation/"))
     if node.mode not in ("min", "max"):
         lines.append(f"mode={node.mode}: expected min or max")
-    elif metric is not None and metric.better != node.mode:  # it would stop a training that improves
+    elif metric is not None and metric.better != node.mode:  # otherwise it would stop a training that improves
         more = MORE_OR_LESS[metric.better]
         lines.append(f"mode={node.mode}: {more} of {node.monitor} is better; use mode={metric.better}")
     if lines:
@@ -358,16 +360,16 @@ def check_stopping(config: DictConfig) -> None:
 
 
 def leave_out_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
-    """Set `tokenizer=none` in the config where a task of texts reads series of values, unless one was asked for."""
+    """Set `tokenizer=none` in the config if a task of texts reads series of values and no tokenizer was given."""
     if not isinstance(task_class(config), ReadsEither) or not holds_values(config) or writes_text(config):
         return
     if not any(check.key_of(text).partition(".")[0] == "tokenizer" for text in overrides):
-        # Written into the config: the tokenizer that a task recommends is for text.
+        # Set in the config, because the tokenizer that a task recommends is for text.
         config.tokenizer = {"_target_": NO_TEXT}
 
 
 def check_average(config: DictConfig) -> None:
-    """Raise UserError for an average of weights of which each process holds a shard."""
+    """Raise UserError for an average of weights that are sharded over processes."""
     if config.callbacks.get("ema") is not None and config.trainer.strategy == "fsdp":
         raise UserError("callbacks.ema: averages whole weights, and trainer.strategy=fsdp shards them; use ddp")
 
@@ -376,11 +378,11 @@ def check_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
     """Raise UserError for a tokenizer that cannot be made, or that `init_from` or a token store replaces."""
     make(config.tokenizer)
     if isinstance(make_source(config), TokenSource):
-        # Written into the config: the tokenizer that a task recommends for text would be wrong.
+        # Set in the config, because the tokenizer that a task recommends for text would be wrong.
         config.tokenizer = {"_target_": OF_STORE}
-        remedy = "the tokenizer is that of the token store; leave it out"
+        remedy = "the token store provides the tokenizer; leave it out"
     elif config.init_from is not None:
-        remedy = f"the tokenizer is that of init_from={origin_words(config.init_from)}; leave it out"
+        remedy = f"init_from={origin_words(config.init_from)} provides the tokenizer; leave it out"
     else:
         return
     lines = [f"{text}: {remedy}" for text in overrides if check.key_of(text).partition(".")[0] == "tokenizer"]
@@ -390,7 +392,7 @@ def check_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
 
 def cells() -> Iterator[Cell]:
     """Yield every shipped model with every shipped task and truncation, as in their files or with an option changed."""
-    configs = {}  # composed once each, not anew for every model
+    configs = {}  # each composed once, not once per model
     for task, tbptt in itertools.product(tasks(), shipped("tbptt")):
         configs[task, tbptt] = check.compose([*f"task={task}".split(), f"tbptt={tbptt}"]).config
     for model in models():

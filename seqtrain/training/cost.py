@@ -25,7 +25,7 @@ from seqtrain.training.trainer import on_gpu
 
 PLACES = ("embed", "core", "head", "total")
 OPTIMIZER_COPIES = 4  # weights, gradients, and Adam's two moments
-FEW_TOKENS = 4  # of the shortest of three chunks, to extrapolate the memory of a long one
+FEW_TOKENS = 4  # length of the shortest of three chunks, from which the memory of a long one is extrapolated
 
 
 @runtime_checkable
@@ -33,7 +33,7 @@ class Joined(Protocol):
     """A model that joins several networks."""
 
     def parts(self) -> dict[str, list[torch.nn.Module]]:
-        """Return the networks by name; their parameters are counted one by one."""
+        """Return the networks by name; their parameters are counted separately."""
         ...
 
 
@@ -59,7 +59,7 @@ class OwnTargets(Protocol):
 class Cost:
     """Numbers of a whole training. FLOPs count a multiply-add as 2 and the backward pass as twice the forward pass."""
 
-    parameters: dict[str, int]  # by place, with their total; and, of a core that joins networks, of each of them
+    parameters: dict[str, int]  # by part, with their total; if the core joins networks, also for each of them
     flops_per_token: float
     tokens_per_step: int
     tokens_per_epoch: int
@@ -68,9 +68,9 @@ class Cost:
     tokens: int | None
     flops: float | None
     memory_bytes: int
-    padding: float  # fraction of the positions that hold no target
+    padding: float  # fraction of the positions without a target
     state: int | None = None  # numbers that one lane carries
-    tokens_per_second: float | None = None  # of the first steps, where they were tried
+    tokens_per_second: float | None = None  # speed of the first steps, if measured
 
     def lines(self) -> list[str]:
         """Return lines to show to the user."""
@@ -110,14 +110,14 @@ class Cost:
 
 @dataclass(frozen=True)
 class Reading:
-    """Reading of the data in training: the properties that decide its cost."""
+    """How training reads the data: the properties that determine its cost."""
 
-    length: int  # tokens that are read at a time; for examples, the mean
-    carry: bool  # True if a reading begins from a carried state
-    warmup_chunks: Sequence[int] = ()  # tokens of each reading before, for the gradient to reach them
+    length: int  # tokens read at a time; for examples, the mean
+    carry: bool  # True if each chunk begins from a carried state
+    warmup_chunks: Sequence[int] = ()  # tokens of each earlier chunk that is read for its gradient
     targets_per_token: float = 1.0
-    reached: float = 1.0  # fraction of the tokens that gradients reach; the others cost a forward pass only
-    recompute: int | None = None  # tokens of a piece; all pieces but the last are read twice
+    reached: float = 1.0  # fraction of the tokens that gradients reach; the others cost only a forward pass
+    recompute: int | None = None  # tokens per piece; all pieces except the last are read twice
 
     @property
     def pieces(self) -> list[int]:
@@ -143,17 +143,17 @@ def estimate(
     Args:
         model: Model on any device; a copy on the meta device is measured.
         task: Task on any device, measured in the same way.
-        plan: How a step reads the data.
-        reading: How many tokens are read at a time, and whether from a carried state.
+        plan: The layout of a step.
+        reading: The number of tokens read at a time, and whether state is carried.
         accumulate: Micro-batches of a step; only one of them holds its activations at a time.
         steps: Optimiser steps of the whole training. None: the time limit decides.
     """
-    # A set of modules: one embedding for source and target is counted once.
+    # A set of modules: an embedding shared by source and target is counted once.
     embed = count(torch.nn.ModuleList([model.embed, getattr(model, "target_embed", model.embed)]))
     parameters = {"embed": embed, "core": count(model) - embed, "head": count(task)}
     parameters["total"] = sum(parameters.values())
     if isinstance(model, Joined):
-        for name, modules in model.parts().items():  # which are counted in the core already
+        for name, modules in model.parts().items():  # already counted in the core
             parameters[name] = sum(map(count, modules))
     cost = Cost(
         parameters=parameters,
@@ -168,7 +168,7 @@ def estimate(
         padding=plan.padding,
         state=state_size(model),
     )
-    # Not of examples: it depends on what the task makes of them.
+    # Not for examples: it depends on how the task lays them out.
     if isinstance(plan, StreamPlan):
         with contextlib.suppress(RuntimeError):  # a model may depend on values, which meta tensors lack
             lanes = -(-plan.lanes // accumulate)
@@ -184,14 +184,15 @@ def training_flops(model: SequenceModel, task: Task, reading: Reading) -> float:
 
     With warm-up chunks, the number is per token of the newest chunk; the first windows of an epoch have fewer of them.
     """
-    counted = functools.cache(model.flops_per_token)  # most pieces are alike
+    counted = functools.cache(model.flops_per_token)  # most pieces have the same length
     pieces = reading.pieces
     forward: float = 0
     carried = reading.carry or reading.recompute is not None
     for size in pieces:
         forward += counted(size, carried) * size
-        carried = True  # each goes on from the one before it
-    # The backward pass costs twice the forward one: gradients of inputs, and of weights. A head is always reached.
+        carried = True  # each piece continues from the one before
+    # The backward pass costs twice the forward pass: gradients of inputs and of weights. Gradients always reach the
+    # head.
     operations, heads = (1 + 2 * reading.reached) * forward, 3.0
     if reading.recompute is not None:
         operations += forward - counted(pieces[-1], True) * pieces[-1]
@@ -212,15 +213,15 @@ def state_size(model: SequenceModel) -> int | None:
 
 
 def num_sequential_steps(model: SequenceModel, length: int) -> int | None:
-    """Return the sequential steps in which a model reads `length` tokens at once, or None if it does not say."""
+    """Return the sequential steps in which a model reads `length` tokens at once, or None if unknown."""
     return model.sequential_steps(length) if isinstance(model, Sequential) else None
 
 
 def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) -> int:
     """Return the bytes that a training step keeps for the backward pass, counted on the meta device without computing.
 
-    There torch unrolls recurrences token by token, which takes seconds for a long chunk. If memory grows by the same
-    amount over a few tokens, the rest is extrapolated.
+    On the meta device torch unrolls recurrences token by token, which takes seconds for a long chunk. If memory grows
+    by the same amount over a few tokens, the rest is extrapolated.
     """
     model, task = copy.deepcopy(model).to("meta"), copy.deepcopy(task).to("meta")
     if reading.recompute is not None:
@@ -239,11 +240,11 @@ def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) 
 
 def _kept(model: SequenceModel, task: Task, lanes: int, reading: Reading) -> int:
     """Return the bytes that the forward pass of a model and a task on the meta device keeps."""
-    kept: dict[int, torch.UntypedStorage] = {}  # a storage that is kept twice, or as a view, is one
+    kept: dict[int, torch.UntypedStorage] = {}  # a storage that is kept twice, or as a view, counts once
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        kept[id(storage)] = storage  # held, so that no other gets its id
+        kept[id(storage)] = storage  # a reference, so that no other storage gets its id
         return tensor
 
     tokens = blank_input(model, lanes, reading.length)
@@ -262,7 +263,7 @@ def _kept(model: SequenceModel, task: Task, lanes: int, reading: Reading) -> int
         if reading.carry:
             state = model.initial(lanes)
         task.evaluate(model, batch, read_warmup(model, warmup, state)[-1])
-    for weight in (*model.parameters(), *task.parameters()):  # those are counted as parameters
+    for weight in (*model.parameters(), *task.parameters()):  # counted as parameters already
         kept.pop(id(weight.untyped_storage()), None)
     return sum(storage.nbytes() for storage in kept.values())
 
@@ -292,16 +293,16 @@ def check_memory(config: DictConfig, what: str, parameters: float, state: int = 
         state: Bytes of the carried state.
     """
     kept, copies = "weights, gradients and moments", OPTIMIZER_COPIES
-    # A GPU holds gradients and moments, other processes hold shards; but all weights are created here.
+    # A GPU stores gradients and moments, and other processes store shards; but all weights are created here.
     if on_gpu(config) or config.trainer.strategy == "fsdp":
         kept, copies = "weights", 1
     if state:
         kept += " and carried state"
     bytes_each = 8 if config.trainer.precision == "64-true" else 4
-    # At least: activations, which depend on the batch, come on top.
+    # A lower bound: activations, which depend on the batch, are not included.
     needed = parameters * copies * bytes_each + state
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > memory:
         raise Unavailable(
-            f"{what}: {kept} take {needed / 1e9:,.0f} GB, and this machine has {memory / 1e9:,.0f}; use a smaller model"
+            f"{what}: {kept} take {needed / 1e9:,.0f} GB, but this machine has {memory / 1e9:,.0f}; use a smaller model"
         )

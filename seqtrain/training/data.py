@@ -19,7 +19,7 @@ from seqtrain.training.model_and_task import fields_of, make_pair, on_meta, read
 from seqtrain.training.origins import shared_preprocessor
 from seqtrain.training.splits import Data, ExampleData, SeriesData, StreamData
 
-MAX_UNKNOWN = 0.5  # fraction of the tokens that a tokenizer from elsewhere may not know
+MAX_UNKNOWN = 0.5  # maximum fraction of tokens unknown to a tokenizer from elsewhere
 
 
 @runtime_checkable
@@ -33,7 +33,7 @@ class Arranges(Protocol):
 
 @runtime_checkable
 class HasNotes(Protocol):
-    """A source that has something to say about what it has read."""
+    """A source that can report what it detected while reading."""
 
     def notes(self) -> list[str]:
         """Return what was detected in the data rather than set by an option, one line each; called after reading."""
@@ -46,21 +46,21 @@ def make_data(
     say: Say,
     preprocessor: Preprocessor | None = None,
 ) -> Data:
-    """Read the splits, tokenise them or take them from the cache, and lay them out.
+    """Read the splits, tokenise them or load them from the cache, and lay them out.
 
     Args:
         config: Config that names source, tokenizer, task and layout.
         splits: Splits to read.
-        say: Called with a line for what was cut, and for what an earlier run provides.
-        preprocessor: Preprocessor of the run if it has one; else it is made from train.
+        say: Called with a line for each thing that was cut or comes from an earlier run.
+        preprocessor: Preprocessor of the run, if it has one; else it is created from train.
 
     Returns:
-        The data, with the run's only `tbptt`: plans, evaluation and cost all take it from there.
+        The data, with the run's only `tbptt`: plans, evaluation and cost all read it from there.
     """
     source, task_type = make_source(config), task_class(config)
     for line in from_data.resolve_tokenizer(config, source):
         say(line)
-    if preprocessor is None:  # not again where a run is opened
+    if preprocessor is None:  # not when a run is loaded
         for line in from_data.dropout_note(config):
             say(line)
     origin = None
@@ -75,9 +75,9 @@ def make_data(
         is_of_values = reads_values(config)
         _check_origin(f"{key}={origin_words(taken)}", origin, task_type, is_of_values)
         if is_of_values and (origin.shared or not writes_text(config)):
-            origin = None  # the scaling is that of the new train, and there is no text
+            origin = None  # the scaling comes from the new train, and there is no text
         else:
-            say(f"tokenizer: that of {origin_words(taken)}")
+            say(f"tokenizer: from {origin_words(taken)}")
     preprocessor, rows = prepare_rows(
         source,
         make(config.tokenizer),
@@ -95,7 +95,7 @@ def make_data(
         say(line)
     _say_unknown(rows, say, None if origin is None else f"{key}={origin_words(taken)}")
     _say_empty(rows, say)
-    # Not the task that trains: that one needs the counts of labels in the data laid out here.
+    # Not the task that trains: that one needs the label counts of the data laid out here.
     with on_meta():
         _, task = make_pair(config, preprocessor)
     if isinstance(task, Arranges):
@@ -127,20 +127,20 @@ def make_batching(config: DictConfig) -> Batching:
 
 
 def _say_empty(rows: dict[Split, Rows], say: Say) -> None:
-    """Log how many pairs have a side without a token: they are read as any other."""
+    """Log how many pairs have a side without a token. They are read like any other pair."""
     for split, split_rows in rows.items():
         for name, corpus in split_rows.columns.items():
             count = int((corpus.lengths == 0).sum())
             if count and len(split_rows.columns) > 1:
                 total = len(corpus.lengths)
-                say(f"{split}: {name} is empty in {count:,} of {total:,} pairs, read as they are")
+                say(f"{split}: {name} is empty in {count:,} of {total:,} pairs; they are kept")
 
 
 def _say_unknown(rows: dict[Split, Rows], say: Say, given: str | None) -> None:
-    """Log the share of <unk> tokens. `given` is the option that names the run of the tokenizer, or None.
+    """Log the share of <unk> tokens. `given` is the option that names the tokenizer's run, or None.
 
     Raises:
-        UserError: That tokenizer does not know most of this text.
+        UserError: Most of this text is unknown to that tokenizer.
     """
     unknown: dict[Split, int] = {}
     total: dict[Split, int] = {}
@@ -150,17 +150,17 @@ def _say_unknown(rows: dict[Split, Rows], say: Say, given: str | None) -> None:
         total[split] = sum(len(corpus.tokens) for corpus in columns)
     if given is not None:
         share = sum(unknown.values()) / sum(total.values())
-        # Most of the tokens would be the same one: easy to predict, at a loss that says nothing.
+        # Most tokens would be the same one, which is easy to predict, with a meaningless loss.
         if share > MAX_UNKNOWN:
             raise UserError(
                 f"{given}: its tokenizer does not know {share:.0%} of this text; "
-                "begin with a run on text like it, or one with tokenizer=bpe"
+                "use a run on similar text, or one with tokenizer=bpe"
             )
         if share:
-            say(f"{share:.1%} of the tokens are <unk> to the tokenizer of {given}")
+            say(f"{share:.1%} of the tokens are <unk> for the tokenizer of {given}")
         return
-    # A tokenizer made from train knows train; in the other splits some tokens are unknown.
-    never = ", a token that train never has; tokenizer.min_count=2 trains it" if unknown.get("train") == 0 else ""
+    # A tokenizer made from train knows all of train; in the other splits some tokens may be unknown.
+    never = ", a token that never occurs in train; tokenizer.min_count=2 trains it" if unknown.get("train") == 0 else ""
     for split in rows:
         if split != "train" and unknown[split]:
             say(f"{split}: {unknown[split] / total[split]:.1%} of the tokens are <unk>{never}")
@@ -171,6 +171,5 @@ def _check_origin(words: str, origin: Preprocessor, task_type: type[Task], is_of
     if (origin.series is not None) != is_of_values:
         theirs, ours = ("values", "text") if origin.series is not None else ("text", "values")
         raise UserError(
-            f"{words}: that run reads {theirs}, and task={task_type.name()} reads {ours}; begin with a "
-            "run that reads the same"
+            f"{words}: that run reads {theirs}, but task={task_type.name()} reads {ours}; use a run that reads the same"
         )

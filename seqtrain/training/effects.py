@@ -1,6 +1,6 @@
 """Check options that have no effect: raise if they contradict others, warn otherwise.
 
-Only options on the command line are checked: a default that has no effect, in a short run or on other data, is fine.
+Only options on the command line are checked. A default without effect, for example in a short run, is fine.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ EARLY_STOPPING = "pytorch_lightning.callbacks.EarlyStopping"
 
 @runtime_checkable
 class KnowsIdle(Protocol):
-    """A source some of whose options have no effect beside others."""
+    """A source with options that have no effect given the values of others."""
 
     def idle(self) -> dict[str, str]:
-        """Return these options, each with the reason; may look at the files."""
+        """Return these options, each with the reason; may read the files."""
         ...
 
 
 @runtime_checkable
 class KnowsEffects(Protocol):
-    """A task some of whose options have no effect beside others."""
+    """A task with options that have no effect given the values of others."""
 
     @classmethod
     def without_effect(cls, options: Mapping[str, Any]) -> dict[str, str]:
@@ -39,7 +39,7 @@ class KnowsEffects(Protocol):
 
 def check(config: DictConfig, overrides: Sequence[str]) -> None:
     """Raise UserError for options on the command line that have no effect in this run."""
-    given = list(dict.fromkeys(map(key_of, overrides)))  # each once, in the order of the command line
+    given = list(dict.fromkeys(map(key_of, overrides)))  # without duplicates, in the order of the command line
     source = make_source(config)
     idle = source.idle() if isinstance(source, KnowsIdle) else {}
     reasons = {f"data.{key}": f"{reason}; leave it out" for key, reason in idle.items()}
@@ -52,7 +52,7 @@ def check(config: DictConfig, overrides: Sequence[str]) -> None:
 
 
 def notes(config: DictConfig, overrides: Sequence[str]) -> list[str]:
-    """Return a line for each value on the command line that has no effect in this run, as it is configured."""
+    """Return a line for each value on the command line that has no effect in this run, as configured."""
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     given = set(map(key_of, overrides))
     reasons = _beyond_the_end(values)
@@ -70,21 +70,21 @@ def _of_other_layout(config: DictConfig) -> dict[str, str]:
     task = task_class(config)
     if task.streams or (task.reads_values() and config.tbptt.carry):
         useless = ["data.batch_tokens"]
-        # For series, max_length is read before evaluation, and windows are shown; text has neither.
+        # For series, max_length is read before evaluation, and windows are shown as samples; text has neither.
         if "values" not in task_class(config).fields:
             useless.append("callbacks.samples.examples")
-            # With tbptt=whole the windows of a stream are as long as data.max_length says.
+            # With tbptt=whole, data.max_length sets the length of a stream's windows.
             if config.tbptt.k2 != config.data.max_length:
                 useless.append("data.max_length")
         else:
             reasons["data.eval_lanes"] = (
                 f"task={name} evaluates each series from its beginning to its end; leave it out"
             )
-        remedy = "reads a stream, not examples; data.batch_size and tbptt.k2 say how much of it"
+        remedy = "reads a stream, not examples; data.batch_size and tbptt.k2 set how much of it is read at a time"
     else:
         useless = ["data.eval_lanes"]
         useless += [f"callbacks.samples.{key}" for key in ("prompt", "length", "temperature", "top_k", "top_p")]
-        remedy = "reads examples, not a stream; data.batch_tokens and data.batch_size say how many"
+        remedy = "reads examples, not a stream; data.batch_tokens and data.batch_size set how many are read at a time"
     return reasons | dict.fromkeys(useless, f"task={name} {remedy}")
 
 

@@ -1,6 +1,6 @@
-"""Options with the value `auto`, set from the training data once, with a line for each, and kept in the config.
+"""Options with the value `auto`, set once from the training data, with a log line for each, and stored in the config.
 
-They follow from sizes alone (rows, words, steps of an epoch), never from the name of the data.
+They depend only on sizes (rows, words, steps of an epoch), never on the name of the data.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from seqtrain.training.splits import Data
 
 AUTO = "auto"
-EPOCHS = 5  # with dropout and a rate that falls to 0, more passes over labels are no better; a task may name others
+EPOCHS = 5  # with dropout and a decaying learning rate, more epochs do not help; a task may set others
 MIN_STEPS = 400  # five passes over a few hundred rows are too few steps to learn anything
 MAX_STEPS = 20_000  # an hour or two; set trainer.max_steps for more
-VALIDATIONS = 10  # in a training
-EXAMPLES = 16  # of mean length in a step: with fewer its gradient is too noisy
-MIN_TOKENS = 1024  # in a step: short examples cost little
+VALIDATIONS = 10  # per training
+EXAMPLES = 16  # of mean length per step: with fewer the gradient is too noisy
+MIN_TOKENS = 1024  # per step: short examples cost little
 
 
 KEYS = ("tokenizer.min_count", "data.batch_tokens", "trainer.max_steps", "trainer.validate_every")
@@ -47,17 +47,17 @@ def dropout_note(config: DictConfig) -> list[str]:
     dropout = (config.data.get("_recommend_") or {}).get("dropout")
     if dropout is None or not config.model.get("dropout") == config.task.get("dropout") == dropout:
         return []
-    reason = "recommended for this data" if dropout else "made-up data has no noise to learn by heart"
+    reason = "recommended for this data" if dropout else "synthetic data has no noise to memorise"
     return [f"model.dropout {dropout:g}, task.dropout {dropout:g}: {reason}"]
 
 
 def resolve_tokenizer(config: DictConfig, source: Source) -> list[str]:
     """Set `tokenizer.min_count` if it is auto, before the tokenizer is made; return the line that reports it."""
-    # With `init_from` no tokenizer is made, and its options are ignored.
+    # With `init_from` no tokenizer is created, and its options are ignored.
     if config.tokenizer.get("min_count") != AUTO or config.init_from is not None:
         return []
     counts: Counter[str] = Counter()  # as the tokenizer will count them
-    # Labels are no words of the model, and would be counted as frequent ones.
+    # Labels are not words that the model reads, and would count as frequent words.
     fields = [field for field in fields_of(task_class(config), source) if field not in ("values", "label")]
     for row in rows_of(source, "train"):
         counts.update(itertools.chain.from_iterable(words(row[field]) for field in fields))
@@ -65,9 +65,9 @@ def resolve_tokenizer(config: DictConfig, source: Source) -> list[str]:
     single = sum(number == 1 for number in counts.values())
     share = single / max(sum(counts.values()), 1)
     if count > 1:
-        reason = f"{share:.1%} of train's words occur once, and stand for <unk>, which is so trained"
+        reason = f"{share:.1%} of train's words occur once; they become <unk>, which is thus trained"
     elif single:
-        reason = f"{share:.1%} of train's words occur once, too many to read them as <unk>, which is not trained"
+        reason = f"{share:.1%} of train's words occur once, too many to become <unk>, which is not trained"
     else:
         reason = "no word of train occurs only once; <unk> is not trained"
     return [f"tokenizer.min_count {count}: {reason}"]
@@ -115,7 +115,7 @@ def resolve_length(config: DictConfig, data: Data) -> list[str]:
         steps = max_steps(trainer_options(config), plan)
         if steps is not None:
             trainer.validate_every = math.ceil(steps / VALIDATIONS)
-        lines.append(f"trainer.validate_every {trainer.validate_every:,}: the best of the validations is kept")
+        lines.append(f"trainer.validate_every {trainer.validate_every:,}: the best validation is kept")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""The only LightningModule: one chunk of all lanes is one training step of automatic optimisation."""
+"""The only LightningModule. One training step reads one chunk of all lanes, with automatic optimisation."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ MAX_SKIPPED_IN_A_ROW = 100  # the run stops when so many updates in a row were s
 class Progress:
     """Values that change at every step. They are kept outside the module, whose attributes are slow to set."""
 
-    tokens: int = 0  # trained on by all processes, when they were last added up
+    tokens: int = 0  # tokens trained on by all processes, at the last reduction
     own: int = 0  # tokens trained on by this process
-    fingerprint: int = 0  # checksum of all that was read, step by step, the same on every process
-    gradient_norm: Tensor | None = None  # of the newest update, before clipping
-    skipped: int = 0  # updates left out, because loss or gradient was not finite
-    skipped_in_a_row: int = 0  # since the last update that was made
+    fingerprint: int = 0  # checksum of all batches so far, the same on every process
+    gradient_norm: Tensor | None = None  # of the last update, before clipping
+    skipped: int = 0  # updates skipped because loss or gradient was not finite
+    skipped_in_a_row: int = 0  # number of updates skipped since the last applied one
 
 
 class Learner(LightningModule):
@@ -81,22 +81,22 @@ class Learner(LightningModule):
         self.layer_decay = layer_decay
         self.on_nonfinite = on_nonfinite
         self.compiled = compiled  # by `compile_blocks`; only training reads with what torch has compiled
-        self.recompute = recompute  # tokens of a piece of a step; evaluation reads in the same pieces
+        self.recompute = recompute  # tokens per piece of a step; evaluation uses the same pieces
         self.eval_precision = eval_precision
-        self.split: Split = "validation"  # what evaluation reads
-        self.carried = CarriedState()  # training's; plain attributes, because DDP would overwrite buffers
+        self.split: Split = "validation"  # the split that evaluation reads
+        self.carried = CarriedState()  # of training; plain attributes, because DDP would overwrite buffers
         self.eval_carried = CarriedState()
-        self.sums = Accumulators()  # training's since the last record
-        self.terms_before = self.sums.terms  # training's, before this step
-        self.sums_of_clipping = Clipping()  # training's since the last record
-        self.clipped_parameters: list[Tensor] = []  # all, collected once: collecting takes 2 % of a small step
+        self.sums = Accumulators()  # sums of training since the last record
+        self.terms_before = self.sums.terms  # loss terms of training before this step
+        self.sums_of_clipping = Clipping()  # of training, since the last record
+        self.clipped_parameters: list[Tensor] = []  # collected once, because collecting takes 2 % of a small step
         self.eval_sums = Accumulators()
-        self.totals: Reduced = {}  # of the newest evaluation
-        self.metrics: dict[str, float] = {}  # of it too
+        self.totals: Reduced = {}  # of the last evaluation
+        self.metrics: dict[str, float] = {}  # of the last evaluation
         self.progress = Progress()
         self.plateau: ReduceLROnPlateau | None = None  # stepped by a callback: Lightning would not resume it correctly
-        self.run_identity: dict[str, Any] = {}  # decides its numbers (`runs.identity`); stored in checkpoints
-        self.surroundings: dict[str, Any] = {}  # limits, versions, machine: may change on resume; stored too
+        self.run_identity: dict[str, Any] = {}  # determines its results (`runs.identity`); stored
+        self.surroundings: dict[str, Any] = {}  # limits, versions, machine; may change on resume; stored
         self.restored: dict[str, Any] = {}
         self.started = False  # True once this attempt trains, after everything is restored
 
@@ -127,13 +127,13 @@ class Learner(LightningModule):
             self.terms_before = dict(self.sums.terms)
             self.progress.fingerprint = chained(batch.fingerprint, self.progress.fingerprint)
         self.sums.add(terms)
-        # A single process that does not skip can stop here; several must all reach the reduction first.
+        # A single process that does not skip can stop here; several processes must all reach the reduction first.
         stops_here = self.trainer.world_size == 1 and self.on_nonfinite == "stop"
         if stops_here and not self.sums.finite():
             raise NonFinite(f"the loss is {self.sums.terms[LOSS][0]} at step {self.global_step + 1}")
         self.progress.own += batch.count
-        # `totals` counts the targets of all micro-batches of all ranks: sum / total is this one's part of the mean.
-        # Lightning divides by the micro-batches and DDP by the ranks, which is undone here.
+        # `totals` counts the targets of all micro-batches of all ranks, so sum / total is this process's part of the
+        # mean. Lightning divides by the micro-batches and DDP by the ranks; this undoes both.
         micro_batches = self.trainer.accumulate_grad_batches * self.trainer.world_size
         means = [terms[name][0] * (micro_batches / batch.totals[name]) for name in self.task.differentiated]
         loss = reduce(torch.add, means)
@@ -156,29 +156,29 @@ class Learner(LightningModule):
         return terms
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        with as_compiled() if self.compiled else nullcontext():  # pieces are read again here
+        with as_compiled() if self.compiled else nullcontext():  # recomputed pieces run here
             super().backward(loss, *args, **kwargs)
 
     # -- evaluation ----------------------------------------------------------------------------------------------
 
     def on_validation_epoch_start(self) -> None:
-        gather(self)  # from here on each process reads its own share, without the others
+        gather(self)  # from here on each process reads its own share independently
         self.eval_carried, self.eval_sums = CarriedState(), Accumulators()
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        # Lightning has opened the autocast of training. Rounding in bf16 depends on the number of lanes read at a time.
+        # Autocast of training is active here. With bf16, rounding depends on the number of lanes per batch.
         with torch.autocast(self.device.type, enabled=False) if self.eval_precision == "full" else nullcontext():
             self.eval_sums.add(self._read(batch, self.eval_carried))
 
     def on_train_end(self) -> None:
-        gather(self)  # for callbacks that look at the model once training is done
+        gather(self)  # for callbacks that use the model after training
 
     def on_validation_epoch_end(self) -> None:
         self.eval_carried = CarriedState()
         self.totals = self._reduced_over_processes(self.eval_sums)
         self.metrics = self.task.measure(self.totals, self.facts[self.split])
         for name, value in self.metrics.items():
-            self.log(f"validation/{name}", value, logger=False)  # for EarlyStopping and its like
+            self.log(f"validation/{name}", value, logger=False)  # for EarlyStopping and similar callbacks
 
     # -- optimisation --------------------------------------------------------------------------------------------
 
@@ -188,8 +188,8 @@ class Learner(LightningModule):
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] = group["lr"] * group["lr_scale"]
         if not isinstance(self.schedule, partial):
-            return optimizer  # one of ours: a function of the step
-        scheduler = self.schedule(optimizer)  # one of torch's, a partial that takes the optimizer
+            return optimizer  # seqtrain's own: a function of the step
+        scheduler = self.schedule(optimizer)  # torch's: a partial that takes the optimizer
         if isinstance(scheduler, ReduceLROnPlateau):
             self.plateau = scheduler
             return optimizer
@@ -205,16 +205,16 @@ class Learner(LightningModule):
     def configure_gradient_clipping(
         self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
-        """Clip to the norm `gradient_clip_val` and keep the norm. If it is not finite, stop the run or skip the update.
+        """Clip to the norm `gradient_clip_val` and store it. If it is not finite, stop the run or skip the update.
 
         After the reduction the norm is the same on all processes, and so are the decisions that follow from it. On a
         GPU only skipping waits for the norm; otherwise the loss of the next record, or the weights of the next
-        checkpoint, show the fault. In fp16 a gradient that is too large is no fault: the scaler skips the update and
-        lowers its scale.
+        checkpoint, reveal the fault. In fp16 a gradient that is too large is not a fault: the scaler skips the update
+        and lowers its scale.
         """
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)
         if scaler is not None and getattr(optimizer, "_step_supports_amp_scaling", False):
-            scaler.unscale_(optimizer)  # a fused optimizer would do it in its step, behind the clipping
+            scaler.unscale_(optimizer)  # a fused optimizer would unscale in its step, after the clipping
         if not self.clipped_parameters:
             self.clipped_parameters = list(self.parameters())
         norm = whole(torch.nn.utils.clip_grad_norm_(self.clipped_parameters, gradient_clip_val or float("inf")))
@@ -232,7 +232,7 @@ class Learner(LightningModule):
         self.zero_grad(set_to_none=True)
         self.sums.terms = self.terms_before
         self.carried.reset_nonfinite()
-        self.progress.gradient_norm = None  # not an earlier update's, which a resumed run lacks
+        self.progress.gradient_norm = None  # not that of an earlier update, which a resumed run would not have
         self.progress.skipped += 1
         self.progress.skipped_in_a_row += 1
         if self.progress.skipped_in_a_row == MAX_SKIPPED_IN_A_ROW:
@@ -248,7 +248,7 @@ class Learner(LightningModule):
         slices, sums, tokens = zip(*by_rank, strict=True)
         checkpoint["seqtrain"] = {
             "carried": join_slices(slices),
-            "sums": list(sums),  # of each process: added up in another order they would have other bits
+            "sums": list(sums),  # one per process: adding them in another order would change the last bits
             "tokens": sum(tokens),
             "fingerprint": self.progress.fingerprint,
             "skipped": (self.progress.skipped, self.progress.skipped_in_a_row),
@@ -260,7 +260,7 @@ class Learner(LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.restored = checkpoint["seqtrain"]
-        if self.trainer.strategy.restore_checkpoint_after_setup:  # after on_fit_start too
+        if self.trainer.strategy.restore_checkpoint_after_setup:  # checkpoints are restored after on_fit_start
             self._restore()
 
     def on_fit_start(self) -> None:
@@ -271,20 +271,20 @@ class Learner(LightningModule):
         self.started = True
 
     def _restore(self) -> None:
-        """Restore the state of a checkpoint once device and optimizer exist, also if no step is left."""
+        """Restore the state of a checkpoint once device and optimizer exist, even if no step is left."""
         rank, world = self.global_rank, self.trainer.world_size
         sums = self.restored["sums"]
         if len(sums) == world:
             self.sums.terms = sums[rank]
-        elif rank == 0:  # other processes than before: the first one takes what all had
+        elif rank == 0:  # a different number of processes: the first takes all sums
             self.sums.terms = merged(sums).terms
         self.progress.tokens = self.restored["tokens"]
-        # The sum over processes must count the tokens of earlier attempts once.
+        # The sum over processes must count the tokens of earlier attempts only once.
         if rank == 0:
             self.progress.own = self.progress.tokens
         self.progress.fingerprint = self.restored["fingerprint"]
         self.progress.skipped, self.progress.skipped_in_a_row = self.restored["skipped"]
-        self.sums_of_clipping = Clipping.from_plain(self.restored.get("clipping"))  # of an older run: none
+        self.sums_of_clipping = Clipping.from_plain(self.restored.get("clipping"))  # an older run has none
         state = self.restored["carried"]
         for value in state.values():
             if len(value) != self.lanes:

@@ -1,4 +1,4 @@
-"""Model and task made for a preprocessor, and checks of both before there is data."""
+"""Creation of model and task for a preprocessor, and checks of both before the data is read."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class _WithoutDraws(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        # To draw nothing, torch would import its compiler first: a second and 69 MiB of each start. That of nn.init
-        # comes here as a function of its own, with names, and what it calls does not.
+        # To draw nothing, torch would first import its compiler: a second and 69 MiB at each start. The functions of
+        # nn.init arrive here under their own names; the functions that they call do not.
         if func in (torch.Tensor.normal_, nn.init.normal_):
             drawn = args[0] if args else kwargs["tensor"]
             if drawn.is_meta:
@@ -44,7 +44,7 @@ class _WithoutDraws(TorchFunctionMode):
 
 @contextlib.contextmanager
 def on_meta() -> Iterator[None]:
-    """Make everything in this block on the meta device."""
+    """Create everything in this block on the meta device."""
     with torch.device("meta"), _WithoutDraws():
         yield
 
@@ -56,7 +56,7 @@ def make_pair(
 
     Args:
         config: Config of the run.
-        preprocessor: Its vocabularies, labels and features set the sizes.
+        preprocessor: Its vocabularies, labels and features determine the sizes.
         label_counts: Count of each label in train, if known.
     """
     size = preprocessor.tokenizer.vocab_size
@@ -65,10 +65,10 @@ def make_pair(
         {} if series is None else {"num_features": series.num_features, "masked": series.read_masks}
     )
     target_size = None if preprocessor.shared else preprocessor.target_tokenizer.vocab_size
-    specials = 1 if task_class(config).streams else 3  # a stream is begun; examples are separated and masked too
+    specials = 1 if task_class(config).streams else 3  # start; for examples also separator and mask
     model = make_model(config, size, specials=specials, target_vocab_size=target_size, **values)
     task = make_task(config, model, size, preprocessor=preprocessor, label_counts=label_counts)
-    if config.trainer.precision == "64-true":  # Lightning would make them so only after it has loaded a checkpoint
+    if config.trainer.precision == "64-true":  # Lightning would convert only after loading a checkpoint
         return model.double(), task.double()
     return model, task
 
@@ -82,23 +82,23 @@ def make_model(
     num_features: int | None = None,
     masked: Sequence[bool] = (),
 ) -> SequenceModel:
-    """Return the model with its embedding, or two with `target_vocab_size`; weights are drawn from `config.seed`.
+    """Return the model with its embedding, or two with `target_vocab_size`; weights are drawn with `config.seed`.
 
     Args:
         config: Config of the run.
-        vocab_size: Tokens of the vocabulary.
+        vocab_size: Number of tokens of the vocabulary.
         specials: Special tokens at the end of the vocabulary.
-        target_vocab_size: Tokens of the target vocabulary. None: source and target share one.
+        target_vocab_size: Number of tokens of the target vocabulary. None: source and target share one.
         num_features: Values of a time step, for a task that reads values. None: one.
-        masked: For each channel of a time step, True if it is read with a mask of what is missing.
+        masked: For each channel of a time step, True if it has a mask of missing values.
     """
-    torch.manual_seed(config.seed)  # here, so that the weights depend on no random number drawn before
+    torch.manual_seed(config.seed)  # here, so that the weights do not depend on earlier random numbers
     embed_dim = config.model.get("embed_dim")
     sizes = {"dim": config.model.dim, "specials": specials, "embed_dim": embed_dim}
     if "task" in config and reads_values(config):
         written = writes_text(config)
         if embed_dim is not None and not written:
-            raise UserError(f"model.embed_dim={embed_dim}: is of tokens, and the task reads values; leave it out")
+            raise UserError(f"model.embed_dim={embed_dim}: applies to tokens, but the task reads values; leave it out")
         # A patch of time steps is read as one.
         patch = config.task.get("patch", 1)
         size = (num_features or 1) * patch
@@ -107,7 +107,7 @@ def make_model(
         words = TokenEmbedding(vocab_size=target_vocab_size or vocab_size, **sizes) if written else values
         return make(config.model, embed=values, target_embed=words)
     embed = target_embed = TokenEmbedding(vocab_size=vocab_size, **sizes)
-    if target_vocab_size is not None:  # else source and target share tokens, and so their vectors
+    if target_vocab_size is not None:  # else source and target share tokens and vectors
         target_embed = TokenEmbedding(vocab_size=target_vocab_size, **sizes)
     return make(config.model, embed=embed, target_embed=target_embed)
 
@@ -126,13 +126,13 @@ def make_task(
         config: Config of the run.
         model: Model whose width the head fits.
         vocab_size: Tokens of the vocabulary.
-        preprocessor: Sets labels and target vocabulary. None: a task of two labels, to check what fits.
+        preprocessor: Determines labels and target vocabulary. None: a task with two labels, to check compatibility.
         label_counts: Count of each label in train, if known.
     """
     labels, target_vocab_size = ("0", "1"), vocab_size
     if preprocessor is not None:
         labels, target_vocab_size = preprocessor.labels, preprocessor.target_tokenizer.vocab_size
-    # All arguments of any task, beside its options; `make` passes those that its constructor takes.
+    # The arguments of any task besides its options; `make` passes those that its constructor takes.
     return make(
         config.task,
         dim=model.dim,
@@ -155,7 +155,7 @@ def task_class(config: DictConfig) -> type[Task]:
 
 @runtime_checkable
 class ReadsEither(Protocol):
-    """A task of texts that reads series of values, too, where the data holds them."""
+    """A task of texts that also reads series of values, if the data contains them."""
 
     # Of the rows that it then reads, in place of `fields`; `target`: it writes a text.
     value_fields: ClassVar[tuple[str, ...]]
@@ -175,7 +175,7 @@ def writes_text(config: DictConfig) -> bool:
 
 
 def said(config: DictConfig) -> dict[str, Any]:
-    """Return what a summary says of the task and its data before the training begins."""
+    """Return the summary's description of the task and its data before the training begins."""
     words = dict(task_class(config).said())
     if reads_values(config) and not task_class(config).reads_values():
         words["example_text"] = "--input FILE"
@@ -196,16 +196,16 @@ def fields_of(task: Task | type[Task], source: Source) -> tuple[str, ...]:
 
 
 def idle_options(config: DictConfig) -> dict[str, str]:
-    """Return the options of the model that have no effect beside the others, each with the reason."""
+    """Return the model's options that have no effect given the others, each with the reason."""
     return idle_of(resolve(config.model._target_), plain(config.model))
 
 
 def check_optimizer(config: DictConfig) -> None:
-    """Raise UserError for values that optimizer or schedule refuse once they have weights; one weight is tried."""
+    """Raise UserError for values that optimizer or schedule reject once they have weights; one weight is tried."""
     argument: Any = [{"params": [torch.nn.Parameter(torch.zeros(1, 1))], "role": "hidden"}]
     for group in ("optimizer", "schedule"):
         made = make(config[group])
-        # An optimizer is a partial without weights, a schedule of torch one without optimizer; ours is complete.
+        # An optimizer is a partial without weights, torch's schedule one without optimizer; seqtrain's own is complete.
         if isinstance(made, functools.partial):
             found = {"lr": 1.0} if made.keywords.get("lr") == "auto" else {}  # known once the data is read
             try:

@@ -1,4 +1,4 @@
-"""Runs that a run begins with: one whose weights fit, or a forward and a backward run together."""
+"""Runs that initialise a run: one with matching weights, or a forward and a backward run together."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from seqtrain.tasks.base import Task
 if TYPE_CHECKING:
     from seqtrain.inference.opened import Opened
 
-ADAPTER_LR = 1e-3  # recommended at least: twenty times that of a whole pretrained model, as docs/results.md has it
+ADAPTER_LR = 1e-3  # recommended minimum: twenty times that of a fully trained pretrained model (docs/results.md)
 
 
 @runtime_checkable
 class TwoDirections(Protocol):
-    """A model that can begin as two one-directional models side by side."""
+    """A model that can be initialised with two one-directional models."""
 
     def from_directions(self, forwards: Weights, backwards: Weights) -> Weights:
-        """Return new weights by name, and, by names with a space in them, what of the two has no place here.
+        """Return new weights by name; weights of the two without a counterpart here have names with a space.
 
         Args:
-            forwards: Weights by name of the model that reads from the first token on.
-            backwards: Those of the model that reads from the last token on.
+            forwards: Weights by name of the model that reads from the first token.
+            backwards: Weights by name of the model that reads from the last token.
 
         Raises:
             UserError: The two do not fit.
@@ -42,20 +42,20 @@ class TwoDirections(Protocol):
 
 
 def from_directions(model: SequenceModel, forwards: Weights, backwards: Weights) -> Weights:
-    """Return weights with which a model begins as two; raise UserError if it does not read both directions."""
+    """Return weights that combine two models; raise UserError if the model does not read in both directions."""
     if not isinstance(model, TwoDirections) or Capability.BIDIRECTIONAL not in model.capabilities:
         raise UserError(
-            f"init_from: model={name_of(model)} has no two directions that could begin with two runs; models that "
-            "have: elmo, and lstm, gru or rnn with model.bidirectional=true"
+            f"init_from: model={name_of(model)} cannot be initialised with two runs, one per direction; models that "
+            "can: elmo, and lstm, gru or rnn with model.bidirectional=true"
         )
     return model.from_directions(forwards, backwards)
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The run, or the two runs, that a run begins with."""
+    """The run, or the two runs, that initialise a run."""
 
-    words: str  # `init_from` as it is written
+    words: str  # `init_from` as written
     runs: Sequence[Opened]
 
     @classmethod
@@ -67,7 +67,7 @@ class Origin:
         """
         from seqtrain.inference.opened import open_run
 
-        # Opened and checked once: weights, tokenizers and hashes all come from these.
+        # Loaded and checked once: weights, tokenizers and hashes all come from these.
         runs = [open_run(path) for path in origins(init_from)]
         if len(runs) == 2:
             _check_directions(runs)
@@ -87,7 +87,7 @@ class Origin:
         hashes = [run.hash for run in self.runs]
         for opened in self.runs:
             summary = opened.run.summary
-            # A run of an older version knows its parent alone.
+            # A run of an older version recorded only its parent.
             hashes += summary.lineage or ([] if summary.parent is None else [summary.parent])
         return list(dict.fromkeys(hashes))
 
@@ -99,7 +99,7 @@ class Origin:
         found = {}
         for name, value in from_directions(model, states[0], states[1]).items():
             found[f"model.{name}"] = value
-        # Heads of language models fit no other task; they are listed, so that the log names them as left behind.
+        # Heads of language models fit no other task; they are listed so that the log names them as left behind.
         for direction, opened in zip(DIRECTIONS, self.runs, strict=True):
             for name in opened.task.state_dict():
                 found[f"task.{name} of the {direction} run"] = opened.task.state_dict()[name]
@@ -123,7 +123,7 @@ def shared_preprocessor(init_from: str | Sequence[str]) -> Preprocessor:
     """Return the preprocessor of the runs, which must share one tokenizer.
 
     Raises:
-        UserError: Two runs have two tokenizers: token 7 of one is another word to the other.
+        UserError: The runs have different tokenizers: token 7 of one is another word in the other.
     """
     from seqtrain.inference.opened import open_origin
 
@@ -135,8 +135,8 @@ def shared_preprocessor(init_from: str | Sequence[str]) -> Preprocessor:
     for other in others:
         if other.hashes.get("tokenizer") != first.hashes.get("tokenizer"):
             raise UserError(
-                f"init_from={origin_words(init_from)}: the two runs have two tokenizers; train the second on the data "
-                "and with the tokenizer options of the first"
+                f"init_from={origin_words(init_from)}: the two runs have different tokenizers; train the second on the "
+                "data and with the tokenizer options of the first"
             )
     return first
 
@@ -144,7 +144,7 @@ def shared_preprocessor(init_from: str | Sequence[str]) -> Preprocessor:
 def take_tokenizer(config: DictConfig) -> None:
     """Replace the tokenizer of the config by that of `config.init_from`.
 
-    For two runs it is the first one's; that both have the same is checked where it is read.
+    For two runs the first one's is used; their equality is checked when they are loaded.
 
     Raises:
         UserError: There is no such run, or its config is invalid.
@@ -155,10 +155,10 @@ def take_tokenizer(config: DictConfig) -> None:
 
 
 def take_model(config: DictConfig, overrides: Sequence[str]) -> list[str]:
-    """Set the model's options to those of the run that `config.init_from` names, except those that were typed.
+    """Set the model's options to those of the run in `config.init_from`, except options on the command line.
 
-    Dropout stays what the task recommends if that run had none: trained on much text, it says nothing about this one.
-    Nothing changes if another model was typed, or if two runs are to begin a model of two directions.
+    Dropout keeps the task's recommendation if that run had none: without dropout on much text, it says nothing about
+    this task. Nothing changes if another model was given, or if two runs initialise a model of two directions.
 
     Returns:
         Lines that say what has changed.
@@ -184,7 +184,7 @@ def take_model(config: DictConfig, overrides: Sequence[str]) -> list[str]:
     if config.model == {**theirs, **chosen}:
         return []
     config.model = {**theirs, **chosen}
-    return [f"model: that of {runs[0]}, with its options"]
+    return [f"model: from {runs[0]}, with its options"]
 
 
 def _named(state: dict[str, Any], task: Task) -> dict[str, Tensor]:
@@ -198,10 +198,10 @@ def _check_directions(runs: Sequence[Opened]) -> None:
     for direction, opened in zip(DIRECTIONS, runs, strict=True):
         found = getattr(opened.task, "direction", None)
         if found != direction:
-            words = f"reads {found}" if found else f"is of task={opened.task.name()}, which reads in no one direction"
+            words = f"reads {found}" if found else f"is of task={opened.task.name()}, which has no single direction"
             lines.append(f"{opened.run.path} {words}")
     if lines:
         raise UserError(
-            f"init_from: of two runs the first reads forward and the second backward (task=next_token "
+            f"init_from: the first of two runs must read forward and the second backward (task=next_token "
             f"task.direction=backward): {' and '.join(lines)}"
         )

@@ -1,4 +1,4 @@
-"""Everything that one attempt of a run trains with, and the cost of the whole training."""
+"""Everything that one attempt of a run needs for training, and the cost of the whole training."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Session:
-    """Everything that one attempt of a run trains with."""
+    """Everything that one attempt of a run needs for training."""
 
     data: Data
     plan: StreamPlan | ExamplePlan
@@ -60,7 +60,7 @@ class Session:
     trainer: Trainer
     recorder: Recorder
     checkpoints: Checkpoints
-    max_steps: int | None  # None: the clock decides
+    max_steps: int | None  # None: trainer.max_seconds decides
     deadline: Deadline | None
     pruning: Pruning | None
 
@@ -87,7 +87,7 @@ class Session:
     def check_checkpoint(self, path: Path) -> None:
         """Raise UserError if this training could not have written the checkpoint; log what has changed around it since.
 
-        Every process calls it, before the run's directory says that the run continues.
+        Every process calls this before the run's directory records that the run continues.
         """
         ranks.run_on_all(lambda: self._check_checkpoint(path))
 
@@ -102,7 +102,7 @@ class Session:
             if not name.startswith("trainer.") and before.get(name, now) != now:
                 changed.append(f"{name} {shown(before[name])} -> {shown(now)}")
         if changed:
-            self.data.say(f"since {path} was written: {', '.join(changed)}; so the run may end with other bits")
+            self.data.say(f"since {path} was written: {', '.join(changed)}; the result may differ in its last bits")
 
     @property
     def ended(self) -> dict[str, str]:
@@ -112,7 +112,7 @@ class Session:
         return {"status": "pruned", "reason": self.pruning.reason}
 
     def end_loggers(self, run: Run) -> None:
-        """Pass the final figures of the run, as in summary.json, to the loggers."""
+        """Pass the run's final metrics, as in summary.json, to the loggers."""
         for run_logger in self.trainer.loggers:
             cast("RunLogger", run_logger).end(run.summary)
 
@@ -133,10 +133,10 @@ def make_session(
         config: Config of the run.
         data: Data that `make_data` has laid out.
         run: Run directory; only one process writes it.
-        signals: Signals that ask the training to leave.
+        signals: Signals that stop the training.
         console: Console that shows progress.
         logged_config: The config for loggers, its secrets masked.
-        after_pruning: True if it is trained on although its search has pruned it.
+        after_pruning: True if the run continues although its search has pruned it.
     """
     from seqtrain.training.callbacks.checkpoints import Checkpoints, Plateau
     from seqtrain.training.callbacks.progress import ProgressBar
@@ -162,20 +162,20 @@ def make_session(
         pruning=pruning,
     )
     callbacks = [
-        recorder,  # before those that read its clock or what it recorded last
+        recorder,  # before callbacks that read its clock or its last record
         deadline,
         Plateau(),
         *_guards(options),
         *_configured_callbacks(config, data, run),
         ProgressBar(recorder=recorder, steps_per_epoch=plan.steps, console=console),
         pruning,
-        checkpoints,  # last, so that it saves the newest state of the others, and their decisions
+        checkpoints,  # last, so that it saves the newest state and decisions of the others
     ]
     if options.profile == "steps" and run.writes:
         from seqtrain.training.callbacks.step_profile import StepProfile
 
-        callbacks.append(StepProfile(run=run))  # behind all, whose time it counts; it has no state
-    loggers = make_loggers(config.logger, run, logged_config) if run.writes else []  # else one point would be many
+        callbacks.append(StepProfile(run=run))  # after all callbacks whose time it measures; it has no state
+    loggers = make_loggers(config.logger, run, logged_config) if run.writes else []  # else points repeat
     trainer = make_trainer(options, steps or ENDLESS, list(filter(None, callbacks)), loggers, run.path)
     return Session(data, plan, learner, trainer, recorder, checkpoints, steps, deadline, pruning)
 
@@ -212,22 +212,22 @@ def make_learner(config: DictConfig, data: Data, run: Run) -> Learner:
     if learner.compiled:
         data.say(f"compile: {compile_blocks(model)} Transformer blocks, at the first step; this takes a while")
     if options.recompute == "blocks":
-        data.say(f"recompute: {recompute_blocks(model)} blocks keep their input alone")
+        data.say(f"recompute: {recompute_blocks(model)} blocks store only their input")
     if options.precision == "64-true":
-        learner.double()  # Lightning would do so after it has loaded a checkpoint, and round that to float32
+        learner.double()  # Lightning would convert only after loading a checkpoint, which would round it to float32
     if config.freeze:
-        data.say(f"freeze: {freeze(model, config.freeze):,} of {count(model):,} numbers of the model stay as they are")
+        data.say(f"freeze: {freeze(model, config.freeze):,} of {count(model):,} weights of the model are frozen")
     return learner
 
 
 def _guards(options: TrainerOptions) -> list[Callback]:
-    """Return the callbacks that report faults of a training."""
+    """Return the callbacks that detect faults of a training."""
     from seqtrain.training.callbacks.guards import Memory, SameRanks, Skips
 
     guards: list[Callback] = [Memory()]
     if options.on_nonfinite == "skip":
         guards.append(Skips())
-    if ranks.rank_info().world > 1 and options.strategy != "fsdp":  # of shards no two are alike
+    if ranks.rank_info().world > 1 and options.strategy != "fsdp":  # shards differ between processes
         guards.append(SameRanks(every=options.check_ranks_every))
     return guards
 
@@ -236,7 +236,7 @@ def _configured_callbacks(config: DictConfig, data: Data, run: Run) -> list[Call
     """Return the callbacks of the config."""
     callbacks = []
     for node in filter(None, config.callbacks.values()):
-        # These only show data of one process; others, such as early stopping, may act, and must in every process.
+        # Some only show the data of one process; others, such as early stopping, may act and must run in every process.
         if run.writes or not node._target_.startswith(SHOWING):
             callbacks.append(make(node, run=run, data=data, tokenizer=data.tokenizer))
     return callbacks
@@ -266,7 +266,7 @@ def paced(schedule: Any, plan: StreamPlan | ExamplePlan) -> Any:
 def max_steps(options: TrainerOptions, plan: StreamPlan | ExamplePlan) -> int | None:
     """Return the steps of the training: the smaller of max_steps and max_epochs. None: the time limit decides."""
     limits = []
-    if isinstance(options.max_steps, int):  # auto only where a budget asks before the data has decided
+    if isinstance(options.max_steps, int):  # `auto` only if a budget needs it before the data is read
         limits.append(options.max_steps)
     if options.max_epochs is not None:
         limits.append(options.max_epochs * plan.steps)
@@ -276,8 +276,8 @@ def max_steps(options: TrainerOptions, plan: StreamPlan | ExamplePlan) -> int | 
 def cost_of(config: DictConfig, data: Data) -> Cost:
     """Return the cost of the whole training."""
     options, plan = trainer_options(config), data.plan("train")
-    # Separate from those that train: a budget needs this before they can be made, and counting copies models,
-    # which takes no memory on the meta device. Those that `make_data` made may have another width than a budget chose.
+    # Not the instances that train: a budget needs the cost before they exist, and the width in `make_data` may differ
+    # from the budget's choice. Counting copies models on the meta device, which takes no memory.
     with on_meta():
         model, task = make_pair(config, data.preprocessor, data.label_counts)
     steps = max_steps(options, plan)
@@ -293,7 +293,7 @@ def set_first_weights(config: DictConfig, session: Session, say: Say) -> None:
     model, task = session.learner.model, session.learner.task
     if linear_order_of(model) is not None and config.init_from is not None:
         raise UserError(
-            f"model.fit=least_squares: init_from={origin_words(config.init_from)} brings weights of its own; leave one "
+            f"model.fit=least_squares: init_from={origin_words(config.init_from)} provides the weights; leave one "
             "of them out"
         )
     if isinstance(task, BeginsFitted):
@@ -304,14 +304,14 @@ def load_initial_weights(config: DictConfig, session: Session, say: Say, *, pare
     """Load the weights of `config.init_from`, one run or two, into a session that has not trained yet; adapt them.
 
     Args:
-        config: Config that names the run whose weights are taken.
-        session: Session whose model and task get the weights that fit.
+        config: Config that names the run that provides the weights.
+        session: Session whose model and task receive the matching weights.
         say: Called with a line for what was loaded.
-        parent_hash: Hash of the weights that an earlier attempt of the same run took, if there was one.
+        parent_hash: Hash of the weights that an earlier attempt of the same run loaded, if there was one.
 
     Returns:
-        Entries of the summary: `parent`, the hash of all weights that were taken, and `lineage`, the hashes of each run
-        and of all runs that these derive from.
+        Entries of the summary: `parent`, the hash of all loaded weights, and `lineage`, the hashes of each run and of
+        all runs that these derive from.
 
     Raises:
         UserError: The hash is not `parent_hash`, or nothing fits.
@@ -325,11 +325,11 @@ def load_initial_weights(config: DictConfig, session: Session, say: Say, *, pare
     except UserError as fault:
         if not adapted or parent_hash is None:
             raise
-        raise UserError(f"{fault}; put {kept} back, which holds the weights that the adapters change") from None
+        raise UserError(f"{fault}; put {kept} back, which contains the weights that the adapters change") from None
     if parent_hash not in (None, origin.hash):
         raise UserError(
-            f"init_from={origin.words}: its weights or tokenizers are not those that the run began with; "
-            "put that run back, or start a new one"
+            f"init_from={origin.words}: its weights or tokenizers have changed since the run began; "
+            "restore that run, or start a new one"
         )
     learner = session.learner
     weights, same = origin.weights(learner.model), origin.is_of(learner.task)
@@ -342,11 +342,11 @@ def load_initial_weights(config: DictConfig, session: Session, say: Say, *, pare
             raise
         raise UserError(
             f"init_from={origin.words}: that run is of model={theirs}, whose weights do not fit model={ours}; set "
-            f"model={theirs}, or begin with a run of model={ours}"
+            f"model={theirs}, or use a run of model={ours}"
         ) from None
     if adapted:
         say(adapt(learner.model, config, new_rows))
-        # What is adapted stays with the run: its parent may go on to other weights.
+        # Adapted weights are stored with the run, because its parent may be trained further.
         if run.writes and not exists(kept):
             write_export(origin.runs[0], kept)
     return {"parent": origin.hash, "lineage": origin.lineage}

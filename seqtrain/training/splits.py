@@ -1,4 +1,4 @@
-"""Tokenised splits, with the plans and loaders that lay them out: a stream on lanes, or single examples."""
+"""Tokenised splits with their plans and loaders, which lay them out as a stream on lanes or as single examples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from seqtrain.tasks.base import ExampleTask, Facts, Say, SeriesTask, Task
 from seqtrain.training.accumulators import LOSS
 from seqtrain.training.cost import Reading
 
-LONG = 2.0  # seconds after which baselines log their time
+LONG = 2.0  # seconds; baselines that take longer log their time
 
 
 @runtime_checkable
@@ -60,12 +60,12 @@ class Data(ABC):
 
     @property
     def corpora(self) -> dict[Split, Corpus]:
-        """The text of each split, or its sources."""
+        """The text of each split, or of its sources."""
         return {split: next(iter(rows.columns.values())) for split, rows in self.rows.items()}
 
     def facts(self) -> dict[str, Facts]:
         """Return the facts of each split that convert losses per token into losses per byte and word."""
-        if self.preprocessor.series is not None:  # a value has no bytes and no words
+        if self.preprocessor.series is not None:  # a value has neither bytes nor words
             return dict.fromkeys(self.rows, Facts(bytes_per_token=1.0, words_per_token=None))
         facts: dict[str, Facts] = {}
         for split, corpus in self.corpora.items():
@@ -86,14 +86,14 @@ class Data(ABC):
         return tuple(np.bincount(labels, minlength=len(self.preprocessor.labels)).tolist())
 
     def baselines(self, split: Split) -> dict[str, dict[str, float]]:
-        """Return metrics of baselines on the same split. They are computed once, with a log line if that takes long."""
+        """Return metrics of baselines on the same split. They are computed once; a long computation is logged."""
         if split not in self._baselines:
             begin = time.perf_counter()
             known = self.task.baselines(self.rows["train"], self.rows[split], self.preprocessor, self.say)
             self._baselines[split] = known
             seconds = time.perf_counter() - begin
             if seconds > LONG:
-                self.say(f"{split}: baselines made in {seconds:.1f} s")
+                self.say(f"{split}: baselines computed in {seconds:.1f} s")
         return self._baselines[split]
 
     def baselines_or_none(self, split: Split) -> dict[str, dict[str, float]]:
@@ -115,7 +115,7 @@ class Data(ABC):
         """Return the stream or examples that cut batches from a split."""
 
     def plan(self, split: Split) -> Any:
-        """Return the plan by which a run reads a split: that of training, made once, for train; else of evaluation."""
+        """Return the plan by which a run reads a split: for train the plan of training, else that of evaluation."""
         return self._train_plan if split == "train" else self.eval_plan(split)
 
     @functools.cached_property
@@ -124,7 +124,7 @@ class Data(ABC):
         """The plan of training."""
 
     def eval_plan(self, split: Split, batch_size: int | None = None) -> Any:
-        """Return the plan, made once, of evaluation on a split, also train. `batch_size`: examples at a time."""
+        """Return the plan of evaluation on any split, made once. `batch_size`: examples per batch."""
         if (split, batch_size) not in self._eval_plans:
             self._eval_plans[split, batch_size] = self._make_eval_plan(split, batch_size)
         return self._eval_plans[split, batch_size]
@@ -139,15 +139,15 @@ class Data(ABC):
 
     @abstractmethod
     def eval_loader(self, split: Split, batch_size: int | None = None) -> EvalLoader | ExampleLoader:
-        """Return a loader of every token, or example, of a split once; of several processes, this one's share."""
+        """Return a loader that reads every token or example of a split once; each process reads its own share."""
 
     @abstractmethod
     def reading(self) -> Reading:
-        """Return how training reads, for its cost."""
+        """Return how training reads its data, for the cost."""
 
     @abstractmethod
     def context(self) -> dict[str, Any]:
-        """Return what evaluation's numbers depend on, besides weights and text."""
+        """Return what evaluation metrics depend on, besides weights and text."""
 
     @abstractmethod
     def size(self, split: Split) -> dict[str, int | None]:
@@ -155,15 +155,15 @@ class Data(ABC):
 
     @abstractmethod
     def sample(self, split: Split, count: int) -> Any:
-        """Return a batch of `count` examples, the same each time, spread over the split; None for a stream of text."""
+        """Return a batch of `count` examples spread over the split, the same each time; None for a stream of text."""
 
     @abstractmethod
     def look_at(self, model: SequenceModel, split: Split, limit: int) -> tuple[list[int], list[int] | None]:
-        """Return the first tokens of a split, at most `limit`, and the source they are written from, or None."""
+        """Return the first tokens of a split, at most `limit`, and their source or None."""
 
 
 class StreamData(Data):
-    """One long text, read on lanes in parallel."""
+    """One long text, read on parallel lanes."""
 
     def batcher(self, split: Split) -> Stream:
         corpus = self.corpora[split]
@@ -179,7 +179,7 @@ class StreamData(Data):
 
     def _make_eval_plan(self, split: Split, batch_size: int | None) -> StreamPlan:
         tbptt = self.tbptt.evaluation
-        # Independent of machine and memory: the number of lanes decides how much context each token has.
+        # Independent of machine and memory, because the number of lanes determines how much context each token has.
         lanes = min(self.batching.eval_lanes, int(self.documents(split)[-1]))
         if lanes < self.batching.eval_lanes:
             self.say(f"{split}: read on {lanes} lanes; its text is too short for {self.batching.eval_lanes}")
@@ -202,7 +202,7 @@ class StreamData(Data):
     def context(self) -> dict[str, Any]:
         context = {"eval_lanes": self.plan("validation").lanes, "carry": self.tbptt.carry}
         if self.tbptt.carry and self.tbptt.reset == "never":
-            return context  # the state is carried over all cuts, so they change no number
+            return context  # the state is carried across cuts, so they do not change results
         cut = self.tbptt.evaluation
         return context | {"k1": cut.k1, "k2": cut.k2, "reset": cut.reset}
 
@@ -217,7 +217,7 @@ class StreamData(Data):
 
 
 class SeriesData(StreamData):
-    """Series, read as a stream. Each is evaluated from beginning to end by one lane."""
+    """Series, read as a stream. One lane evaluates each series from beginning to end."""
 
     task: SeriesTask
 
@@ -236,13 +236,13 @@ class SeriesData(StreamData):
         documents = self.batcher(split).documents
         if len(documents) > 2 and self.tbptt.reset == "never":
             raise UserError(
-                f"tbptt.reset=never: the state of one of {len(documents) - 1:,} series would go on into the next; use "
-                "tbptt.reset=document"
+                f"tbptt.reset=never: the state of one of {len(documents) - 1:,} series would carry over into the next; "
+                "use tbptt.reset=document"
             )
         return documents
 
     def _make_eval_plan(self, split: Split, batch_size: int | None) -> StreamPlan:
-        # A lane that begins in the middle of a series would lack its history.
+        # A lane that began in the middle of a series would lack its history.
         lengths = np.diff(self.documents(split))
         lanes = len(lengths) if (lengths == lengths[0]).all() else 1
         return self._plan(split, lanes, self.tbptt.evaluation, shuffle=False)
@@ -255,7 +255,7 @@ class SeriesData(StreamData):
         return {}
 
     def sample(self, split: Split, count: int) -> Any:
-        # Made once: at each validation the same ones are shown.
+        # Created once, so that each validation shows the same examples.
         if split not in self._windows:
             self._windows[split] = self.task.examples(
                 self.rows[split], self.preprocessor, max_length=self.batching.max_length, seed=self.seed
@@ -274,7 +274,7 @@ def spread(examples: Examples, count: int) -> ExampleBatch:
 
 
 class ExampleData(Data):
-    """Single examples, those of similar length together."""
+    """Single examples, batched by similar length."""
 
     task: ExampleTask
 
@@ -303,7 +303,7 @@ class ExampleData(Data):
             lengths = distinct_of_all(examples.lengths)
             alone = int(lengths.counts[lengths.rows.sum(1) > most].sum())
             if alone:
-                self.say(f"{split}: {alone:,} examples are longer than data.batch_tokens={most}: each is a step alone")
+                self.say(f"{split}: {alone:,} examples are longer than data.batch_tokens={most}: each is one step")
         if examples.remark and split == "train":
             self.say(f"{split}: {examples.remark}")
 
@@ -331,7 +331,7 @@ class ExampleData(Data):
 
     def eval_loader(self, split: Split, batch_size: int | None = None) -> ExampleLoader:
         here = ranks.rank_info()
-        # Without either, batch_tokens alone limits the examples read at a time.
+        # Without either, only batch_tokens limits the examples per batch.
         batch_size = batch_size or self.batching.eval_batch_size or len(self.batcher(split).lengths)
         return ExampleLoader(self.batcher(split), self.eval_plan(split, batch_size), world=here.world, rank=here.rank)
 

@@ -79,15 +79,15 @@ def make_trainer(
     here = ranks.rank_info()
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    elif here.local_world > 1:  # or each process would start a thread for every core
+    elif here.local_world > 1:  # otherwise each process would start one thread per core
         torch.set_num_threads(max(torch.get_num_threads() // here.local_world, 1))
     keep_freed_memory()
     quiet_lightning()
-    # torch's default would let cuDNN round float32 to ten bits in recurrences and convolutions, evaluation included.
+    # torch's default would let cuDNN round float32 to ten bits in recurrences and convolutions, also in evaluation.
     torch.backends.cudnn.allow_tf32 = False
     plugins: list[Any] = [AtomicCheckpointIO(), Joined(here)]
     every = options.validate_every
-    if every == "auto":  # only in evaluation: `from_data.resolve_length` has set it for training
+    if every == "auto":  # only in evaluation; for training `from_data.resolve_length` has set it
         every = steps
     precision = cast(Any, options.precision)  # `resolve_auto` has made `auto` one of Lightning's
     if options.strategy == "fsdp" and precision == "64-true":
@@ -105,7 +105,7 @@ def make_trainer(
         precision=precision,
         deterministic=options.deterministic,
         max_steps=steps,
-        max_epochs=-1,  # for Lightning the whole training is one: our loader goes from epoch to epoch
+        max_epochs=-1,  # for Lightning the training is one epoch; our loader iterates over epochs
         accumulate_grad_batches=options.accumulate,
         gradient_clip_val=options.grad_clip,
         val_check_interval=every * options.accumulate,
@@ -114,7 +114,7 @@ def make_trainer(
         logger=loggers or False,
         plugins=plugins,
         default_root_dir=directory,
-        num_sanity_val_steps=0,  # they would be recorded as a validation at step 0
+        num_sanity_val_steps=0,  # otherwise recorded as a validation at step 0
         use_distributed_sampler=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -128,7 +128,7 @@ def make_trainer(
 
 
 def surroundings(config: DictConfig, trainer: Trainer, cpu: str | None) -> dict[str, Any]:
-    """Return a checkpoint's description of its surroundings: limits of the training, and what its bits depend on.
+    """Return a checkpoint's description of its surroundings: limits of training, and what affects its last bits.
 
     Args:
         config: Config of the run.
@@ -145,7 +145,7 @@ def surroundings(config: DictConfig, trainer: Trainer, cpu: str | None) -> dict[
 
 
 def quiet_lightning() -> None:
-    """Silence advice that does not apply: our loaders shard, resume and size themselves."""
+    """Silence warnings that do not apply: our loaders shard, resume and size themselves."""
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     for message in (
         ".*isinstance.treespec, LeafSpec.*",
@@ -153,7 +153,7 @@ def quiet_lightning() -> None:
         ".*does not have many workers.*",
         ".*GPU available but not used.*",
         ".*srun. command is available.*",
-        ".*sync_dist=True.*",  # what we log is reduced already
+        ".*sync_dist=True.*",  # our logged values are already reduced
         ".*broadcast_buffers. is deprecated.*",  # its successor came after torch 2.11
     ):
         warnings.filterwarnings("ignore", message)
@@ -164,7 +164,7 @@ def has_bf16_units(device_type: str) -> bool:
     """Return True if bf16 products are faster than float32 on this machine's `device_type`, `cpu` or `cuda`."""
     if device_type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    # torch knows this under private names only, of the releases that are supported.
+    # In the supported releases, torch has this only under private names.
     with contextlib.suppress(OSError):
         flags = Path("/proc/cpuinfo").read_text("utf-8").split()
         return "amx_bf16" in flags or "avx512_bf16" in flags

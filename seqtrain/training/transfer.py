@@ -27,14 +27,14 @@ def copy_matching(
 
     Args:
         model: Model. If its embedding has more or fewer special tokens than the origin's, the rows of both are copied.
-        task: Task. Its head is copied only if the task is the same. None: of the model alone.
+        task: Task. Its head is copied only if the task is the same. None: only the model is copied.
         weights: Weights as in a checkpoint's state_dict, named `model.*` and `task.*`.
         same_task: True if they were trained for a task of this class.
         say: Called with a line: what was loaded, what is new, and what was left behind.
         whose: ` of RUN`, in that line, if there is more than one run.
 
     Returns:
-        Rows of each weight of the model that stay as they were drawn, by its name in the model: the last ones, or all.
+        Number of rows of each weight of the model that keep their initial values, by its name: the last rows, or all.
 
     Raises:
         UserError: Weights of the model have another shape, or most are missing.
@@ -43,7 +43,7 @@ def copy_matching(
     if task is not None:
         own |= {f"task.{name}": value for name, value in task.state_dict().items()}
     loaded, new, gone, faults = [], [], [], []
-    first: dict[int, str] = {}  # name of a weight that has several, by its memory
+    first: dict[int, str] = {}  # first name of a shared weight, by its memory
     new_rows: dict[str, int] = {}
     for name, value in own.items():
         of_task = name.startswith("task.")
@@ -55,20 +55,20 @@ def copy_matching(
         elif given.shape == value.shape:
             other = first.setdefault(value.data_ptr(), name) if value.numel() else name
             if not torch.equal(weights[other], given):
-                faults.append(f"{other} and {name} differ there, and are one weight here")
+                faults.append(f"{other} and {name} differ there, but are one weight here")
             loaded.append(name)
             value.copy_(given)
         elif _has_other_specials(name, value, given):
             loaded.append(name)
             more = len(value) - len(given)
             (new if more > 0 else gone).append(f"{abs(more)} special tokens of {name}")
-            value[: len(given)].copy_(given[: len(value)])  # special tokens stand behind all others
+            value[: len(given)].copy_(given[: len(value)])  # special tokens come after all others
             if more > 0:
                 new_rows[name.removeprefix("model.")] = more
         elif of_task:
             new.append(name)
         else:
-            faults.append(f"{name} is {_shape(given)} there and {_shape(value)} here")
+            faults.append(f"{name} is {_shape(given)} there, but {_shape(value)} here")
     if faults:
         raise UserError(_incompatibility(model, weights, faults))
     # Embeddings do not count: they fit between models that have nothing else in common.
@@ -92,13 +92,13 @@ def _has_other_specials(name: str, value: Tensor, given: Tensor) -> bool:
 
 def _incompatibility(model: SequenceModel, weights: dict[str, Tensor], faults: Sequence[str]) -> str:
     """Return one line for weights of other shapes: a different width, if that is the cause, or the first shape."""
-    # A width is in every shape: naming it says more than naming the first different shape.
+    # A width is in every shape, so naming it explains more than naming the first different shape.
     embedding = weights.get("model.embed.projection", weights.get("model.embed.weight"))
     if embedding is not None and "model.embed.projection" in weights:
-        embedding = embedding.T  # of the width of the model in its rows
+        embedding = embedding.T  # one row per unit of the model's width
     if embedding is not None and embedding.shape[-1] != model.dim:
         dim = embedding.shape[-1]
-        return f"init_from: model.dim={model.dim} here, and that run's model has {dim}; set model.dim={dim}"
+        return f"init_from: model.dim={model.dim} here, but that run's model has {dim}; set model.dim={dim}"
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     return f"init_from: {faults[0]}{more}; set the same model options"
 
@@ -117,7 +117,7 @@ def freeze(model: SequenceModel, names: Sequence[str]) -> int:
             raise UserError(f"freeze={wanted}: the model has no such part{did_you_mean(wanted, known)}")
         for name in matching:
             weight = weights[name]
-            if weight.requires_grad:  # else an earlier name has it already
+            if weight.requires_grad:  # otherwise frozen by an earlier name
                 count += weight.numel()
             weight.requires_grad_(False)
     return count

@@ -168,7 +168,7 @@ def test_bad_lines_are_named_in_their_place_and_the_rest_is_answered(ask: Any, t
     ]
     assert err.splitlines() == [
         f"error: {path}:2: byte 0 of the line is not UTF-8",
-        f"error: {path}:3: holds no text",
+        f"error: {path}:3: contains no text",
     ]
     rc, out, _ = ask("sentiment", "--input", str(path))
     assert (rc, len(out)) == (2, 2)
@@ -177,8 +177,8 @@ def test_bad_lines_are_named_in_their_place_and_the_rest_is_answered(ask: Any, t
 def test_an_argument_that_has_no_answer_is_named(ask: Any) -> None:
     for name, text, reason in (
         ("masked_lm", "no mask", "has no [MASK] to fill in"),
-        ("masked_lm", "[MASK]" + " street" * 600, "tokens, and the model has positions for 510"),
-        ("translation", "", "holds no text"),
+        ("masked_lm", "[MASK]" + " street" * 600, "tokens, but the model has only 510 positions"),
+        ("translation", "", "contains no text"),
         ("sentiment", "\udcff", "not UTF-8"),
     ):
         rc, out, err = ask(name, "the [MASK]", text, "--json")

@@ -204,7 +204,7 @@ def test_stopping_is_the_default_and_keeps_the_last_good_checkpoint(place: Place
     [
         (
             "no_memory",
-            "at step 8, training on a batch of 4 lanes x 8 tokens; in a new run give trainer.accumulate=2, "
+            "at step 8, training on a batch of 4 lanes x 8 tokens; in a new run set trainer.accumulate=2, "
             "which changes no loss, or lower data.batch_size or tbptt.k2; "
             "the last good checkpoint is step-00000006.ckpt",
         ),

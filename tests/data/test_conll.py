@@ -76,17 +76,17 @@ FAULTS: list[tuple[str, str, dict[str, Any], str]] = [
     ("a.conll", "a X\nb X\n", {}, "{}: has no blank line, so it would be one sentence"),
     ("a.conll", "a\n\nb\n", {}, "data.label_column=auto: {}:1 has 1 columns, so it is data.token_column too"),
     ("a.conll", "a X\n\n", {"label_column": 3}, "data.label_column=3: {}:1 has 2 columns, from 0 to 1"),
-    ("a.conll", "1 000\tX\n\n", {}, "{}:1: the token '1 000' is empty or holds white space; write a sign there"),
-    ("a.conll", "a X\n1\u00a0000 X\n\n", {}, "{}:2: the token '1\\xa0000' is empty or holds white space"),
+    ("a.conll", "1 000\tX\n\n", {}, "{}:1: the token '1 000' is empty or contains white space; write another"),
+    ("a.conll", "a X\n1\u00a0000 X\n\n", {}, "{}:2: the token '1\\xa0000' is empty or contains white space"),
     ("a.conll", "a\tX\nb\t\n\n", {}, "{}:2: the label '' is empty"),
     ("a.conll", "# O\na O\n\n", {}, "{}:1: may be a comment, or the token #; set data.comments=none"),
     ("a.conllu", UD, {"label_column": 10}, "data.label_column=10: {}:3 has 10 columns, from 0 to 9"),
     ("a.tsv", "1\tEU\tO\n2\ta\tX\n\n", {}, "data.token_column: {}:1: the first column counts from 1 to 2; set"),
     ("a.conll", "a O\n\n# O\nb O\n", {}, "{}:3: may be a comment, or the token #; set data.comments=none"),
-    ("a.conll", "\n\n", {}, "{}: holds no sentences"),
+    ("a.conll", "\n\n", {}, "{}: contains no sentences"),
     ("a.jsonl", '{"tokens": ["a"], "labels": []}\n', {}, "{}:1: 0 labels for 1 tokens"),
-    ("a.jsonl", '{"token": ["a"], "labels": ["X"]}\n', {}, "{}:1: tokens is no list of texts; it has keys token"),
-    ("a.jsonl", '{"tokens": [null], "labels": ["X"]}\n', {}, "{}:1: tokens is no list of texts"),
+    ("a.jsonl", '{"token": ["a"], "labels": ["X"]}\n', {}, "{}:1: tokens is not a list of strings; the row has keys"),
+    ("a.jsonl", '{"tokens": [null], "labels": ["X"]}\n', {}, "{}:1: tokens is not a list of strings"),
 ]
 
 

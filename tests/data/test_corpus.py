@@ -168,7 +168,7 @@ def test_two_processes_at_once_build_once_and_read_the_same(tmp_path):
 
 def test_a_split_without_text_and_a_cache_that_cannot_be_written_are_refused(tmp_path):
     said = refusal(made, tmp_path, Byte(), Fixed(train=["x"], validation=[""]))
-    assert "the validation split holds no text" in said
+    assert "the validation split contains no text" in said
     (tmp_path / "file").write_text("")
     said = refusal(made, tmp_path / "file", Byte())
     assert said.startswith("SEQTRAIN_CACHE=")

@@ -101,7 +101,7 @@ def test_rows_are_cut_as_documents_are():
         assert list(map(int, documents)) == list(cut("row").rows(lambda _: iter(range(100)), split))
     with pytest.raises(UserError, match=r"data\.test_fraction=0: there is no test split"):
         Cut(by="row", validation=0.1, test=0.0).rows(lambda _: iter([]), "test")
-    with pytest.raises(UserError, match="1 row cannot be split into train and validation and test; give more"):
+    with pytest.raises(UserError, match="1 row cannot be split into train and validation and test; provide more data"):
         cut("row").check(1)
 
 

@@ -49,7 +49,7 @@ def test_a_recorder_refuses_other_batches_than_the_runs_and_goes_on_with_its_clo
     recorder.recorded = {3: f"{7:08x}", 4: f"{8:08x}"}
     recorder._check_read(3, 7, 7)
     for step, marks in ((3, (7, 8)), (4, (7, 7))):
-        with pytest.raises(RunFailed, match=f"step {step} does not go on with the batches"):
+        with pytest.raises(RunFailed, match=f"step {step} does not continue with the batches"):
             recorder._check_read(step, *marks)
     recorder.load_state_dict({"seconds": 5.0, "validated": 3})
     assert recorder.state_dict() == {"seconds": 5.0, "validated": 3}

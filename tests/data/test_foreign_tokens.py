@@ -127,7 +127,7 @@ def test_a_file_that_is_cut_off_and_ids_beyond_the_vocabulary_are_refused(tmp_pa
     for name in FORMATS:
         free = {"end_of_text": None} if "end_of_text" in FORMATS[name][2] else {}
         said = refusal(opened(name, tmp_path, vocab_size=299, **free).check)
-        assert "holds the token 299, and the vocabulary has 299" in said, name
+        assert "contains the token 299, but the vocabulary has 299" in said, name
 
 
 def test_an_end_of_text_that_is_no_id_is_refused_and_one_that_ends_nothing_is_said(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_tokenizer_of_merges_as_text_or_of_ids_alone_is_read(tmp_path: Path) -
     assert of_ids.vocab_size == 50
     ids = [3, 49, 0, 7]
     assert of_ids.encode(of_ids.decode(ids)).tolist() == ids
-    assert "50: is no id from 0 to 49" in refusal(of_ids.encode, "3 50")
+    assert "50: is not an id from 0 to 49" in refusal(of_ids.encode, "3 50")
 
 
 @pytest.mark.long

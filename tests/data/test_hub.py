@@ -101,7 +101,7 @@ def test_out_of_reach_the_cached_copy_is_used_but_not_for_another_revision(tmp_p
     shutil.move(tmp_path / "datasets" / "thing", tmp_path / "datasets" / "nobody___thing")
     assert all_of(Hub(path="nobody/thing")) == ROWS
     said = refusal(Hub(path="nobody/thing", revision="abc").check)
-    assert said.startswith("data.revision=abc: the hub is out of reach")
+    assert said.startswith("data.revision=abc: the hub cannot be reached")
 
 
 def test_an_address_that_answers_is_reachable_and_one_that_does_not_is_not():
@@ -153,7 +153,7 @@ def test_secret_labels_are_told_with_their_split(tmp_path):
     columns = {split: {"sentence": ["x"] * len(labels), "label": labels} for split, labels in splits.items()}
     path = layout(tmp_path / "layout", columns, LABELLED)
     source = Hub(path=path, column="sentence", label_column="label")
-    assert "validation row 1: label is -1, no label; name a split with labels" in refusal(source.check)
+    assert "validation row 1: label is -1, not a label; use a split with labels" in refusal(source.check)
     assert "test row 1: label is -1" in refusal(lambda: list(source.rows("test")))
 
 

@@ -113,7 +113,7 @@ def test_a_folder_of_a_data_set_is_no_address(data: Path, listener: socket.socke
     assert "an address" in refusal(data)
     (data / "README.md").unlink()
     (data / "train.csv::http:").write_text("text\na\n")
-    assert "would be read as an address" in refusal(data)
+    assert "would be read as a URL" in refusal(data)
     assert_unasked(listener)
 
 
@@ -126,7 +126,7 @@ def test_a_split_of_a_saved_copy_is_a_folder_in_it(saved: Path, listener: socket
         assert f"names {split}, {says}" in refusal(whole).replace("which is ", "")
     change(whole / "dataset_dict.json", splits=["linked"])
     (whole / "linked").symlink_to(saved)
-    assert "names linked, which is not below it" in refusal(whole)
+    assert "names linked, which is outside of this folder" in refusal(whole)
     assert_unasked(listener)
 
 

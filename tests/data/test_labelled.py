@@ -82,20 +82,20 @@ FAULTS = {
         "a.tsv",
         table("what is it", "ugly"),
         {},
-        r"cannot tell whether its first row \('what is it', 'ugly'\) is a header; say data\.header=true",
+        r"cannot determine if the first row \('what is it', 'ugly'\) is a header; set data\.header=true",
     ),
     "two texts": ("a.csv", table("title", "review", sep=","), {}, r"2 columns that may be the text: title, review"),
-    "a book": ("a.txt", "".join(f"w{n} and so on\n" for n in range(50)), {}, "no labels found: 50 different words"),
-    "joined files": ("a.tsv", table("text", "label") * 2, {}, r"a\.tsv:14: the header stands here once more"),
+    "a book": ("a.txt", "".join(f"w{n} and so on\n" for n in range(50)), {}, "begin with 50 different words"),
+    "joined files": ("a.tsv", table("text", "label") * 2, {}, r"a\.tsv:14: the header is repeated here"),
     "a word alone": ("a.txt", table(sep=" ", flip=True) + "good\n", {}, r"a\.txt:13: one word, 'good'"),
     "several labels": ("a.ft", "__label__a __label__b x y\n" * 4, {}, "several labels in a line"),
     "latin-1": ("a.tsv", table().encode() + b"caf\xe9\tbad\n", {}, r"not UTF-8 .*data\.encoding=latin-1"),
     "not cp1252": ("a.tsv", table().encode() + b"\x81\tbad\n", {"encoding": "cp1252"}, r"not cp1252 .*set data\.enc"),
-    "cut off gz": ("a.tsv.gz", gzip.compress(table().encode())[:-12], {}, "damaged or cut off"),
+    "cut off gz": ("a.tsv.gz", gzip.compress(table().encode())[:-12], {}, "cannot be decompressed"),
     "no such column": ("a.tsv", table("text", "label"), {"label_column": "lable"}, "did you mean label"),
     "beyond the columns": ("a.tsv", table(), {"label_column": 3}, r"data\.label_column=3: .* has 2 columns"),
-    "splits": ("train/good/a.txt", "x", {}, r"are splits, not labels; type data\.path=\S*/train$"),
-    "one class": ("good/a.txt", "x", {}, r"a folder of texts for each label, of which there must be two \(1 found\)"),
+    "splits": ("train/good/a.txt", "x", {}, r"are splits, not labels; use data\.path=\S*/train$"),
+    "one class": ("good/a.txt", "x", {}, r"a folder of texts for each of at least two labels \(1 found\)"),
 }
 
 
@@ -198,7 +198,7 @@ def test_equal_texts_stand_in_one_split_of_one_fold(tmp_path: Path) -> None:
         assert len(seen) == len(set(seen))
     source = Labelled(path=str(path), folds=FOLDS, fold=0)
     source.check()
-    assert "texts that stand there more than once (1 in 6 rows) are kept in one fold each" in source.notes()[-1]
+    assert "repeated texts (1 in 6 rows) are each kept in one fold" in source.notes()[-1]
 
 
 def test_nfc_and_nfd_of_one_text_stand_in_one_fold(tmp_path: Path) -> None:
@@ -213,9 +213,9 @@ def test_nfc_and_nfd_of_one_text_stand_in_one_fold(tmp_path: Path) -> None:
 
 
 NO_FOLDS: dict[str, dict[str, Any]] = {
-    "data.folds=5: which one is test?": {"folds": 5},
-    "data.fold=1: of how many?": {"fold": 1},
-    "counted from 0 to 4": {"folds": 5, "fold": 5},
+    "data.folds=5: set data.fold to the fold": {"folds": 5},
+    "data.fold=1: data.folds is missing": {"fold": 1},
+    "must be from 0 to 4": {"folds": 5, "fold": 5},
     "data.test_path is given too": {"folds": 5, "fold": 0, "test_path": "b.tsv"},
     "use fewer folds": {"folds": 200, "fold": 0},
 }
@@ -226,4 +226,4 @@ def test_folds_that_make_no_cross_validation_are_refused(tmp_path: Path) -> None
     for says, options in NO_FOLDS.items():
         assert says in refusal(lambda given: Labelled(path=str(path), **given).check(), options)
     path.write_text(path.read_text() + "once only\tz\n")
-    assert "the label z has one text alone" in refusal(split, path, 0)
+    assert "the label z has only one text" in refusal(split, path, 0)

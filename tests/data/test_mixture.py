@@ -152,7 +152,7 @@ def test_a_mixture_that_cannot_be_is_refused() -> None:
         ({"mix": ["a:3"]}, "data.mix: expected 2 to 256 stores, found 1"),
         ({"mix": ["a", "b:1"]}, "data.mix: a: expected FOLDER:WEIGHT"),
         ({"mix": ["a:0", "b:1"]}, "data.mix: a:0: expected FOLDER:WEIGHT"),
-        ({"mix": ["a:1", "b:1"], "path": "a"}, "data.path and data.mix: both say what is read; leave one out"),
+        ({"mix": ["a:1", "b:1"], "path": "a"}, "data.path and data.mix: both set the data; leave one out"),
         ({"mix": ["a:1", "b:1", "a:2"]}, "data.mix: a and a hold the same tokens"),
         ({"mix": ["a:1e-9", "b:1"]}, "data.mix: an epoch that reads each store once has "),
         ({}, "give the folder of a store as data.path, or several"),

@@ -78,9 +78,10 @@ def test_numbers_of_every_format_are_read_to_the_last_bit(tmp_path: Path) -> Non
 def test_what_is_no_finite_number_is_one_line_that_names_its_row(tmp_path: Path) -> None:
     for number, value in enumerate(("high", True, float("nan"), float("inf"), [1.0])):
         path = put(tmp_path / f"{number}", "jsonl", [0, value])
-        with pytest.raises(UserError, match=rf"jsonl:2: label is {re.escape(str(value))}, which is no finite number"):
+        shown = re.escape(str(value))
+        with pytest.raises(UserError, match=rf"jsonl:2: label is {shown}, which is not a finite number"):
             numbers(local(path), tmp_path)
-        of_a_hub = r"row 2: label is \w+, which is no finite number|set data\.label_column to a column of numbers$"
+        of_a_hub = r"row 2: label is \w+, which is not a finite number|set data\.label_column to a column of numbers$"
         with pytest.raises(UserError, match=of_a_hub):
             numbers(of_hub(path.parent), tmp_path)
 

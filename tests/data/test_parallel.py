@@ -95,7 +95,7 @@ def test_a_split_has_files_of_its_own_or_is_cut_off_by_row(tmp_path):
 
 
 def test_pairs_are_no_text(tmp_path):
-    with pytest.raises(UserError, match="holds pairs, not text"):
+    with pytest.raises(UserError, match="contains pairs, not text"):
         Parallel(path=put(tmp_path / "a.tsv", "source\ttarget\nx\ty\n")).documents("train")
 
 
@@ -103,7 +103,7 @@ def test_sides_of_different_length_are_refused_with_the_line_that_has_no_fellow(
     paths = {"source_path": put(tmp_path / "x.en", "a\nb\nc"), "target_path": put(tmp_path / "x.de", "a\nb\u2028c\n")}
     source = Parallel(**paths, validation_fraction=0.0)
     for act in (source.check, lambda: list(source.rows("train"))):
-        assert re.search(r"x\.en:3: has no fellow in .*x\.de, which has 2 lines", refusal(act))
+        assert re.search(r"x\.en:3: has no corresponding line in .*x\.de, which has 2 lines", refusal(act))
 
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -154,4 +154,4 @@ def test_pairs_with_an_empty_side_are_counted(tmp_path):
     make_data(config, ("train",), said.append)
     counted = [line for line in said if "is empty in" in line]
     assert [line.partition(" is empty")[0] for line in counted] == ["train: source", "train: target"]
-    assert all(line.endswith("of 40 pairs, read as they are") for line in counted)
+    assert all(line.endswith("of 40 pairs; they are kept") for line in counted)

@@ -64,9 +64,9 @@ def test_labels_of_rows_stand_at_their_rows(tmp_path):
 
 
 LABEL_FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
-    "series s0 has the labels x, y; give it one in all rows": (content(label="y"), {}, "name"),
+    "series s0 has the labels x, y; write the same label in all rows": (content(label="y"), {}, "name"),
     "has a label with white space": (content(phase="a b"), {"column": "phase"}, "names"),
-    "has no label; give it one, or take it out": (content().replace(",x,", ",,"), {}, "name"),
+    "has no label; add one, or remove the series": (content().replace(",x,", ",,"), {}, "name"),
 }
 
 
@@ -174,16 +174,16 @@ def test_values_are_scaled_by_train_alone(tmp_path):
 
 
 FAULTS = {
-    "another number of channels": (f"{HEAD}1:2:x\n1:y\n", "line 7 has 1 channels, and the first series has 2"),
+    "another number of channels": (f"{HEAD}1:2:x\n1:y\n", "line 7 has 1 channels, but the first series has 2"),
     "channels of two lengths": (f"{HEAD}1,2:2:x\n", "line 6 has channels of different lengths (1, 2)"),
     "no label in a row": (f"{HEAD}1,2:?\n", "line 6 has no label"),
     "no labels at all": (HEAD.replace("true x y", "false") + "1,2\n", "has no labels (@classLabel false)"),
-    "no value in a series": (f"{HEAD}?,?:x\n", "line 6 holds no value"),
-    "a word among values": (f"{HEAD}1,two:x\n", "line 6: 'two' is no number"),
-    "infinity": (f"{HEAD}1,inf:x\n", "line 6: inf is no finite number"),
+    "no value in a series": (f"{HEAD}?,?:x\n", "line 6 contains no value"),
+    "a word among values": (f"{HEAD}1,two:x\n", "line 6: 'two' is not a number"),
+    "infinity": (f"{HEAD}1,inf:x\n", "line 6: inf is not a finite number"),
     "time stamps": (HEAD.replace("Stamps false", "Stamps true") + "(0,1):x\n", "has time stamps"),
-    "no series": (HEAD, "holds no series"),
-    "a text": ("Once upon a time\n", "is no .ts file of the UCR archive"),
+    "no series": (HEAD, "contains no series"),
+    "a text": ("Once upon a time\n", "not a .ts file of the UCR archive"),
 }
 
 

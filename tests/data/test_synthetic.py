@@ -168,7 +168,7 @@ FAULTS: list[tuple[Callable[[], Any], str]] = [
     (lambda: Parity(shortest=9, longest=5), "data.longest=5: is below data.shortest=9"),
     (lambda: Parity(test_shortest=9, test_longest=5), "data.test_longest=5: is below data.test_shortest=9"),
     (lambda: Recall(shortest=15, longest=64), "data.shortest=15: must be at least 16 for recall"),
-    (lambda: Recall(vocab=8), "data.vocab=8: has too few keys for data.pairs=4; give 10 or more"),
+    (lambda: Recall(vocab=8), "data.vocab=8: has too few keys for data.pairs=4; set it to at least 10"),
     (lambda: Induction(test_shortest=2), "data.test_shortest=2: must be at least 3"),
     (lambda: list(Parity(shortest=3, longest=4).rows("train")), "no sequence of 3 to 4 is left for validation"),
     (lambda: list(Parity(test_size=0).rows("test")), "data.test_size=0: there is no test split"),

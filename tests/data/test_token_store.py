@@ -130,7 +130,7 @@ def test_what_is_finished_is_not_tokenised_again(tmp_path: Path) -> None:
     assert killed_at(8, True, tmp_path / "store", order)
     lines: list[str] = []
     prepare(tmp_path / "store", order, lines.append)
-    assert any("goes on after" in line for line in lines)
+    assert any("continues after" in line for line in lines)
     new = next(int(line.split()[1].replace(",", "")) for line in lines if line.startswith("train:") and "new" in line)
     assert 0 < new < len(open_store(tmp_path / "store").splits["train"].tokens)
 
@@ -244,12 +244,12 @@ def edit_tokenizer(store: Path) -> None:
 
 
 DAMAGES: list[tuple[Callable[[Path], Any], str]] = [
-    (lambda store: os.truncate(store / "shard-00001.bin", 150), "shard-00001.bin: has 150 bytes, and 200 were written"),
+    (lambda store: os.truncate(store / "shard-00001.bin", 150), "shard-00001.bin: has 150 bytes instead of 200"),
     (lambda store: os.truncate(store / "train.documents.bin", 8), "train.documents.bin: has 8 bytes"),
     (lambda store: (store / "shard-00002.bin").unlink(), "shard-00002.bin: is missing"),
-    (edit_index, "index.json: is damaged or was edited"),
-    (spoil_counts, "index.json: is no index of a token store"),
-    (lambda store: os.truncate(store / INDEX, 200), "index.json: is no index"),
+    (edit_index, "index.json: does not match its hash (damaged or edited)"),
+    (spoil_counts, "index.json: is not an index of a token store"),
+    (lambda store: os.truncate(store / INDEX, 200), "index.json: is not an index"),
     (
         lambda store: BPE(size=260).train(["another text"]).save(store / "tokenizer.json"),
         "tokenizer.json: is not the tokenizer of this store",
@@ -264,7 +264,7 @@ def test_a_store_opens_without_reading_a_token(store: Path) -> None:
         path.write_bytes(b"\0" * path.stat().st_size)
     (store / INDEX).touch()  # the newest file: what stands in the others is asked for by --verify alone
     assert set(open_store(store).splits) == set(SPLITS)
-    with pytest.raises(UserError, match="is damaged, as its hash says"):
+    with pytest.raises(UserError, match="does not match its hash"):
         list(verify_files(store))
 
 
@@ -276,7 +276,7 @@ def test_a_file_edited_at_its_size_and_time_is_refused_and_a_touched_one_is_read
         content = path.read_bytes()
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-        assert f"{name}: is damaged, as its hash says" in refusal(open_store, store)
+        assert f"{name}: does not match its hash" in refusal(open_store, store)
         path.write_bytes(content)
         assert "1 files are newer than index.json" in "".join(open_store(store).remarks)
         with monkeypatch.context() as patch:
@@ -290,7 +290,7 @@ def test_a_shard_that_shrinks_while_it_is_read_is_one_line(store: Path) -> None:
     tokens = open_store(store).splits["train"].tokens
     assert len(tokens[:]) == len(tokens)
     os.truncate(store / "shard-00000.bin", 8)
-    with pytest.raises(UserError, match=r"shard-00000.bin: was cut off while it was read"):
+    with pytest.raises(UserError, match=r"shard-00000.bin: was truncated while it was read"):
         tokens[np.arange(50)]
 
 
@@ -316,7 +316,7 @@ def test_a_folder_that_holds_something_else_is_refused_and_kept(tmp_path: Path) 
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("mine")
     said = refusal(prepared, tmp_path / "mine", text_source(tmp_path), RECIPES["byte"])
-    assert "mine: holds something else (notes.txt)" in said
+    assert "mine: contains other files (notes.txt)" in said
     assert content(tmp_path / "mine") == {"notes.txt": b"mine"}
     said = refusal(open_store, tmp_path / "mine/notes.txt")
     assert "notes.txt: is a file; a token store is a folder, made by `seqtrain prepare`" in said
@@ -355,7 +355,7 @@ def test_the_command_refuses_in_one_line(tmp_path: Path, seqtrain: Seqtrain) -> 
         ((*data, "data.batch_size=4", "--store", "b"), "data.batch_size=4: says how a training reads"),
         (("prepare", "--store", "b"), "says of no text"),
         (("prepare", "data=seasonal", "--store", "b"), "holds no documents of text"),
-        ((*data, "tokenizer=char", "--store", "linked"), "linked/unfinished: is no folder of this store"),
+        ((*data, "tokenizer=char", "--store", "linked"), "linked/unfinished: is not a folder"),
         ((*data, "tokenizer=none", "--store", "b"), "tokenizer=none: makes no tokens"),
     ):
         answer = seqtrain(*words, cwd=tmp_path)
@@ -368,7 +368,7 @@ def test_a_token_beyond_the_vocabulary_is_refused_where_it_is_read(tmp_path: Pat
     np.array([1, 2, 300, 4], dtype="<u2").tofile(tmp_path / "a.bin")
     found = MappedTokens([Part(tmp_path / "a.bin", "<u2", 0, 4)], 256)
     assert found[:2].tolist() == [1, 2]
-    with pytest.raises(UserError, match=r"a.bin: holds the token 300, and the vocabulary has 256"):
+    with pytest.raises(UserError, match=r"a.bin: contains the token 300, but the vocabulary has 256"):
         found[np.array([[1, 2]])]
 
 
@@ -406,7 +406,7 @@ def test_a_process_that_is_killed_ends_the_work_in_one_line(monkeypatch: pytest.
     monkeypatch.setattr("seqtrain.data.token_store.encode.JOB_CHARACTERS", 5)
     tokenizer = Deadly(Byte().train([]).content)
     texts = [(text, True) for text in ("one two", "three", "four!", "five", "six six")]
-    with pytest.raises(RunFailed, match="a process that tokenises was killed"):
+    with pytest.raises(RunFailed, match="a worker process was killed"):
         list(encoded(tokenizer, texts, 2))
 
 

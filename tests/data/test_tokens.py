@@ -78,7 +78,7 @@ def test_a_run_says_which_store_it_reads_and_goes_on_with_no_other(folder: Path,
     prepare = ("prepare", "data=text", "data.path=corpus.txt", "data.split_by=position", "data.validation_fraction=0.2")
     prepare = (*prepare, "--processes", "1", "--store", "moved")
     for words, expected in (
-        (("tokenizer=char",), "moved holds tokens of another tokenizer than that of the run"),
+        (("tokenizer=char",), "moved are not from the run's tokenizer"),
         (("--tokenizer", "store/tokenizer.json"), "the train text is not the one that run said began with"),
     ):
         assert seqtrain(*prepare, *words, cwd=folder).rc == 0
@@ -91,7 +91,7 @@ def test_a_run_says_which_store_it_reads_and_goes_on_with_no_other(folder: Path,
 @pytest.mark.long
 def test_words_that_a_store_leaves_no_room_for_are_refused(folder: Path, seqtrain: Seqtrain) -> None:
     for words, expected in (
-        (("data.path=store", "tokenizer=char"), "tokenizer=char: the tokenizer is that of the token store"),
+        (("data.path=store", "tokenizer=char"), "tokenizer=char: the token store provides the tokenizer"),
         (("data.path=nowhere",), "nowhere: no token store"),
         (("data.path=store", "task=sentiment"), "label"),
     ):

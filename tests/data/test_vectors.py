@@ -159,13 +159,13 @@ def test_a_list_in_a_row_holds_a_label_for_each_of_its_vectors_and_no_other_coun
 
 
 FAULTS = {
-    "no vectors": ([{"values": [1, 2]}], "data.values_column=values: {} holds list<item: int64> there; expected"),
-    "words": ([{"values": [["a"]]}], "data.values_column=values: {} holds what is no number"),
-    "another width": ([*ROWS, {"values": [[1, 2], [1]]}], "data.path={}: row 3 has a vector of 1 numbers, and the"),
-    "an empty sequence": ([*ROWS, {"values": []}], "data.path={}: row 3 holds no vector; take it out"),
-    "no sequence": ([*ROWS, {"values": None}], "data.path={}: row 3 holds no vector; take it out"),
+    "no vectors": ([{"values": [1, 2]}], "data.values_column=values: {} contains list<item: int64> there; expected"),
+    "words": ([{"values": [["a"]]}], "data.values_column=values: {} contains non-numeric values"),
+    "another width": ([*ROWS, {"values": [[1, 2], [1]]}], "data.path={}: row 3 has a vector of 1 numbers, but the"),
+    "an empty sequence": ([*ROWS, {"values": []}], "data.path={}: row 3 contains no vector; remove the row"),
+    "no sequence": ([*ROWS, {"values": None}], "data.path={}: row 3 contains no vector; remove the row"),
     "a vector that is missing": ([*ROWS, {"values": [None]}], "data.path={}: row 3 has a vector of 0 numbers"),
-    "a number beyond all": ([{"values": [[1], [1e31]]}], "data.path={}: row 1 holds 1e+31; write null where"),
+    "a number beyond all": ([{"values": [[1], [1e31]]}], "data.path={}: row 1 contains 1e+31; write null for"),
     "no such column": ([{"frames": [[1]]}], "data.values_column=values: {} has no such column; it has frames"),
 }
 
@@ -180,15 +180,15 @@ def test_what_a_file_does_not_hold_is_refused_with_its_row_or_column(tmp_path):
     assert said.startswith("data.label_column=name: ")
     assert "has no such column; it has values, label, score" in said
     said = refusal(Vectors(path=source.path).labels, "train", "names")
-    assert "task=tag reads a label at each step, and a sequence of 5 vectors has 1 (" in said
+    assert "task=tag reads a label at each step, but a sequence of 5 vectors has 1 (" in said
     source = Vectors(path=source.path, label_column="phase")
-    assert "has a list of labels in a row; use task=tag" in refusal(source.labels, "train", "name")
+    assert "has a list of labels in each row; use task=tag" in refusal(source.labels, "train", "name")
     rows = [*ROWS, {"values": [[1, 2]], "label": None, "target": None}]
     source = Vectors(path=str(written(tmp_path, rows)))
     for field in ("label", "target"):
         said = refusal(source.answers, field)
         assert said.startswith(f"data.{field}_column={field}: row 3 of ")
-        assert "has none; take the row out" in said
+        assert "has no value; remove the row" in said
 
 
 def test_values_that_words_are_written_of_begin_at_the_scale_of_the_vectors_of_tokens():

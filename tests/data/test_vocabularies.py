@@ -208,7 +208,7 @@ def test_a_label_for_each_word_is_its_place_among_the_names_of_train(tmp_path: P
 
 def test_a_row_whose_labels_do_not_fit_its_words_is_one_line(tmp_path: Path) -> None:
     for row, told in (
-        (("the dog", "D"), "data: validation row 1 ('the dog') has 1 labels for 2 words; give each word one, "),
+        (("the dog", "D"), "data: validation row 1 ('the dog') has 1 labels for 2 words; give one label per word, "),
         (("the dog", "D N V"), "has 3 labels for 2 words"),
         (("the dog", "D X"), "row 1 has the label X, which no row of train has"),
     ):
@@ -223,5 +223,5 @@ def test_numbers_are_read_as_they_stand_and_what_is_none_is_named(tmp_path: Path
     made, rows, _ = numbers("0.5", "-2", "1e3")
     assert (made.labels, rows["train"].labels.tolist()) == ((), [0.5, -2.0, 1000.0])
     for value in ("many", "nan", "inf", ""):
-        with pytest.raises(UserError, match=f"^data: train row 2 has the label {value}, which is no finite number$"):
+        with pytest.raises(UserError, match=f"^data: train row 2 has the label {value}, which is not a finite number$"):
             numbers("1", value)

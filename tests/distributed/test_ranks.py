@@ -331,7 +331,7 @@ def test_weights_that_come_apart_are_found(seqtrain: Seqtrain, tmp_path: Path) -
     answer = seqtrain(*TRAIN, *given, "run_dir=run", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
     errors = [line for line in answer.err.splitlines() if line.startswith("error: ")]
     assert (answer.rc, len(errors)) == (1, 1), answer.err
-    assert "step 11: the weights of process 1 are not those of process 0" in errors[0]
+    assert "step 11: the weights of process 1 differ from those of process 0" in errors[0]
 
 
 @pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.long)])

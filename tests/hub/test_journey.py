@@ -48,7 +48,7 @@ def test_a_folder_of_the_hub_is_fine_tuned_killed_resumed_evaluated_and_used(
     train = ("train", "task=sentiment", "init_from=bert", *SMALL, *PLAIN, "trainer.max_steps=8")
     said = run(seqtrain, tmp_path, *train, "run_dir=whole")
     assert "model: that of bert, with its options" in said
-    assert "tokenizer: that of bert" in said
+    assert "tokenizer: from bert" in said
     assert "init_from: loaded" in said
     child = seqtrain.start(*train, "run_dir=killed", cwd=tmp_path)
     while not list((tmp_path / "killed/checkpoints").glob("step-*.ckpt")):
@@ -66,7 +66,7 @@ def test_a_folder_of_the_hub_is_fine_tuned_killed_resumed_evaluated_and_used(
     scratch = [word for word in train if not word.startswith("init_from")]
     given = ("tokenizer=given", "tokenizer.path=bert")
     said = run(seqtrain, tmp_path, *scratch, "model=bert", "model.dim=16", *given, "run_dir=scratch")
-    assert "tokenizer: that of bert" in said
+    assert "tokenizer: from bert" in said
     assert "init_from" not in said
     tokenizers = [(tmp_path / f"{name}/tokenizer.json").read_bytes() for name in ("whole", "scratch")]
     assert tokenizers[0] == tokenizers[1]
@@ -104,7 +104,7 @@ def test_typed_options_win_over_those_of_the_folder_and_one_that_does_not_fit_is
     assert "activation: gelu_tanh" in config
     answer = seqtrain(*train, *short, "model.dim=32", cwd=tmp_path)
     assert (answer.rc, answer.out) == (2, "")
-    assert "model.dim=32 here, and that run's model has 16; set model.dim=16" in answer.err
+    assert "model.dim=32 here, but that run's model has 16; set model.dim=16" in answer.err
 
 
 @pytest.mark.long

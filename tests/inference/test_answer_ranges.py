@@ -63,8 +63,8 @@ def test_numbers_within_their_ranges_are_taken_and_each_out_of_it_is_one_line() 
 USES: list[tuple[Callable[[Trained], Any], str]] = [
     (lambda run: run.continue_texts("abc", length=2), "expected a list of texts, not one text"),
     (lambda run: run.continue_texts(["a", 3], length=2), "text 2: expected a text, not a value of type int"),
-    (lambda run: run.continue_texts(["\udcff"], length=2), "text 1: holds half of a surrogate pair"),
-    (lambda run: run.embed(["a", "\udcff"]), "text 2: holds half of a surrogate pair"),
+    (lambda run: run.continue_texts(["\udcff"], length=2), "text 1: contains half of a surrogate pair"),
+    (lambda run: run.embed(["a", "\udcff"]), "text 2: contains half of a surrogate pair"),
     (lambda run: run.continue_texts(["a"], length=0), "length=0: expected a whole number from 1"),
     (lambda run: run.predict(["a"], greedy=1), "greedy=1: expected true or false, as its default False"),
 ]

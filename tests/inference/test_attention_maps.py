@@ -124,7 +124,7 @@ def test_a_source_is_drawn_only_if_all_of_it_is_translated(tmp_path: Path) -> No
     run = double(make_run(tmp_path / "learned", *PREFIX, "model.positions=learned", "model.max_length=16"))
     (first, *_) = run.attention("it was", "a film")
     assert first.keys == [*"it was", "[sep]", "[start]", *"a film"]
-    with pytest.raises(UserError, match="has 8 tokens, and the model has positions for 7"):
+    with pytest.raises(UserError, match="has 8 tokens, but the model has only 7 positions"):
         run.attention("the film")
 
 

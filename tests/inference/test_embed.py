@@ -89,7 +89,7 @@ def test_what_a_model_does_not_have_is_refused(runs: dict[str, Path], call: Any,
         assert (rc, err.count("\n")) == (2, 1)
         assert err.startswith(f"error: {words}")
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
-    with pytest.raises(UserError, match="text 2: holds no text"):
+    with pytest.raises(UserError, match="text 2: contains no text"):
         double(runs["bert"]).embed(["a", ""])
 
 
@@ -105,7 +105,7 @@ def test_the_file_holds_the_vectors_of_the_good_lines_and_where_they_stand(
     rc, out, err = call("embed", runs["bert"], "--input", source, "--output", target, "--pool", "cls")
     assert (rc, out) == (2, "")
     assert err.splitlines()[:2] == [
-        f"error: {source}:3: holds no text",
+        f"error: {source}:3: contains no text",
         f"error: {source}:6: byte 0 of the line is not UTF-8",
     ]
     table = parquet.read_table(target)

@@ -119,7 +119,7 @@ def test_no_draw_leaves_the_allowed_tokens_however_near_to_the_edge() -> None:
 
 def test_no_token_is_taken_from_scores_that_are_no_numbers() -> None:
     for value, temperature in product((math.nan, math.inf), (0.0, 1.0)):
-        with pytest.raises(NonFinite, match="scores of the next token are no numbers"):
+        with pytest.raises(NonFinite, match="scores of the next token are not finite"):
             pick(torch.tensor([[0.0, value]]), torch.tensor([0.5]), temperature, None, None)
     model = Case("gru", ()).make()
     for parameter in model.parameters():

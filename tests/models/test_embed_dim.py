@@ -79,7 +79,7 @@ def test_gradients_reach_both_factors_through_a_tied_head_and_the_way_in() -> No
 
 def test_a_task_that_reads_values_has_no_narrow_embedding() -> None:
     config = Case("gru", ()).config(embed_dim=NARROW) | {"task": {"_target_": "seqtrain.tasks.forecast.Forecast"}}
-    with pytest.raises(UserError, match=r"model.embed_dim=3: is of tokens"):
+    with pytest.raises(UserError, match=r"model.embed_dim=3: applies to tokens"):
         make_model(config, VOCABULARY)
 
 

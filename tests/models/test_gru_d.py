@@ -126,5 +126,5 @@ def test_what_is_never_seen_again_fades_to_the_mean() -> None:
 
 def test_patches_are_refused() -> None:
     front = ValueProjection(num_features=4, dim=DIM, masked=(True,), patch=2)
-    with pytest.raises(UserError, match=r"task.patch: model=gru_d reads what is missing step by step"):
+    with pytest.raises(UserError, match=r"task.patch: model=gru_d reads missing values step by step"):
         GRUD(embed=front, dim=DIM, dropout=0.0)

@@ -83,10 +83,13 @@ def test_the_two_sides_are_all_of_a_model_but_its_front_ends() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["model.attention=dot"], "model.attention: is of recurrent decoders; decoder=transformer"),
-        (["model.kernel_size=5"], "model.kernel_size: is of encoder=cnn, and encoder=transformer"),
-        (["model.bidirectional=false", "model.decoder=gru"], "model.bidirectional: is of recurrent encoders"),
-        (["model.num_heads=2", "model.encoder=cnn", "model.decoder=gru"], "model.num_heads: is of transformers"),
+        (["model.attention=dot"], "model.attention: applies only to recurrent decoders; decoder=transformer"),
+        (["model.kernel_size=5"], "model.kernel_size: applies only to encoder=cnn; this model has encoder=transformer"),
+        (["model.bidirectional=false", "model.decoder=gru"], "model.bidirectional: applies only to recurrent encoders"),
+        (
+            ["model.num_heads=2", "model.encoder=cnn", "model.decoder=gru"],
+            "model.num_heads: applies only to transformers",
+        ),
     ],
 )
 def test_an_option_of_neither_side_is_refused_in_one_line(words: list[str], told: str) -> None:

@@ -164,7 +164,7 @@ def test_weights_of_another_shape_or_type_or_that_are_no_numbers_are_refused(fol
     changes: dict[str, Callable[[Tensor], Tensor]] = {
         "embed.weight is float32 of": lambda weight: weight[:-1].contiguous(),
         "embed.weight is float64 of": lambda weight: weight.double(),
-        "embed.weight'] holds what is no number": lambda weight: weight.fill_(float("nan")),
+        "embed.weight'] contains nan or inf": lambda weight: weight.fill_(float("nan")),
     }
     for says, change in changes.items():
         save_file(weights | {NAME: change(weights[NAME].clone())}, path)

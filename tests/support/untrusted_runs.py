@@ -266,12 +266,12 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
     "optimizer without groups": (
         saved(lambda content, _: content["optimizer_states"][0].update(param_groups=[]), newest=True),
         RESUME,
-        "this run cannot go on from it",
+        "this run cannot continue from it",
     ),
     "carried state that is text": (
         saved(lambda content, _: content["seqtrain"].update(carried="x"), newest=True),
         RESUME,
-        "this run cannot go on from it",
+        "this run cannot continue from it",
     ),
     "checkpoint of a step that is none": (absurd_step, RESUME, "no checkpoint is sound"),
     "checkpoint that is a folder": (folder("checkpoints/best.ckpt"), PREDICT, "a folder where a run has a file"),

@@ -70,7 +70,7 @@ def test_a_trial_behind_the_median_stops_and_one_before_it_does_not(pruning: Pru
 def test_a_trial_that_is_stopped_says_why_and_the_last_step_is_not_worth_stopping_before(pruning: Pruning) -> None:
     assert not validated(pruning, 20, 9.0, steps=20)
     assert validated(pruning, 40, 9.0)
-    assert pruning.reason == "validation loss 9 at step 40 is behind that of other trials"
+    assert pruning.reason == "validation loss 9 at step 40 is worse than in other trials"
 
 
 def test_a_validation_that_is_repeated_after_a_resume_is_reported_once(pruning: Pruning) -> None:
@@ -89,7 +89,7 @@ def test_a_study_that_does_not_answer_stops_nothing_and_that_is_said_once(
     assert not validated(pruning, 40, 9.0)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
-    assert "does not answer, so nothing is pruned" in lines[0]
+    assert "does not respond, so nothing is pruned" in lines[0]
 
 
 def test_a_trial_that_has_gone_back_is_judged_where_it_left_and_not_before(

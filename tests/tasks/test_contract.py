@@ -45,37 +45,37 @@ WRONG = {
     "a monitor that is not named": (
         "    predictors = ",
         '    monitor = "spaerman"\n    predictors = ',
-        "`monitor` names spaerman, and `metrics` has loss, spearman",
+        "`monitor` names spaerman, but `metrics` has loss, spearman",
     ),
     "a monitor that is not measured": (
         "    trained_by = ",
         '    monitor = "rank"\n    metrics = (*metrics, Metric("rank", "max", "rank"))\n    trained_by = ',
-        "in evaluation: `measure` gives loss, spearman, and no rank",
+        "in evaluation: `measure` gives loss, spearman, but no rank",
     ),
     "a metric that is not named": (
         '        if "pairs" in totals:\n',
         '        metrics["rank"] = 1.0\n        if "pairs" in totals:\n',
-        "in training: `measure` gives rank, and `metrics` has loss, spearman",
+        "in training: `measure` gives rank, but `metrics` has loss, spearman",
     ),
     "a part that is not there": (
         "    predictors = ",
         '    differentiated = ("loss", "prior")\n    predictors = ',
-        "`differentiated` names prior, and in training `evaluate` gives loss",
+        "`differentiated` names prior, but in training `evaluate` gives loss",
     ),
     "a part that another number counts": (
         '            return {"loss": (errors.sum(), len(errors))}, {}',
         '            return {"loss": (errors.sum(), 2 * len(errors))}, {}',
-        "`loss` has 8 targets by `evaluate`, and 4 by the batch's totals",
+        "`loss` has 8 targets by `evaluate`, but 4 by the batch's totals",
     ),
     "a baseline that is not named": (
         'return {"mean": {"loss"',
         'return {"median": {"loss"',
-        "`baselines` gives median, and `known_baselines` has mean",
+        "`baselines` gives median, but `known_baselines` has mean",
     ),
     "a sample for some examples alone": (
         'return [Sample(f"{found:.3g}, and it is {true:.3g}") for found, true in pairs]',
         'return [Sample(f"{found:.3g}, and it is {true:.3g}") for found, true in pairs][:1]',
-        "`samples` gives 1 texts of 4 examples",
+        "`samples` gives 1 texts for 4 examples",
     ),
 }
 
@@ -143,7 +143,7 @@ def test_an_answer_that_holds_no_number_is_no_answer() -> None:
     fine = {"text": "nan", "label": "yes", "probabilities": {"yes": 1.0}}
     hooks.check_answers(cast(Any, None), ["nan"], [fine])
     for number in (math.nan, math.inf):
-        with pytest.raises(NonFinite, match="an answer holds nan or inf"):
+        with pytest.raises(NonFinite, match="an answer contains nan or inf"):
             hooks.check_answers(cast(Any, None), ["nan"], [{**fine, "probabilities": {"yes": number}}])
 
 

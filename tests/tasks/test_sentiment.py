@@ -208,7 +208,7 @@ def test_what_is_shown_names_the_label_its_chance_and_the_truth() -> None:
         assert sample.text == f"{LABELS[best]} {prob[best].item():.0%} ({verdict}): {text}"
     with torch.no_grad():
         task.head.weight[0, 0] = math.nan
-    with pytest.raises(NonFinite, match="the scores of the labels are no numbers"):
+    with pytest.raises(NonFinite, match="the scores of the labels are not finite"):
         task.samples(model, found, made, SAMPLES)
 
 

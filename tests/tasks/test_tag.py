@@ -88,7 +88,7 @@ def test_a_label_that_is_no_target_counts_nowhere_and_is_never_an_answer(tmp_pat
     assert task.labels == ("X", "Y")
     assert terms["loss"][1] == terms["accuracy"][1] == 4
     assert terms["sequence_accuracy"][1] == 2, "a sequence without targets is neither right nor wrong"
-    assert examples.remark == "1 of 3 examples have no word with a target, and are left out"
+    assert examples.remark == "1 of 3 examples have no word with a target and are left out"
     assert figures["accuracy"] == 3 / 4
     assert examples.totals(np.arange(2), 0) == {"loss": 4}
     known = task.baselines(splits["train"], splits["test"], preprocessor, print)
@@ -108,7 +108,7 @@ def test_words_that_are_cut_are_wrong_and_have_no_loss(tmp_path: Path) -> None:
 
 def test_a_label_to_ignore_that_no_word_has_is_refused(tmp_path: Path) -> None:
     preprocessor, _ = prepared(tmp_path, "a b\tX Y")
-    for ignore, words in (("Z", "no word of train has this label"), ("X", "nothing to tell apart")):
+    for ignore, words in (("Z", "no word of train has this label"), ("X", "at least two are needed")):
         with pytest.raises(UserError, match=words):
             tag(preprocessor, ignore)
 
@@ -116,7 +116,7 @@ def test_a_label_to_ignore_that_no_word_has_is_refused(tmp_path: Path) -> None:
 def test_bio_that_is_not_well_formed_is_said_and_read(tmp_path: Path) -> None:
     _, _, examples, _ = measured(tmp_path, ("a b b\tO I-X I-X", "a b\tI-X I-X"), a="O")
     assert examples.remark is not None
-    assert examples.remark.startswith("2 BIO labels in 2 examples go on with a span that does not stand before them")
+    assert examples.remark.startswith("2 BIO labels in 2 examples continue a span that has not begun")
     _, _, examples, _ = measured(tmp_path, ("a b\tB-X I-X", "a b\tO O"), a="O")
     assert examples.remark is None
 
@@ -243,7 +243,7 @@ def test_baselines_count_words_whatever_the_tokenizer(tmp_path: Path) -> None:
 def test_a_split_without_one_target_that_is_read_is_refused(tmp_path: Path) -> None:
     preprocessor, splits = prepared(tmp_path, "a b c d e f g h\t_ _ _ _ _ _ _ X", "a b c d e f g h\t_ _ _ _ _ _ _ Y")
     with pytest.raises(
-        UserError, match=r"no word that is read has a label other than task\.ignore=_.*data\.max_length=8"
+        UserError, match=r"no word within data\.max_length=8 has a label other than task\.ignore=_; label some"
     ):
         tag(preprocessor).examples(splits["test"], preprocessor, max_length=8, seed=0)
 

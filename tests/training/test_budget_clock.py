@@ -128,7 +128,7 @@ def test_a_run_costs_its_operations_and_no_resume_changes_that(seqtrain: Seqtrai
     assert run.summary.flops == run.summary.budget["flops"]["reached"] == pytest.approx(2e8, rel=0.01)
     for words, told in {
         (): "run run is finished: its budget is spent; start a new run with another one",
-        ("trainer.max_steps=999",): "trainer.max_steps: budget=flops:2e+08 decides it; leave it out",
+        ("trainer.max_steps=999",): "trainer.max_steps: budget=flops:2e+08 determines it; leave it out",
     }.items():
         again = seqtrain("resume", "run", *words, cwd=tmp_path)
         assert (again.rc, again.err) == (2, f"error: {told}\n")

@@ -111,7 +111,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
         lambda s: s["state_dict"].update({"model.embed.weight": s["state_dict"]["model.embed.weight"].double()}),
         "embed.weight is float64",
     ),
-    "weight that is no number": (lambda s: s["state_dict"]["model.embed.weight"].fill_(NAN), "what is no number"),
+    "weight that is no number": (lambda s: s["state_dict"]["model.embed.weight"].fill_(NAN), "contains nan or inf"),
     "weight that is missing": (lambda s: s["state_dict"].pop("model.embed.weight"), "embed.weight is missing"),
     "weight too many": (lambda s: s["state_dict"].update(x=torch.zeros(1)), "x is unknown"),
     "moment of another shape": (lambda s: moments(s).update(exp_avg=torch.zeros(1)), "exp_avg is float32 of 1"),
@@ -121,13 +121,13 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "moment too few": (lambda s: moments(s).pop("exp_avg"), "exp_avg is missing"),
     "moment laid out otherwise": (
         lambda s: moments(s).update(exp_avg=turned(moments(s)["exp_avg"])),
-        "exp_avg does not lie in memory as it does",
+        "exp_avg has another memory layout",
     ),
     "moment at the end of its memory": (
         lambda s: moments(s).update(exp_avg=overhanging(moments(s)["exp_avg"])),
-        "exp_avg does not lie in memory as it does",
+        "exp_avg has another memory layout",
     ),
-    "no moments at all": (lambda s: s["optimizer_states"][0]["state"].clear(), "holds no moments"),
+    "no moments at all": (lambda s: s["optimizer_states"][0]["state"].clear(), "has no moments"),
     "no optimizer": (lambda s: s["optimizer_states"].clear(), "one optimizer"),
     "optimizer that is text": (lambda s: s.update(optimizer_states=["x"]), "one optimizer"),
     "groups too few": (lambda s: s["optimizer_states"][0]["param_groups"].pop(), "param_groups: 2 entries"),
@@ -166,7 +166,7 @@ def test_an_unfit_checkpoint_trains_nothing(folder: Path, going_on: tuple[Sessio
     saved = copy.deepcopy(going_on[1])
     moments(saved).update(exp_avg=torch.zeros(1))
     save(saved, path)
-    with pytest.raises(UserError, match="exp_avg is float32 of 1, and this run has float32 of 64x16"):
+    with pytest.raises(UserError, match="exp_avg is float32 of 1, but this run has float32 of 64x16"):
         begun.check_checkpoint(path)
     assert begun.trainer.global_step == 0
     assert not begun.learner.restored

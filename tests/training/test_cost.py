@@ -140,9 +140,7 @@ def test_of_a_users_model_torch_counts_what_its_parts_cost() -> None:
 
 
 def test_a_model_whose_work_depends_on_values_is_asked_to_say_its_operations() -> None:
-    with pytest.raises(
-        UserError, match=r"^model=Torchs cannot be read on the meta device .* a method flops_per_token$"
-    ):
+    with pytest.raises(UserError, match=r"^model=Torchs cannot run on the meta device .* a method flops_per_token$"):
         Torchs("values").flops_per_token(5, False)
 
 

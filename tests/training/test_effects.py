@@ -49,7 +49,7 @@ def notes(*words: str) -> list[str]:
 
 def test_the_size_of_a_tokenizer_counts_as_memory_before_anything_is_made() -> None:
     (line,) = faults("tokenizer=bpe", "tokenizer.size=4194304", "model=rnn", "model.num_layers=1", "model.dim=4096")
-    assert re.match(r"model.dim=4096, .* take \d+ GB, and this machine has \d+;", line)
+    assert re.match(r"model.dim=4096, .* take \d+ GB, but this machine has \d+;", line)
 
 
 def local_hub(folder: Path, **options: Any) -> Hub:
@@ -97,7 +97,7 @@ def test_a_length_penalty_of_a_greedy_translation_is_said() -> None:
         return effects.notes(check.compose(overrides).config, overrides)
 
     (line,) = said("task.length_penalty=3")
-    assert line.startswith("task.length_penalty=3: with task.beam=1 no length is judged")
+    assert line.startswith("task.length_penalty=3: with task.beam=1 length is not scored")
     assert said("task.length_penalty=3", "task.beam=4") == said("task.beam=1") == []
 
 

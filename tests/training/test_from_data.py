@@ -137,7 +137,7 @@ def test_an_unknown_token_that_train_never_has_is_told(tmp_path: Path, seqtrain:
     given = (*TRAIN, *QUIET, "tokenizer.min_count=1", "trainer.max_steps=2")
     answer = seqtrain(*given, "run_dir=run", cwd=tmp_path)
     assert answer.rc == 0, answer.err
-    assert "of the tokens are <unk>, a token that train never has; tokenizer.min_count=2 trains it" in answer.err
+    assert "of the tokens are <unk>, a token that never occurs in train; tokenizer.min_count=2 trains it" in answer.err
 
 
 def test_epochs_that_are_asked_for_count_and_a_dry_run_says_the_same(tmp_path: Path, seqtrain: Seqtrain) -> None:

@@ -146,7 +146,7 @@ def expected_refusal(case: Case, config: DictConfig) -> list[str]:
     elif task_name == "Sentiment" and config.tbptt.k2 < config.data.max_length and not carry:
         lines += [] if Capability.STATEFUL in model.capabilities else ["a state that goes on from piece to piece"]
     if whole and (carry or config.tbptt.reset != "never"):
-        lines.append("reads each example by itself")
+        lines.append("reads each example independently")
     elif whole and task_name != "Sentiment" and config.tbptt.k2 < config.data.max_length:
         lines.append("cannot cut examples")
     return lines

@@ -58,6 +58,6 @@ def test_it_leaves_weights_modes_and_random_numbers_as_they_were(task: str, fold
 def test_a_law_that_does_not_hold_names_the_task(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = session_of("sentiment", folder)
     monkeypatch.setattr(type(session.learner.task), "monitor", "f1")
-    with pytest.raises(UserError, match=r"^task=sentiment: `monitor` names f1, and `metrics` has loss, ") as told:
+    with pytest.raises(UserError, match=r"^task=sentiment: `monitor` names f1, but `metrics` has loss, ") as told:
         rehearsal.rehearse(session)
     assert len(told.value.lines) == 1

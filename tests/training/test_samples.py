@@ -162,4 +162,4 @@ def test_a_picture_that_cannot_be_drawn_costs_a_line_and_the_others_are_sent(
     run_logger = Keeps(tmp_path)
     shown.log_samples([run_logger], SAMPLES, 30)
     assert list(run_logger.images) == ["sample_3"]
-    assert "the picture of sample 1 could not be drawn: no room" in "".join(capsys.readouterr())
+    assert "the plot of sample 1 could not be drawn: no room" in "".join(capsys.readouterr())

@@ -127,6 +127,6 @@ def test_a_weight_that_is_no_number_is_never_saved(tmp_path: Path) -> None:
                 pl_module.task.register_parameter("spare", torch.nn.Parameter(torch.tensor([1.0, float("inf")])))
 
     run = Run.create(tmp_path / "run")
-    with pytest.raises(NonFinite, match="a weight is no number any more at step 8"):
+    with pytest.raises(NonFinite, match="a weight is not finite at step 8"):
         train(run, Break())
     assert newest_valid(run.checkpoints, pytest.fail) == run.checkpoints / step_name(5)

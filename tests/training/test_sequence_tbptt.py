@@ -233,8 +233,10 @@ def test_a_run_says_what_is_cut_and_answers_as_one_that_is_read_whole(
     ]
     assert costs[1] / 3 < costs[0] < costs[1]
     (said,) = [line for line in answer.err.splitlines() if "tbptt.k2=4" in line]
-    assert said.startswith("train: 48 of 48 examples are longer than tbptt.k2=4 tokens: gradients reach the last 4")
-    assert said.endswith("task.pool=mean holds what is before as a constant")
+    assert said.startswith(
+        "train: 48 of 48 examples are longer than tbptt.k2=4 tokens: gradients reach only the last 4"
+    )
+    assert said.endswith("task.pool=mean treats earlier positions as constants")
     answers = []
     for bptt_length in (4, 16):
         trained = load(tmp_path / "run")

@@ -109,7 +109,7 @@ def test_weights_of_other_shapes_are_refused_in_one_line_that_names_the_first() 
     with pytest.raises(UserError) as caught:
         adopted(model, sentiment(model), given)
     assert caught.value.lines == (
-        f"init_from: {changed[0]} is 3 there and {here} here (and 1 more); set the same model options",
+        f"init_from: {changed[0]} is 3 there, but {here} here (and 1 more); set the same model options",
     )
 
 
@@ -274,7 +274,7 @@ def test_a_tokenizer_that_does_not_know_most_of_the_text_is_refused() -> None:
     said: list[str] = []
     few = Rows({"text": replace(corpus, num_unknown=1)}, None, lambda: iter([]))
     _say_unknown({"train": few}, said.append, "outputs/other")
-    assert said == ["10.0% of the tokens are <unk> to the tokenizer of outputs/other"]
+    assert said == ["10.0% of the tokens are <unk> for the tokenizer of outputs/other"]
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The plan of examples: examples of similar length are read together, each exactly once an epoch."""
+"""The plan of example batches: examples of similar length are batched together, each exactly once per epoch."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from seqtrain.data.batching.plan import ExampleChunk, deal
 from seqtrain.data.batching.splitmix64 import permuted
 from seqtrain.data.cache import cached_json
 
-WINDOW = 1_000_000  # examples that are sorted by length, and whose steps are shuffled, at a time
-BLOCK = 4_000  # examples that lie side by side in the data and are always of one window
+WINDOW = 1_000_000  # examples that are sorted by length together, and whose steps are shuffled together
+BLOCK = 4_000  # consecutive examples of the data that always belong to the same window
 UNBOUNDED = 2**62
 
 
 class ExamplePlan:
-    """Groups examples of similar length into steps such that each is read exactly once an epoch.
+    """Groups examples of similar length into steps such that each example is read exactly once per epoch.
 
-    Up to `window` examples form one window. Between epochs, only examples of equal lengths change places, so every
-    epoch has the same steps, in a new order. More examples are dealt to several windows, by blocks, in an order that
-    the seed fixes for all epochs; each epoch draws the order of the windows, and each window has its own plan. Memory
-    is that of one window, and any step is found from a few numbers of each window.
+    Up to `window` examples form one window. Between epochs, only examples of equal lengths are exchanged, so every
+    epoch has steps of the same shapes in a new order. If there are more examples, blocks of them are assigned to
+    several windows in an order that depends only on the seed; each epoch draws the order of the windows, and each
+    window has its own plan. Memory is that of one window, and any step is found from a few numbers per window.
     """
 
     def __init__(
@@ -37,16 +37,16 @@ class ExamplePlan:
         window: int = WINDOW,
         block: int = BLOCK,
     ) -> None:
-        """Count the steps of each window; no step is laid out yet.
+        """Count the steps of each window, without computing their examples yet.
 
         Args:
-            lengths: Tokens of each example on each side that is padded by itself, such as source and target.
-            batch_tokens: The most tokens of a step, padding included; a single example may have more.
-            batch_size: The most examples of a step.
-            seed: Seed of all that is drawn, together with the epoch.
-            shuffle: False to draw nothing; windows then follow the data's own order.
-            window: The most examples of a window.
-            block: Examples that stay together if there are several windows.
+            lengths: Tokens of each example on each side that is padded separately, such as source and target.
+            batch_tokens: Maximum tokens per step, including padding; a single example may have more.
+            batch_size: Maximum number of examples per step.
+            seed: Seed of all random choices, together with the epoch.
+            shuffle: False to disable shuffling; windows then follow the order of the data.
+            window: Maximum number of examples per window.
+            block: Number of consecutive examples that stay in the same window.
         """
         self.lengths = lengths
         self.seed = seed
@@ -62,7 +62,7 @@ class ExamplePlan:
         self._cached_order: tuple[int, _Windows] | None = None
         self._table = self._totals()
         self.steps, self.num_tokens, positions = self._table[:, :3].sum(0).tolist()
-        self.lanes, self.max_targets = self._table[:, 3:].max(0).tolist()  # the most examples, and tokens, of a step
+        self.lanes, self.max_targets = self._table[:, 3:].max(0).tolist()  # maximum examples and tokens of a step
         self.padding = 1 - self.num_tokens / positions
 
     def chunk(self, epoch: int, step: int) -> ExampleChunk:
@@ -73,7 +73,7 @@ class ExamplePlan:
         return ExampleChunk(examples[edges[place] : edges[place + 1]], epoch)
 
     def tokens_before(self, step: int) -> int:
-        """Return the tokens of all steps before `step`, counted over epochs."""
+        """Return the number of tokens before `step`, counted across epochs."""
         epoch, within = divmod(step, self.steps)
         windows = self._windows(epoch)
         window, within = windows.find(within)
@@ -93,7 +93,7 @@ class ExamplePlan:
     def _laid_out(self, epoch: int, window: int) -> _LaidOut:
         """Return a window's examples by length, and the order in which this epoch reads its steps."""
         if self._cached_window is None or self._cached_window[0] != (epoch, window):
-            self._cached_window = None  # before the next one is made: memory holds one
+            self._cached_window = None  # first, so that memory contains only one window
             self._cached_window = (epoch, window), self._lay_out(epoch, window)
         return self._cached_window[1]
 
@@ -114,7 +114,7 @@ class ExamplePlan:
         mine = deal(self._num_blocks, self.num_windows, window)
         places = np.arange(mine.start, mine.stop)
         if self.shuffle and self.num_windows > 1:
-            # Whole blocks, since a data set on a disk is read from one place to the next in no time.
+            # Whole blocks, because consecutive reads from a disk are fast.
             places = permuted(places, self._num_blocks, self.seed)
         examples = (places[:, None] * self.block + np.arange(self.block)).reshape(-1)
         return examples[examples < len(self.lengths)]
@@ -128,7 +128,7 @@ class ExamplePlan:
         return self._cached_steps[1]
 
     def _totals(self) -> Int[np.ndarray, "windows 5"]:
-        """Return for each window: steps, tokens, positions with padding, and the most examples and tokens of a step."""
+        """Return for each window: steps, tokens, positions with padding, and maximum examples and tokens of a step."""
 
         def make() -> list[list[int]]:
             table = []
@@ -149,8 +149,8 @@ class _LaidOut(NamedTuple):
     """One window in one epoch."""
 
     examples: Int[np.ndarray, " k"]  # in order of length
-    edges: Int[np.ndarray, " edges"]  # of steps among them
-    order: Int[np.ndarray, " steps"]  # which of these steps each step is
+    edges: Int[np.ndarray, " edges"]  # offsets of the steps into `examples`
+    order: Int[np.ndarray, " steps"]  # the order in which the epoch reads the steps
     targets: Int[np.ndarray, " steps"]  # tokens of each step, in order of length
 
 
@@ -158,10 +158,10 @@ class _Windows(NamedTuple):
     """The windows of an epoch."""
 
     order: Int[np.ndarray, " windows"]
-    first: Int[np.ndarray, " edges"]  # the step that each begins with, and the end
+    first: Int[np.ndarray, " edges"]  # first step of each window, and the end
 
     def find(self, step: int) -> tuple[int, int]:
-        """Return the window that a step is in, and the number of the step in it."""
+        """Return the window that contains a step, and the step's index within the window."""
         place = int(np.searchsorted(self.first, step, side="right")) - 1
         return int(self.order[place]), step - int(self.first[place])
 
@@ -173,21 +173,21 @@ class _Windows(NamedTuple):
 class WindowSteps(NamedTuple):
     """The steps of a window in order of length."""
 
-    edges: Int[np.ndarray, " edges"]  # where each begins among the examples, and the end
-    targets: Int[np.ndarray, " steps"]  # tokens of each
-    positions: int  # of all, padding included
+    edges: Int[np.ndarray, " edges"]  # first example of each step, and the end
+    targets: Int[np.ndarray, " steps"]  # tokens of each step
+    positions: int  # total, including padding
 
 
 def cut(lengths: Distinct, batch_tokens: int, batch_size: int) -> WindowSteps:
-    """Return the steps of examples in order of length; each step takes as many as it may hold.
+    """Return the steps of examples in order of length; each step takes as many examples as fit.
 
     Args:
         lengths: The distinct lengths, and the number of examples of each.
-        batch_tokens: The most tokens of a step, padding included; a single example may have more.
-        batch_size: The most examples of a step.
+        batch_tokens: Maximum tokens per step, including padding; a single example may have more.
+        batch_size: Maximum number of examples per step.
     """
-    taken: list[tuple[int, int, int]] = []  # examples of a step, how many such steps follow, tokens of an example
-    held, widest = 0, [0] * lengths.rows.shape[1]  # of the step that is being filled
+    taken: list[tuple[int, int, int]] = []  # examples per step, number of such steps, padded tokens per example
+    held, widest = 0, [0] * lengths.rows.shape[1]  # examples and widths of the step that is being filled
     for sides, count in zip(lengths.rows.tolist(), lengths.counts.tolist(), strict=True):
         if held:
             wider = list(map(max, widest, sides))
@@ -197,7 +197,7 @@ def cut(lengths: Distinct, batch_tokens: int, batch_size: int) -> WindowSteps:
             if not count:
                 continue
             taken.append((held, 1, sum(widest)))
-        # Examples that are alike fill whole steps, and begin one.
+        # Examples of equal lengths fill whole steps, and the rest begins a new one.
         most = max(_most(sides, batch_tokens, batch_size), 1)
         full, held = divmod(count, most)
         taken.append((most, full, sum(sides)))
@@ -209,25 +209,25 @@ def cut(lengths: Distinct, batch_tokens: int, batch_size: int) -> WindowSteps:
 
 
 def _most(sides: list[int], batch_tokens: int, batch_size: int) -> int:
-    """Return the most examples of a step with these widths of its sides, in tokens."""
+    """Return the maximum number of examples of a step whose sides have these widths in tokens."""
     width = sum(sides)
     return min(batch_size, batch_tokens // width) if width else batch_size
 
 
 def _tokens_until(lengths: Distinct, places: Int[np.ndarray, " k"]) -> Int[np.ndarray, " k"]:
-    """Return the tokens (k,) of all examples before these places, in order of length."""
-    tokens = lengths.rows.sum(1)  # of an example of each row
+    """Return the number of tokens (k,) before each of these positions, in order of length."""
+    tokens = lengths.rows.sum(1)  # tokens per example, for each row
     ends = lengths.counts.cumsum()
     row = np.searchsorted(ends, places, side="left")
-    after = (ends[row] - places) * tokens[row]  # of the examples of the row that do not come before
+    after = (ends[row] - places) * tokens[row]  # tokens of the row's examples that come after the position
     return (lengths.counts * tokens).cumsum()[row] - after
 
 
 def order_by_length(lengths: Int[np.ndarray, "n sides"], order: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-    """Return the examples by length, the first side first; those of equal lengths keep the order of `order`."""
-    for side in lengths.T[::-1]:  # the side that is sorted last counts most
+    """Return the examples sorted by length, first by the first side; equal lengths keep the order of `order`."""
+    for side in lengths.T[::-1]:  # the last sort has the highest priority
         for shift in range(0, max(int(side.max()).bit_length(), 1), 16):
-            # Numpy sorts sixteen bits by counting, ten times as fast as it compares.
+            # Numpy sorts 16-bit integers by radix sort, ten times as fast as by comparison.
             digits = ((side >> shift) & 0xFFFF).astype(np.uint16)
             order = order[np.argsort(digits[order], kind="stable")]
     return order

@@ -1,6 +1,6 @@
-"""The plan of batches: a pure function of the corpus, the lanes, the cut of time, seed and epoch.
+"""The plan of stream batches: a pure function of corpus, number of lanes, truncation (TBPTT), seed and epoch.
 
-The world size enters only `deal`: ranks and micro-batches are slices of lanes, never of time.
+The world size matters only in `deal`: ranks and micro-batches are slices of lanes, never of time.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from jaxtyping import Bool, Int
 from seqtrain.data.batching.splitmix64 import permuted
 from seqtrain.errors import UserError
 
-MAX_DRAWN = 1_000_000  # up to so many windows, the order is drawn at once; above, each place is computed on its own
-PERMUTED_AT_A_TIME = 1 << 10  # places that are computed together
+MAX_DRAWN = 1_000_000  # maximum number of windows whose order is drawn at once; else it is computed piece by piece
+PERMUTED_AT_A_TIME = 1 << 10  # size of such a piece
 
 
 @dataclass(frozen=True, kw_only=True)
 class TBPTT:
-    """The cut of time: truncated back-propagation through time (Williams & Peng 1990)."""
+    """Options of truncated back-propagation through time (Williams & Peng 1990)."""
 
-    k2: int  # tokens that the gradient reaches back
-    k1: int  # tokens between two updates: the targets of one update; k1 = k2 unless chunks overlap
-    carry: bool  # whether the state goes on from chunk to chunk
-    reset: Literal["never", "document"]  # document: a document begins with a fresh state, anywhere in a chunk
-    jitter: Literal["none", "awd"] = "none"  # whether chunk lengths are drawn (AWD-LSTM: Merity et al. 2017)
-    recompute: int | None = None  # tokens of a piece that the backward pass reads again; None: nothing is read again
+    k2: int  # tokens that the gradient is propagated back
+    k1: int  # tokens between two updates, which are the targets of one update; k1 = k2 unless chunks overlap
+    carry: bool  # True to carry the state from chunk to chunk
+    reset: Literal["never", "document"]  # document: reset the state where a document begins, anywhere in a chunk
+    jitter: Literal["none", "awd"] = "none"  # awd: draw chunk lengths at random (AWD-LSTM: Merity et al. 2017)
+    recompute: int | None = None  # tokens per piece that the backward pass computes again; None: no recomputation
 
     def __post_init__(self) -> None:
         lines = list(self._faults())
@@ -46,11 +46,11 @@ class TBPTT:
         elif k2 % k1:
             divisors = [k for k in range(1, k2 + 1) if k2 % k == 0]
             near = min(divisors, key=lambda divisor: abs(divisor - k1))
-            yield f"tbptt.k1={k1}: tbptt.k2={k2} is no multiple of it; use one that divides {k2}, such as {near}"
+            yield f"tbptt.k1={k1}: tbptt.k2={k2} is not a multiple of it; use a divisor of {k2}, such as {near}"
         if self.recompute is not None and not 1 <= self.recompute <= k2:
             yield f"tbptt.recompute={self.recompute}: expected a number of tokens from 1 to tbptt.k2={k2}"
         if self.jitter != "none":
-            # Drawn lengths are one list for all lanes, from the beginning of the text to its end.
+            # All lanes share one list of drawn lengths, from the beginning of the text to its end.
             needed = {"k1": k2, "reset": "never", "carry": True}
             for key, value in needed.items():
                 if getattr(self, key) != value:
@@ -59,15 +59,15 @@ class TBPTT:
 
     @property
     def evaluation(self) -> TBPTT:
-        """The cut for evaluation: if state is carried, each token is read once, because its cuts change nothing."""
+        """Options for evaluation: if state is carried, each token is read once, because cuts do not change results."""
         return replace(self, k1=self.k2 if self.carry else self.k1, jitter="none")
 
     @property
     def warmup_chunks(self) -> tuple[int, ...]:
-        """Lengths of the chunks that a full window of k2 tokens reads before its newest `k1` tokens, the targets."""
+        """Lengths of the chunks that a full window of k2 tokens reads before its last `k1` tokens, the targets."""
         older = self.k2 - self.k1
         first = older
-        if self.carry:  # cut after the first k1: the next window begins there, and needs the state
+        if self.carry:  # cut after the first k1 tokens: the next window begins there and needs the state
             first = min(self.k1, older)
         return tuple(filter(None, (first, older - first)))
 
@@ -76,14 +76,14 @@ class Chunk(NamedTuple):
     """The tokens that each lane reads in one step; a lane's targets are tokens begin to begin + count - 1."""
 
     begin: Int[np.ndarray, " B"]
-    count: Int[np.ndarray, " B"]  # 0 where the lane has nothing left
-    reset_lanes: Bool[np.ndarray, " B"]  # whether the lane's state is reset before anything is read
-    # Earlier tokens of the same window, oldest first: read again, so that the gradient reaches back k2 tokens.
+    count: Int[np.ndarray, " B"]  # 0 if the lane has no tokens left
+    reset_lanes: Bool[np.ndarray, " B"]  # True if the lane's state is reset before the chunk
+    # Earlier tokens of the same window, oldest first: read again, so that the gradient is propagated back k2 tokens.
     warmup_chunks: tuple[Chunk, ...] = ()
-    # Readings of this step (its warm-up chunks, then itself) after which the next window begins; 0 while the window has
-    # not reached k2 tokens, else 1.
+    # Number of forward passes of this step (its warm-up chunks, then itself) before the position where the next window
+    # begins; 0 while the window has fewer than k2 tokens, else 1.
     advance: int = 1
-    by_document: bool = False  # whether the state is also reset where a document begins
+    by_document: bool = False  # True if the state is also reset where a document begins
 
     @property
     def lanes(self) -> int:
@@ -95,7 +95,7 @@ class ExampleChunk(NamedTuple):
     """The examples of one step."""
 
     examples: Int[np.ndarray, " B"]
-    epoch: int  # what is drawn anew in every epoch, such as masks, depends on it
+    epoch: int  # seeds what is drawn anew in every epoch, such as masks
 
     @property
     def lanes(self) -> int:
@@ -104,14 +104,20 @@ class ExampleChunk(NamedTuple):
 
 
 def deal(lanes: int, count: int, index: int) -> slice:
-    """Return the lanes of one of `count` slices (ranks x micro-batches): contiguous, sizes differ by at most one."""
+    """Return slice `index` of `count` slices of the lanes: contiguous, with sizes that differ by at most one.
+
+    Args:
+        lanes: Number of lanes.
+        count: Number of slices: ranks x micro-batches.
+        index: Index of the slice.
+    """
     return slice(lanes * index // count, lanes * (index + 1) // count)
 
 
 class StreamPlan:
-    """Cuts a corpus into lanes and steps such that every token is a target exactly once an epoch.
+    """Divides a corpus into lanes and steps such that every token is a target exactly once per epoch.
 
-    The place of a chunk is computed from its number; only drawn lengths (`tbptt.jitter`) are kept.
+    The position of a chunk is computed from its number; only drawn lengths (`tbptt.jitter`) are stored.
     """
 
     def __init__(
@@ -122,29 +128,29 @@ class StreamPlan:
         Args:
             documents: Beginning (offsets,) of each document, and the end of the last one.
             lanes: Number of lanes.
-            tbptt: The cut of time.
-            seed: Seed of all that is drawn, together with the epoch.
+            tbptt: Options of truncated back-propagation through time.
+            seed: Seed of all random choices, together with the epoch.
             shuffle: True to draw the order of independent windows; ignored if state is carried.
         """
         self.num_tokens = int(documents[-1])
         self.lanes = lanes
         self.seed = seed
-        self.shuffle = shuffle and not tbptt.carry  # a state goes on only to the chunk that follows
+        self.shuffle = shuffle and not tbptt.carry  # carried state requires consecutive chunks
         self.carry = tbptt.carry
         self.tbptt = tbptt
         self._cuts = _LaneCuts(documents, lanes, tbptt, seed)
         self.steps = self._cuts.steps
-        # Cached for one epoch, or some steps of it: drawing the order of a million windows takes as long as some steps.
+        # Cached for an epoch or some of its steps: drawing the order of a million windows takes as long as some steps.
         self._cached_order: tuple[tuple[int, int], Int[np.ndarray, " n"]] | None = None
 
     @property
     def max_targets(self) -> int:
-        """The most targets of a step; with jitter, of a step of the first epoch."""
+        """Maximum number of targets of a step; with jitter, of a step of the first epoch."""
         return self._cuts.most
 
     @property
     def padding(self) -> float:
-        """Fraction of the positions that hold no token."""
+        """Fraction of positions that are padding."""
         return 1 - self.num_tokens / (self._cuts.width * self.lanes)
 
     def chunk(self, epoch: int, step: int) -> Chunk:
@@ -152,16 +158,16 @@ class StreamPlan:
         newest = step
         if self.shuffle:
             newest = self._window(epoch, step)
-        depth = self.tbptt.k2 // self.tbptt.k1  # chunks of a whole window
+        depth = self.tbptt.k2 // self.tbptt.k1  # chunks per full window
         oldest = max(newest + 1 - depth, 0)
         begin, count, resets = self._cuts.read(epoch, np.arange(oldest, newest + 1))  # each (B, chunks of the window)
         resets[:, 0] |= oldest == 0 or not self.carry
         advance = int(begin.shape[1] == depth)  # 0: the window still grows, and the next one begins at the same token
-        # Readings are cut where the next window begins, because its state is carried, and before the newest chunk.
+        # Forward passes end where the next window begins, because its state is carried, and before the newest chunk.
         edges = {0, newest - oldest}
         if self.carry:
             edges.add(min(advance, newest - oldest))
-        first = sorted(edges)  # chunk of each reading
+        first = sorted(edges)  # first chunk of each forward pass
         count = np.add.reduceat(count, first, axis=1)
         by_document = self.tbptt.reset == "document"
         readings = [
@@ -170,18 +176,18 @@ class StreamPlan:
         return readings[-1]._replace(warmup_chunks=tuple(readings[:-1]), advance=advance)
 
     def tokens_before(self, step: int) -> int:
-        """Return the targets of all steps before `step`, counted over epochs, in the order of an unshuffled epoch."""
+        """Return the number of targets before `step`, counted across epochs, in the order of an unshuffled epoch."""
         epoch, within = divmod(step, self.steps)
         return epoch * self.num_tokens + self._cuts.tokens_before(epoch, within)
 
     def pace(self, step: int) -> float:
-        """Return the length of this step's chunk in units of k2; `step` is counted over epochs."""
+        """Return the length of this step's chunk in units of k2; `step` is counted across epochs."""
         epoch, within = divmod(step, self.steps)
         before, after = self._cuts.time(epoch, np.array([within, within + 1])).tolist()
         return (after - before) / self.tbptt.k2
 
     def _window(self, epoch: int, step: int) -> int:
-        """Return the number of the independent window, in unshuffled order, that this step of an epoch reads."""
+        """Return the index, in unshuffled order, of the independent window that this step of an epoch reads."""
         first = 0
         if self.steps > MAX_DRAWN:
             first = step // PERMUTED_AT_A_TIME * PERMUTED_AT_A_TIME
@@ -190,7 +196,7 @@ class StreamPlan:
         return int(self._cached_order[1][step - first])
 
     def _order(self, epoch: int, first: int) -> Int[np.ndarray, " n"]:
-        """Return the windows (n,) that an epoch reads from step `first` on: all, or some if there are very many."""
+        """Return the windows (n,) that an epoch reads from step `first` on: all, or a piece if there are very many."""
         if self.steps > MAX_DRAWN:
             places = np.arange(first, min(first + PERMUTED_AT_A_TIME, self.steps))
             return permuted(places, self.steps, self.seed, epoch)
@@ -198,7 +204,7 @@ class StreamPlan:
 
 
 class _LaneCuts:
-    """A corpus in lanes of equal length, all cut at the same distances from their beginning."""
+    """A corpus in lanes of equal length, all cut at the same offsets from their beginning."""
 
     def __init__(self, documents: Int[np.ndarray, " offsets"], lanes: int, tbptt: TBPTT, seed: int) -> None:
         num_tokens = int(documents[-1])
@@ -210,13 +216,13 @@ class _LaneCuts:
         self.seed = seed
         self._edges = np.array([num_tokens * lane // lanes for lane in range(lanes + 1)])
         if tbptt.reset == "document":
-            # Documents shorter than a chunk are read whole: a lane ends where its last one does.
+            # Documents shorter than a chunk are not divided: a lane ends at the end of its last document.
             ends = documents[np.searchsorted(documents, self._edges)]
             self._edges = np.where(ends - self._edges < self.k1, ends, self._edges)
         self._sizes = np.diff(self._edges)
-        self.width = int(self._sizes.max())  # positions that a lane reads in an epoch, padding included
+        self.width = int(self._sizes.max())  # positions per lane in an epoch, including padding
         self._drawn: Int[np.ndarray, " chunks"] | None = None
-        self._cached: tuple[int, Int[np.ndarray, " edges"]] | None = None  # where the drawn chunks of an epoch begin
+        self._cached: tuple[int, Int[np.ndarray, " edges"]] | None = None  # an epoch, and where its drawn chunks begin
         self.steps = -(-self.width // self.k1)
         if tbptt.jitter != "none":
             self._drawn = awd_lengths(self.width, tbptt.k2, seed)
@@ -224,7 +230,7 @@ class _LaneCuts:
 
     @property
     def most(self) -> int:
-        """The most targets of a step of the first epoch."""
+        """Maximum number of targets of a step in the first epoch."""
         if self._drawn is None:
             return self.tokens_before(0, 1)
         # Lanes differ by one token, so only the end of the epoch has fewer.
@@ -234,11 +240,11 @@ class _LaneCuts:
         return int(np.diff(counts).max())
 
     def time(self, epoch: int, index: Int[np.ndarray, " m"]) -> Int[np.ndarray, " m"]:
-        """Return the distance of each chunk (m,) from the beginning of its lane; beyond the last chunk, the end."""
+        """Return the offset (m,) of each chunk from the beginning of its lane; after the last chunk, the lane's end."""
         if self._drawn is None:
             return np.minimum(index * self.k1, self.width)
         if self._cached is None or self._cached[0] != epoch:
-            # In every epoch the same lengths, in another order.
+            # Every epoch uses the same lengths in a different order.
             drawn = np.random.default_rng((self.seed, epoch)).permutation(self._drawn)
             self._cached = epoch, np.append(0, drawn.cumsum())
         return self._cached[1][index]
@@ -246,16 +252,16 @@ class _LaneCuts:
     def read(
         self, epoch: int, index: Int[np.ndarray, " m"]
     ) -> tuple[Int[np.ndarray, "B m"], Int[np.ndarray, "B m"], Bool[np.ndarray, "B m"]]:
-        """Return the beginnings of these chunks in each lane, their tokens, and a mask of lane beginnings."""
+        """Return begin and number of tokens of these chunks in each lane, and a mask of lanes to reset."""
         time = self.time(epoch, np.append(index, index[-1] + 1))
         places = np.minimum(self._edges[:-1, None] + time, self._edges[1:, None])  # (B, m + 1)
         begin = places[:, :-1]
-        # A lane that has ended stands where the next one begins.
+        # The position of a finished lane is the beginning of the next lane.
         resets = (index == 0) | (begin == self._edges[1:, None])
         return begin, np.diff(places), resets
 
     def tokens_before(self, epoch: int, step: int) -> int:
-        """Return the targets of the steps of an epoch before this one."""
+        """Return the number of targets before this step of an epoch."""
         time = self.time(epoch, np.array([step]))
         return int(np.minimum(time, self._sizes).sum())
 
@@ -263,11 +269,11 @@ class _LaneCuts:
 def awd_lengths(total: int, base: int, seed: int) -> Int[np.ndarray, " chunks"]:
     """Return random lengths with the sum `total`: `base`, or with probability .05 half of it, plus normal noise.
 
-    The noise has a standard deviation of 5 tokens, as in AWD-LSTM (Merity et al. 2017). No length but the last is below
-    5 tokens, or below `base` if that is smaller.
+    The noise has a standard deviation of 5 tokens, as in AWD-LSTM (Merity et al. 2017). All lengths except the last are
+    at least 5 tokens, or at least `base` if that is smaller.
     """
     least = min(5, base)
-    size = -(-total // least)  # enough if all are short
+    size = -(-total // least)  # enough even if all have the minimum length
     rng = np.random.default_rng(seed)
     bases = np.where(rng.random(size) < 0.95, base, base / 2)
     drawn = np.maximum(rng.normal(bases, 5).astype(np.int64), least)

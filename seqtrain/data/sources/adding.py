@@ -1,4 +1,4 @@
-"""The adding problem: the sum of two marked numbers of a long sequence is predicted at its end."""
+"""The adding problem: at the end of a long sequence, predict the sum of two marked numbers."""
 
 from __future__ import annotations
 
@@ -14,22 +14,30 @@ from seqtrain.data.values.series import Series, SeriesSplit
 from seqtrain.errors import UserError
 
 DIGITS = 53  # bits of a float64
-MARK_BITS = 32  # of a draw that choose a position
+MARK_BITS = 32  # bits of a random number that select a position
 
 
 class Adding(SeriesSource):
-    """Series of a number in [0, 1) and a mark at each step, both known ahead; the value of the last row is the answer.
+    """Series with a number in [0, 1) and a mark at each step, both known ahead; the last row's value is the answer.
 
     Defined by Hochreiter & Schmidhuber (1997), in the form of Le et al. (2015) and Bai et al. (2018): each half has one
     mark, and the answer is the sum of the two marked numbers. Always predicting the mean has a squared error of 1/6.
-    Splits hold whole series.
+    Whole series are in a split.
     """
 
     def __init__(
         self, *, size: int = 10000, validation_size: int = 1000, test_size: int = 1000, length: int = 200, seed: int = 0
     ) -> None:
-        """Set the sizes. `size`: series of train; `length`: T, the steps of each series."""
-        # `mean`, as the mask of a column that is never seen would be a clock, which the papers' models do not have.
+        """Set the sizes.
+
+        Args:
+            size: Number of series in train.
+            validation_size: Number of series in validation.
+            test_size: Number of series in test.
+            length: T, the steps per series.
+            seed: Seed of all random choices.
+        """
+        # `mean`, because with `mask` the time since the last value would count steps, which the papers' models lack.
         super().__init__(
             channels="together",
             missing="mean",
@@ -46,7 +54,7 @@ class Adding(SeriesSource):
         self._sizes: dict[Split, int] = dict(zip(SPLITS, (size, validation_size, test_size), strict=True))
 
     def check(self) -> None:
-        """Check nothing: the series are made up, and drawing them takes most of a second."""
+        """Check nothing: the series are generated, and drawing them takes most of a second."""
 
     def describe(self) -> dict[str, Any]:
         sizes = {split: size for split, size in self._sizes.items() if size}
@@ -54,7 +62,7 @@ class Adding(SeriesSource):
 
     def at_length(self, split: Split, length: int, most: int) -> dict[str, Any]:
         """Return the options of `data` with which a split has at most `most` series of this length, and others one."""
-        # Each split is drawn with a key of its own: the size of another changes nothing.
+        # Each split is drawn with its own key, so the sizes of other splits do not matter.
         sizes = {f"{each}_size": 1 for each in SPLITS[1:]} | {f"{split}_size": min(self._sizes[split], most)}
         return {"length": length, "max_length": length, "size": 1, **sizes}
 
@@ -68,7 +76,7 @@ class Adding(SeriesSource):
         before = sum(self._sizes[each] for each in SPLITS[: SPLITS.index(split)])
         is_here = np.zeros(len(offsets) - 1, dtype=bool)
         is_here[before : before + self._sizes[split]] = True
-        # Series of other splits have no row here.
+        # Series of other splits get an empty range of rows.
         return SeriesSplit(self.series, offsets[:-1], np.where(is_here, offsets[1:], offsets[:-1]))
 
     def read(self) -> Series:
@@ -81,7 +89,7 @@ class Adding(SeriesSource):
         marks = (_below(draws[:, length], half), half + _below(draws[:, length + 1], length - half))
         answers = np.zeros(count)
         for mark in marks:
-            # Row 0 has no step: what a model reads last is of the row whose value it predicts.
+            # Steps are in rows 1 to T: known columns are read together with the row whose value is predicted.
             known[every, 1 + mark, 1] = 1.0
             answers += known[every, 1 + mark, 0]
         values = np.full((count, length + 1), np.nan)
@@ -98,20 +106,20 @@ class Adding(SeriesSource):
         )
 
     def _draw(self, split: int) -> UInt64[np.ndarray, "n T+2"]:
-        """Draw the numbers that each series of a split is made of: one for each step, and one for each mark."""
-        # A key for each split and each series: other sizes change no series that was there before.
+        """Draw the random numbers of each series of a split: one for each step, and one for each mark."""
+        # Each split and series has its own key: with other sizes the first series stay the same.
         of_split = mixed(np.array([self.seed], dtype=np.uint64), np.array([split]))
         of_series = mixed(of_split, np.arange(self._sizes[SPLITS[split]]))
         return mixed(of_series[:, None], np.arange(self.length + 2))
 
 
 def _in_unit_interval(draws: UInt64[np.ndarray, "n T"]) -> Float[np.ndarray, "n T"]:
-    """Return numbers (n, T) from 0, below 1."""
+    """Return numbers (n, T) in [0, 1)."""
     return (draws >> np.uint64(64 - DIGITS)) * 2.0**-DIGITS
 
 
 def _below(draws: UInt64[np.ndarray, " n"], count: int) -> np.ndarray:
     """Return uniform whole numbers (n,) from 0 to `count` - 1."""
-    # The upper bits of the product, as SplitMix64.below; half of the bits, so that it does not overflow.
+    # The upper bits of a product, as in SplitMix64.below; with half of the bits, so that it does not overflow.
     product = (draws >> np.uint64(64 - MARK_BITS)) * np.uint64(count)
     return (product >> np.uint64(MARK_BITS)).astype(np.int64)

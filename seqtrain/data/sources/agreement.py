@@ -1,4 +1,4 @@
-"""Made-up sentences whose pronoun agrees with one of four nouns before it; only structure tells which one."""
+"""Synthetic sentences whose pronoun agrees with one of four earlier nouns; only structure determines which one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ NOUNS = {
     "they": phrases("twins, guards, children, horses"),
 }
 PRONOUNS = tuple(NOUNS)
-# A noun behind one of these is not what the sentence is about.
-COUNTS = (1, 2, 3, 4, 4, 4)  # of nouns in a sentence: half have all four
-PREPOSITIONS = phrases("near, behind, beside, below")
+COUNTS = (1, 2, 3, 4, 4, 4)  # number of nouns in a sentence: half of the sentences have all four
+PREPOSITIONS = phrases("near, behind, beside, below")  # a noun after one of these is not the subject
 ASIDES = [*[""] * 3, ", i think ,", ", as we know ,"]
-# No verb shows a number, as `was` and `were` do: nothing but the pronoun agrees with the noun.
+# No verb has a plural form, unlike `was` and `were`: only the pronoun agrees with the noun.
 VERBS = phrases("stopped, fell, waited, arrived, vanished, shook, stayed, sank")
 ENDINGS = phrases("""
 came late, made noise, stood still, needed rest, looked weak, felt cold, fell asleep, moved fast
@@ -34,16 +33,16 @@ NONE = "_"
 
 @dataclass(kw_only=True, eq=False)
 class Agreement(Generated):
-    """Sentences in sets of four. They differ only in the places of the nouns, and so in the pronoun near the end.
+    """Sentences in sets of four, which differ only in the positions of the nouns, and so in the pronoun near the end.
 
-    A sentence has one to four nouns, each of another kind (he, she, it, they). All but one of them stand behind a
-    preposition; the pronoun is that of the remaining one. With four nouns, each is meant in one sentence of the set, so
-    neither a bag of the other words nor a position determines the pronoun. Shorter sentences make the task learnable:
-    on four nouns alone a model learns nothing for a long time, because no part of the solution lowers the loss by
-    itself.
+    A sentence has one to four nouns, each with a different pronoun (he, she, it, they). All nouns except one follow a
+    preposition; the sentence's pronoun refers to the remaining one. With four nouns, each is the referent in one
+    sentence of the set, so neither a bag of the other words nor a position determines the pronoun. Shorter sentences
+    make the task learnable: with four nouns only, a model learns nothing for a long time, because no part of the
+    solution lowers the loss by itself.
 
-    A sentence's label has a word for each of its words: `noun` for the noun that is meant, `other` for the other nouns,
-    `pronoun`, and `_` for the rest. Long-distance agreement is tested as in Linzen et al. (2016).
+    The label has a word for each word of the sentence: `noun` for the referent, `other` for the other nouns, `pronoun`,
+    and `_` for the rest. Long-distance agreement is tested as in Linzen et al. (2016).
     """
 
     size: int = 8000
@@ -54,7 +53,7 @@ class Agreement(Generated):
     in_set = len(PRONOUNS)
 
     def draw(self, generator: SplitMix64) -> list[Row]:
-        """Draw four sentences with one frame; each place has another noun in each sentence."""
+        """Draw four sentences with the same frame; each position has a different noun in each sentence."""
         nouns = []
         for pronoun in PRONOUNS:
             nouns.append((pronoun, generator.choice(NOUNS[pronoun])))
@@ -62,7 +61,7 @@ class Agreement(Generated):
         words, subject = _draw_frame(generator)
         rows = []
         for turn in range(len(nouns)):
-            # Turned once around, each noun stands in each place once.
+            # By rotation, each noun is in each position once.
             rows.append(_fill(words, nouns[turn:] + nouns[:turn], subject))
         return generator.sample(rows, len(rows))
 
@@ -72,8 +71,8 @@ class Agreement(Generated):
 
 
 def _draw_frame(generator: SplitMix64) -> tuple[list[str], int]:
-    """Draw a sentence with `{}` for its nouns and, last, the pronoun; return it and the index of the noun it means."""
-    # In this order: what each choice gives depends on how many came before it.
+    """Draw a sentence with `{}` for nouns and pronoun; return it and the index of the pronoun's noun."""
+    # The order of the choices must not change: each one depends on the state of the generator.
     count = generator.choice(COUNTS)
     subject = generator.below(count)
     parts: list[str] = []

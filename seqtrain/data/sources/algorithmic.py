@@ -1,4 +1,4 @@
-"""Sequences of the theory: parity, copying, induction heads, associative recall and words over a group."""
+"""Synthetic problems from the literature: parity, copying, induction heads, associative recall, words over a group."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ PARITIES = ("even", "odd")
 
 @dataclass(kw_only=True, eq=False)
 class Parity(Synthetic):
-    """Fair bits; the label of the last bit, or of each bit, is the parity of the ones up to there.
+    """Fair bits; the label of the last bit, or of each bit, is the parity of the ones so far.
 
-    Lengths are those of the xLSTM paper's formal languages (Beck et al. 2024), which ask at the end.
+    The lengths are those of the formal languages in the xLSTM paper (Beck et al. 2024), which ask at the end. Lengths
+    are in bits.
 
     Attributes:
-        asked: Bits that have a label, the last or every one; lengths are in bits.
+        asked: Bits that have a label: the last one, or every one.
     """
 
     size: int = 20000
@@ -41,10 +42,10 @@ class Parity(Synthetic):
         for _ in range(length):
             bit = generator.below(2)
             ones += bit
-            # By the count of all before it: no window of bits tells the answer.
+            # The answer depends on all bits before it, not on a window of bits.
             bits.append(str(bit))
             labels.append(PARITIES[ones % 2])
-        # Far harder: of a long sequence one bit of answer comes back, through all of its steps.
+        # Far harder: a long sequence gives only one bit of feedback, through all of its steps.
         if self.asked == "end":
             labels[:-1] = [NOT_ASKED] * (length - 1)
         return bits, labels
@@ -63,10 +64,10 @@ class CopySymbols(Synthetic):
     """Symbols, blanks, and then as many questions as symbols; the first question asks for the first symbol.
 
     The layout is that of Hochreiter & Schmidhuber (1997), Arjovsky et al. (2016) and Bai et al. (2018): the length is
-    the number of blanks. Only the questions have labels; those papers count the blanks too.
+    the number of blanks. Only the questions have labels; those papers also score the blanks.
 
     Attributes:
-        symbols: Number of symbols to repeat; lengths are numbers of blanks.
+        symbols: Number of symbols to repeat.
         alphabet: Number of different symbols.
     """
 
@@ -80,9 +81,9 @@ class CopySymbols(Synthetic):
     def example(self, generator: SplitMix64, length: int) -> tuple[list[str], list[str]]:
         kept = []
         for _ in range(self.symbols):
-            # Symbols may repeat, as in the papers: else the last ones could be told by elimination.
+            # Symbols may repeat, as in the papers: else the last ones could be inferred by elimination.
             kept.append(f"s{generator.below(self.alphabet)}")
-        # The questions look alike: which symbol is asked for, only their number since the blanks tells.
+        # All questions are equal: only the position after the blanks tells which symbol is asked for.
         words = [*kept, *[BLANK] * length, *[ASK] * self.symbols]
         return words, [*[NOT_ASKED] * (self.symbols + length), *kept]
 
@@ -102,7 +103,7 @@ class Induction(Synthetic):
     Defined as in Fu et al. (2022), and in Gu & Dao (2023), who train at 256 words and test at up to a million.
 
     Attributes:
-        vocab: Number of words beside the mark; lengths are in words, including both marks.
+        vocab: Number of different words without the mark; lengths are in words, including both marks.
     """
 
     shortest: int = 64
@@ -110,14 +111,14 @@ class Induction(Synthetic):
     vocab: int = 16
 
     called = "induction"
-    least = 3  # the mark, what follows it, and the mark again
+    least = 3  # the mark, the word that follows it, and the mark again
 
     def example(self, generator: SplitMix64, length: int) -> tuple[list[str], list[str]]:
         words = []
         for _ in range(length):
             words.append(f"w{generator.below(self.vocab)}")
         place = generator.below(length - 2)  # so that a word other than the last mark follows it
-        # Marks are no words of the vocabulary, or one in sixteen words would be a question without an answer.
+        # The mark is not in the vocabulary: else one in sixteen words would be a question without an answer.
         words[place] = words[-1] = MARK
         return words, [*[NOT_ASKED] * (length - 1), words[place + 1]]
 
@@ -127,21 +128,22 @@ class Induction(Synthetic):
 
 # -- multi-query associative recall ------------------------------------------------------------------------------------
 
-WEIGHT_BITS = 40  # of a weight as an integer: sums of integers are the same on every machine
+WEIGHT_BITS = 40  # precision of integer weights: sums of integers are the same on every machine
 
 
 @dataclass(kw_only=True, eq=False)
 class Recall(Synthetic):
-    """Pairs first, then questions among random words, as Zoology defines it (Arora et al. 2023).
+    """Pairs first, then questions among random words, as in Zoology (Arora et al. 2023).
 
-    Keys are of the lower half of the vocabulary, values of the upper one, and all of a sequence differ. A key comes
-    again at one of the even places behind the pairs; place g, from 1, is drawn with a weight of g ** (power - 1). Its
-    label is the value of its pair. Every other word is drawn from the whole vocabulary.
+    Keys come from the lower half of the vocabulary, values from the upper half, and all keys and values of a sequence
+    are different. Each key is repeated at one of the even positions after the pairs; the g-th of these, from 1, is
+    drawn with weight g ** (power - 1). The label of the repeated key is the value of its pair. Every other word is
+    drawn from the whole vocabulary.
 
     Attributes:
         vocab: Number of words; lengths are in words, including pairs and questions.
-        pairs: Pairs of a sequence.
-        power: 1 draws the places of questions uniformly; 0 draws places soon after the pairs more often.
+        pairs: Pairs per sequence.
+        power: 1 draws the positions of questions uniformly; 0 prefers positions soon after the pairs.
     """
 
     shortest: int = 64
@@ -154,10 +156,10 @@ class Recall(Synthetic):
 
     def __post_init__(self) -> None:
         """Check the sizes; raise UserError if `vocab` has too few keys or values for `pairs`."""
-        if self.vocab // 2 - 1 < self.pairs:  # 0 is no key
+        if self.vocab // 2 - 1 < self.pairs:  # 0 is not a key
             raise UserError(
-                f"data.vocab={self.vocab}: has too few keys for data.pairs={self.pairs}; give {2 * self.pairs + 2} or "
-                "more"
+                f"data.vocab={self.vocab}: has too few keys for data.pairs={self.pairs}; set it to at least "
+                f"{2 * self.pairs + 2}"
             )
         # Two words for each pair, and as many for each question.
         self.least = 4 * self.pairs
@@ -167,12 +169,12 @@ class Recall(Synthetic):
         half = self.vocab // 2
         keys = _sample(generator, 1, half, self.pairs)
         values = _sample(generator, half, self.vocab, self.pairs)
-        # All at random first, keys and values among them: that a word is a key does not make it a question.
+        # Fill all positions at random, including with keys and values: a key is not always a question.
         words = [generator.below(self.vocab) for _ in range(length)]
         labels = [NOT_ASKED] * length
         for place, (key, value) in enumerate(zip(keys, values, strict=True)):
             words[2 * place], words[2 * place + 1] = key, value
-        # Only behind all pairs, so that no key is asked for before its value was shown.
+        # Questions come after all pairs, so no key is asked for before its value was shown.
         behind = 2 * self.pairs
         gaps = self._gaps(generator, (length - behind) // 2)
         for key, value, gap in zip(keys, values, gaps, strict=True):
@@ -182,20 +184,20 @@ class Recall(Synthetic):
         return [f"w{word}" for word in words], labels
 
     def _gaps(self, generator: SplitMix64, places: int) -> list[int]:
-        """Draw a place for each question, from 0, without replacement."""
+        """Draw a position for each question, from 0, without replacement."""
         weights = {}
-        # Integers at least 1, so that the far places of a long sequence can still be drawn.
+        # Integers of at least 1, so that the last positions of a long sequence can still be drawn.
         for place in range(places):
             weights[place] = max(1, round((place + 1) ** (self.power - 1) * 2**WEIGHT_BITS))
         gaps = []
         for _ in range(self.pairs):
             gaps.append(_weighted(generator, weights))
-            # Without replacement: two questions in one place would be one.
+            # Without replacement: two questions at one position would be one.
             del weights[gaps[-1]]
         return gaps
 
     def chance(self) -> float:
-        """Return the accuracy of a model that knows the values of a sequence, but not their keys."""
+        """Return the accuracy of a model that knows the values of a sequence but not their keys."""
         return 1 / self.pairs
 
 
@@ -212,7 +214,7 @@ def _weighted(generator: SplitMix64, weights: dict[int, int]) -> int:
 def _sample(generator: SplitMix64, low: int, high: int, count: int) -> list[int]:
     """Draw `count` different numbers from `low` to `high` - 1."""
     found: list[int] = []
-    while len(found) < count:  # there are far more than are drawn
+    while len(found) < count:  # terminates soon: the range is far larger than `count`
         number = low + generator.below(high - low)
         if number not in found:
             found.append(number)
@@ -254,9 +256,9 @@ class GroupWords(Synthetic):
         words, labels = [], []
         product = 0  # the neutral element
         for _ in range(length):
-            # Uniform elements make each product uniform too, so that no answer is likelier than another.
+            # Uniform elements make each product uniform, too: all answers are equally likely.
             element = generator.below(len(self._table))
-            # The new element comes last: in a group that is not commutative the order is what is to be learnt.
+            # Multiply from the right: in a group that is not commutative the model must learn the order.
             product = self._table[product][element]
             words.append(f"g{element}")
             labels.append(f"g{product}")
@@ -267,15 +269,15 @@ class GroupWords(Synthetic):
 
 
 def _table(group: Group) -> list[list[int]]:
-    """Return the square table of products, as numbers of elements; number 0 is the neutral element."""
+    """Return the table of products, as indices of elements; index 0 is the neutral element."""
     if group == "Z60":
         return [[(one + other) % 60 for other in range(60)] for one in range(60)]
-    # In the order of `permutations` the first one leaves all in place.
+    # The first permutation is the identity.
     if group == "S3":
         elements = list(permutations(range(3)))
     else:
         elements = [element for element in permutations(range(5)) if _is_even(element)]
-    # Sixty squared products, made once: an example then is one look at a table a word.
+    # At most 60 * 60 products, computed once: an example needs one look-up per word.
     numbers = {element: number for number, element in enumerate(elements)}
     table = []
     for one in elements:
@@ -309,7 +311,7 @@ class SpelledSums(Generated):
     """Distinct sums of numbers from 0 to 20; the label is the value of the sum, which may be negative.
 
     Attributes:
-        terms: The most numbers in a sum, at least 2.
+        terms: Maximum number of terms in a sum, at least 2.
     """
 
     size: int = 8000
@@ -322,16 +324,16 @@ class SpelledSums(Generated):
     def __post_init__(self) -> None:
         """Check the size; raise UserError if there are not that many sums."""
         super().__post_init__()
-        # Half of the sums have three terms or more, of which there are enough: each sum comes once.
+        # With four terms or more there are always enough distinct sums.
         if self.size > 30_000 and self.terms == 3:
             raise UserError(
-                f"data.size={self.size}: there are not that many sums of data.terms=3 to draw; give more terms"
+                f"data.size={self.size}: there are fewer different sums with data.terms=3; increase data.terms"
             )
 
     def draw(self, generator: SplitMix64) -> tuple[Row]:
         first = generator.below(len(NUMBERS))
         words, value = [NUMBERS[first]], first
-        # Two terms at least: a number alone is no sum.
+        # At least two terms: a single number is not a sum.
         for _ in range(1 + generator.below(self.terms - 1)):
             sign, number = generator.choice(list(SIGNS)), generator.below(len(NUMBERS))
             words += [sign, NUMBERS[number]]

@@ -1,4 +1,4 @@
-"""The interface of every source of text, and the cut of validation and test where they are not given."""
+"""The interface of data sources, and `Cut`, which splits validation and test off train if they are not given."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ class Segment(NamedTuple):
     """A part of a document."""
 
     text: str
-    ends: bool  # whether the document ends with it
+    ends: bool  # True if this is the last segment of its document
 
 
 class Source(ABC):
     """Documents of text, or rows of several fields, in a fixed order, in up to three splits.
 
-    Code that needs more of a source, such as which options have no effect, defines a `Protocol` in its own file.
+    Optional methods, such as the one that lists options without effect, are in a `Protocol` beside their caller.
     """
 
     document: str  # noun for a document or a row, for messages
     fields: tuple[str, ...] = ("text",)  # fields of a row: text; text and label; or source and target
-    label_kind: LabelKind | None = None  # kind of `label`, if the source generates it; None: its files decide
+    label_kind: LabelKind | None = None  # kind of `label`, if the source generates it; None: the files decide
 
     def check(self) -> None:  # noqa: B027 - a source that generates its data may have nothing to check
         """Check the source cheaply, before any work begins; raise UserError with all faults at once.
 
-        A source that reads files checks them with the code that `documents` reads them with.
+        A source that reads files checks them with the same code that `documents` uses.
         """
 
     def documents(self, split: Split) -> Iterator[str]:
         """Return the documents of a split (the text of its rows), in the same order every time.
 
-        A source implements this or `rows`. Raises UserError where the split cannot be given, and for a source of pairs,
-        which has no documents.
+        A source implements this or `rows`. Raises UserError if the source has no such split, or if its rows are pairs
+        and not documents.
         """
         if "text" not in self.fields:
-            raise UserError("data: holds pairs, not text; use task=translation, or other data")
+            raise UserError("data: contains pairs, not text; use task=translation, or other data")
         return (row["text"] for row in self.rows(split))
 
     def rows(self, split: Split) -> Iterator[Row]:
@@ -61,7 +61,7 @@ class Source(ABC):
 
     @abstractmethod
     def has(self, split: Split) -> bool:
-        """Return True if this split can be given."""
+        """Return True if the source has this split."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -69,18 +69,18 @@ class Source(ABC):
 
 
 class Cut:
-    """Cuts validation and test off one sequence of documents, or of rows, the same way every time.
+    """Splits validation and test off one sequence of documents or rows, the same way every time.
 
-    By document or row: a pseudo-random choice that depends on their number only. By position: the documents one after
-    another, cut by characters, train first, then validation, then test; a document at an edge is cut in two.
+    By document or row: a pseudo-random choice that depends only on their number. By position: the concatenated text is
+    cut by characters into train, validation and test, in this order; a document at a boundary is cut in two.
     """
 
     def __init__(
         self, *, by: SplitBy | Literal["row"], validation: float, test: float, given: Collection[Split] = ()
     ) -> None:
-        """Check the fractions: they lie in [0, 1) and leave something to train on; 0 means no such split.
+        """Check that the fractions are in [0, 1) and leave something to train on; 0 means no such split.
 
-        `given`: splits that the source has without a cut; their fractions are treated as 0.
+        `given`: splits that the source already has; their fractions are treated as 0.
         """
         if "validation" in given:
             validation = 0.0
@@ -89,19 +89,19 @@ class Cut:
         check_fractions(validation, test)
         self.by = by
         self.given = given
-        # Exact decimals: 1 - 0.05 - 0.05 in floats is below 0.9, and a character would change sides.
+        # Exact decimals: in floats 1 - 0.05 - 0.05 is below 0.9, which would move a character to another split.
         self.fractions = {"validation": Fraction(str(validation)), "test": Fraction(str(test))}
-        self._size: int | None = None  # size of the whole, once counted: characters if cut by position, else items
+        self._size: int | None = None  # total size, once counted: characters if cut by position, else items
 
     def has(self, split: Split) -> bool:
-        """Return True if this split is given, or cut off."""
+        """Return True if this split is given, or is cut off from train."""
         return split == "train" or split in self.given or self.fractions[split] > 0
 
     def documents(self, read: Callable[[Split], Iterator[str]], split: Split) -> Iterator[str]:
-        """Return the documents of `split`: its own, if they are given, or a part of train's.
+        """Return the documents of `split`: its own if the split is given, else its part of train.
 
         Args:
-            read: Gives all documents of a split that is not cut off; called once more to measure train.
+            read: Returns all documents of a given split; called once more to measure train.
             split: The split.
         """
         if self.by != "position":
@@ -110,7 +110,7 @@ class Cut:
         return (text for text, _ in segments)
 
     def rows(self, read: Callable[[Split], Iterator[Item]], split: Split) -> Iterator[Item]:
-        """Return the items of `split`, for items of any kind, which cannot be cut in two; not by position."""
+        """Return the items of `split`, where items of any type stay whole; not for a cut by position."""
         if not self._cuts(split):
             return read(split)
         if self._size is None:
@@ -119,7 +119,7 @@ class Cut:
         return (item for item, is_in in zip(read("train"), is_in_split, strict=True) if is_in)
 
     def segments(self, read: Callable[[Split], Iterator[Segment]], split: Split) -> Iterator[Segment]:
-        """Return the same as `documents`, in segments; a document that is cut by position ends at the cut."""
+        """Return `documents` in segments; a document that is cut by position ends at the cut."""
         if not self._cuts(split):
             return read(split)
         if self._size is None:
@@ -129,7 +129,7 @@ class Cut:
         return _segments_of(read("train"), self._is_in(self._size, split))
 
     def check(self, count: int) -> None:
-        """Raise UserError if so many documents cannot be split as asked."""
+        """Raise UserError if `count` documents cannot be split by these fractions."""
         if self.by != "position":
             self._sizes(count)
 
@@ -137,7 +137,7 @@ class Cut:
         """Return True if `split` is a part of train's files; raise UserError if it is neither given nor cut off."""
         if not self.has(split):
             raise no_split(split)
-        is_given = split in self.given and split != "train"  # train may have to give up a part
+        is_given = split in self.given and split != "train"  # other splits may be cut off from train
         return not is_given and any(self.fractions.values())
 
     def _sizes(self, count: int) -> dict[str, int]:
@@ -145,7 +145,7 @@ class Cut:
         sizes = dict.fromkeys(self.fractions, 0)
         for name, fraction in self.fractions.items():
             if fraction:
-                sizes[name] = max(1, int(count * fraction))  # what is asked for is never empty
+                sizes[name] = max(1, int(count * fraction))  # a split with a fraction above 0 is never empty
         if sum(sizes.values()) >= count:
             raise self._too_few(count)
         return sizes
@@ -156,19 +156,19 @@ class Cut:
         problem = f"{count} {unit}{'s' * (count != 1)} cannot be split into train and {' and '.join(asked)}"
         if self.by == "document":
             return UserError(f"data.split_by=document: {problem}; use data.split_by=position")
-        return UserError(f"data.{asked[0]}_fraction: {problem}; give more")
+        return UserError(f"data.{asked[0]}_fraction: {problem}; provide more data")
 
     def _is_in(self, count: int, split: Split) -> np.ndarray:
         """Return a mask (count,) bool of the items that belong to the split."""
         sizes, order = self._sizes(count), shuffled(count)
         owner = np.zeros(count, dtype=np.int8)  # index into SPLITS
-        # In the shuffled order validation comes first, then test: mark both as test, then overwrite the first part.
+        # In shuffled order validation comes first, then test: mark both as test, then overwrite the first part.
         owner[order[: sum(sizes.values())]] = SPLITS.index("test")
         owner[order[: sizes["validation"]]] = SPLITS.index("validation")
         return owner == SPLITS.index(split)
 
     def _edges(self, total: int, split: Split) -> tuple[int, int]:
-        """Return begin and end of a split that is cut by position, in characters; the end is not part of it."""
+        """Return begin and end (exclusive), in characters, of a split that is cut by position."""
         begin_of_test = 1 - self.fractions["test"]
         begin_of_validation = begin_of_test - self.fractions["validation"]
         edges = [0, int(total * begin_of_validation), int(total * begin_of_test), total]
@@ -179,7 +179,7 @@ class Cut:
 
 
 def idle_cut(given: Mapping[Split, str]) -> dict[str, str]:
-    """Return the cut options that have no effect where these splits are `given`, each with the reason."""
+    """Return the cut options that have no effect because these splits are `given`, each with the reason."""
     idle = {}
     for split, option in given.items():
         if split != "train":
@@ -195,7 +195,7 @@ def no_split(split: Split) -> UserError:
 
 
 def check_fractions(validation: float, test: float) -> None:
-    """Raise UserError unless both fractions lie in [0, 1) and leave something to train on."""
+    """Raise UserError unless both fractions are in [0, 1) and leave something to train on."""
     for name, value in (("validation", validation), ("test", test)):
         if not 0 <= value < 1:
             raise UserError(f"data.{name}_fraction={value}: must be at least 0 and below 1")
@@ -208,7 +208,7 @@ def check_fractions(validation: float, test: float) -> None:
 def shuffled(count: int) -> np.ndarray:
     """Return a pseudo-random order (count,) of 0..count-1 that depends only on `count`, not on numpy's version.
 
-    Sorts by the number that each index gets from SplitMix64.
+    Sorts the indices by the number that SplitMix64 returns for each.
     """
     return np.argsort(mixed(np.zeros(1, dtype=np.uint64), np.arange(count)), kind="stable")
 
@@ -216,9 +216,9 @@ def shuffled(count: int) -> np.ndarray:
 def _segments_between(segments: Iterator[Segment], begin: int, end: int) -> Iterator[Segment]:
     """Yield the text between two character positions of the segments laid end to end."""
     position = 0
-    is_open = False  # whether a document has begun here that has not ended yet
+    is_open = False  # True within a document that has begun in this range and has not ended yet
     for text, ends in segments:
-        # Counted from this segment's own beginning; a negative place would count from its end.
+        # Positions relative to the segment's start, at least 0: a negative index would count from its end.
         part = text[max(begin - position, 0) : max(end - position, 0)]
         position += len(text)
         if part or (is_open and ends):

@@ -1,4 +1,4 @@
-"""Columns that are read from tables: the values they give a row, and one-line errors for values that cannot be read."""
+"""Columns of tables: conversion of stored values to a row, with one-line errors for invalid values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from seqtrain.data.sources.base import Row
 from seqtrain.errors import UserError, did_you_mean, first_few
 
-LABELS = "text, integers or booleans"  # how a label may be stored
+LABELS = "text, integers or booleans"  # types of stored labels
 
 
 class Column(NamedTuple):
@@ -19,8 +19,8 @@ class Column(NamedTuple):
 
     option: str  # data.column
     name: str
-    field: str  # what it is in a row: text, label, source or target
-    is_number: bool = False  # whether a label is a number, and not a name
+    field: str  # field of the row: text, label, source or target
+    is_number: bool = False  # True if the label is a number and not a name
 
     @property
     def is_label(self) -> bool:
@@ -28,14 +28,14 @@ class Column(NamedTuple):
 
     @property
     def value(self) -> str:
-        """Kind of value that a row has in this column, in words."""
+        """Noun for a value of this column, for messages."""
         if self.is_number:
             return "a number"
         return "a label" if self.is_label else "text"
 
     @property
     def storage(self) -> str:
-        """Kind of value that may be stored in this column, in words."""
+        """Noun for the values that this column may contain, for messages."""
         if self.is_number:
             return "numbers"
         return LABELS if self.is_label else "text"
@@ -63,12 +63,12 @@ def columns_of(text: str, label: str | None, source: str | None, target: str | N
 
 
 def as_numbers(columns: Iterable[Column]) -> list[Column]:
-    """Return the same columns, with a label that is a number."""
+    """Return the same columns, with labels that are numbers."""
     return [column._replace(is_number=column.is_label) for column in columns]
 
 
 def distinct(columns: list[Column]) -> list[Column]:
-    """Return the columns; raise UserError where two are the same, because then the answer is the input."""
+    """Return the columns; raise UserError if two are the same, because the answer would be the input."""
     for one, other in pairwise(columns):
         if one.name == other.name:
             raise UserError(f"{other.option}={other.name}: is {one.option} too; name two columns")
@@ -79,48 +79,48 @@ def value_of(place: str, column: Column, value: Any) -> str:
     """Return a stored value as text; raise UserError if it is missing, or neither text nor a label.
 
     Args:
-        place: Where the value stands, for the message.
-        column: The column that it is in.
-        value: The value as it is stored.
+        place: Location of the value, for the message.
+        column: Column of the value.
+        value: The stored value.
     """
     if value is None:
         raise UserError(f"{place}: {column.name} is null; remove the row or give it {column.value}")
-    if column.is_label and value == "":  # an empty text is a text; an empty label tells nothing
+    if column.is_label and value == "":  # an empty text is allowed, an empty label is not
         raise UserError(f"{place}: {column.name} is empty; remove the row or give it {column.value}")
     if column.is_number:
         _check_number(place, column, value)
-        return str(value)  # of a float, as many digits as give back the same one
-    if column.is_label and value in ("nan", "NaN"):  # pandas: str() of a missing value
+        return str(value)  # for a float, enough digits to restore it exactly
+    if column.is_label and value in ("nan", "NaN"):  # how pandas writes a missing value
         raise UserError(f"{place}: {column.name} is {value}, a missing value; remove the row or give it another label")
-    if column.is_label and isinstance(value, int):  # a boolean is one, too
+    if column.is_label and isinstance(value, int):  # includes bool
         return str(value)
     if not isinstance(value, str):
         raise UserError(
-            f"{place}: {column.name} holds {type(value).__name__}, not {column.value}; "
+            f"{place}: {column.name} contains {type(value).__name__}, not {column.value}; "
             f"set {column.option} to a column of {column.storage}"
         )
     if not value.isascii():
         try:
             value.encode()
-        except UnicodeEncodeError as error:  # JSON can spell half of a surrogate pair
+        except UnicodeEncodeError as error:  # JSON can contain half of a surrogate pair
             raise UserError(f"{place}: {column.name} is not valid Unicode at character {error.start}") from None
     return value
 
 
 def _check_number(place: str, column: Column, value: Any) -> None:
-    """Raise UserError unless a value is a finite number, or a text that spells one: csv and tsv hold text only."""
+    """Raise UserError unless a value is a finite number, or text that spells one, as in csv and tsv."""
     number = math.nan
-    if not isinstance(value, bool):  # `float` would take it for 0 or 1
+    if not isinstance(value, bool):  # `float` would convert it to 0 or 1
         with suppress(TypeError, ValueError, OverflowError):
             number = float(value)
     if not math.isfinite(number):
         raise UserError(
-            f"{place}: {column.name} is {value}, which is no finite number; remove the row or give it a number"
+            f"{place}: {column.name} is {value}, which is not a finite number; remove the row or give it a number"
         )
 
 
 def row_of(place: str, columns: Iterable[Column], values: Iterable[Any]) -> Row:
-    """Return the stored values of a row, in the order of the columns, as text; raise UserError as `value_of` does."""
+    """Return a row from its stored values in the order of the columns; raise UserError as `value_of` does."""
     return {column.field: value_of(place, column, value) for column, value in zip(columns, values, strict=True)}
 
 
@@ -130,15 +130,15 @@ def require(place: str, columns: Sequence[Column], known: Sequence[str]) -> None
     for column in columns:
         count = known.count(column.name)
         if count > 1:
-            faults.append(f"{column.option}={column.name}: {place} has {count} columns of this name; keep one")
+            faults.append(f"{column.option}={column.name}: {place} has {count} columns with this name; keep one")
     if faults:
         raise UserError(*faults)
 
 
 def missing(place: str, column: Column, known: Collection[str]) -> str:
-    """Return the message for a missing column, with the columns that there are instead."""
+    """Return the message for a missing column, with the existing columns."""
     fault = f"{column.option}={column.name}: {place} has columns {first_few(known)}"
     near = did_you_mean(column.name, known)
-    if "mean" in near:  # otherwise it would list the columns once more
+    if "mean" in near:  # otherwise it would list the columns again
         fault += near
     return fault

@@ -1,4 +1,4 @@
-"""Sentences with a label for each token: CoNLL files (a token a line, blank lines between), or jsonl of lists."""
+"""Sentences with a label for each token: CoNLL files (one token per line), or jsonl with lists."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from seqtrain.data.sources.opening import PLAIN
 from seqtrain.data.sources.split_files import FileSource, key_of
 from seqtrain.errors import UserError, first_few
 
-DOCUMENT_START = "-DOCSTART-"  # CoNLL 2003: a line that begins a document, and is no token
+DOCUMENT_START = "-DOCSTART-"  # CoNLL 2003: a line that begins a document and is not a token
 CONLLU, CONLLU_WIDTH = ".conllu", 10
 FIRST_ID = re.compile(r"1(-\d+)?|0\.\d+")  # IDs of CoNLL-U that may begin a sentence
-NO_TOKEN = re.compile(r"\d+[-.]\d+")  # IDs of CoNLL-U: `3-4` is two words written as one, `3.1` a word not written
+NO_TOKEN = re.compile(r"\d+[-.]\d+")  # IDs of CoNLL-U: `3-4` is a multiword token, `3.1` an empty node
 JSONL = (".jsonl", ".ndjson")
 EXTENSIONS = (".conll", ".conllu", ".conllx", ".bio", ".iob", ".iob2", ".txt", ".tsv", *JSONL)
 COMMENT = "#"
@@ -28,7 +28,7 @@ ColumnNumber = int | Literal["auto"]
 
 
 class TokenFile(NamedTuple):
-    """A file of labelled tokens; `FileSource` checks and reads it as any file of rows."""
+    """A file of labelled tokens, one row per sentence."""
 
     path: Path
     format: Literal["conll", "jsonl"]
@@ -42,14 +42,14 @@ class TokenFile(NamedTuple):
             empty = False
             yield {"text": " ".join(tokens), "label": " ".join(labels)}
         if empty:
-            raise UserError(f"{self.path}: holds no sentences; give a file with some, or leave it out")
+            raise UserError(f"{self.path}: contains no sentences; give a file with sentences, or leave it out")
 
 
 @dataclass(kw_only=True, eq=False)
 class Conll(FileSource):
-    """Sentences of local files; a split without a file of its own is cut off from train's, by sentence.
+    """Sentences of local files; a split without its own file is cut off from train, by sentence.
 
-    Columns are numbered from 0, or below 0 from the last one; jsonl has the keys `tokens` and `labels`.
+    Columns are numbered from 0; negative numbers count from the last one. jsonl has the keys `tokens` and `labels`.
 
     Attributes:
         format: Format of the files; auto = by their extension.
@@ -69,7 +69,7 @@ class Conll(FileSource):
     label_kind = "names"
 
     def __post_init__(self) -> None:
-        """Check the options; raise UserError where tokens and labels would be the same."""
+        """Check the options; raise UserError if tokens and labels are the same column."""
         if self.token_column == self.label_column != "auto":
             raise UserError(f"data.label_column={self.label_column}: is data.token_column too; name two columns")
         super().__post_init__()
@@ -78,7 +78,7 @@ class Conll(FileSource):
         path = self.paths[split]
         found = []
         for file in find(key_of(split), path, "txt", []):  # any extension: CoNLL files have many, or none
-            # Other files of a folder, such as a README, are skipped.
+            # Skip other files in a folder, such as a README.
             suffix = file.path.suffix.lower()
             if file.path != Path(path).expanduser() and suffix not in EXTENSIONS:
                 continue
@@ -101,18 +101,18 @@ class Conll(FileSource):
 
 
 class Layout(NamedTuple):
-    """Layout of a CoNLL file, by the first line of its first sentence."""
+    """Layout of a CoNLL file, determined from the first line of its first sentence."""
 
     line: int
-    has_tabs: bool  # else any blanks part the columns; a token may hold spaces where tabs do
+    has_tabs: bool  # True if tabs separate columns, and tokens may contain spaces; else any blanks do
     width: int
     is_conllu: bool
-    columns: tuple[int, int]  # of tokens and labels
-    is_guessed: bool  # whether that of tokens is
+    columns: tuple[int, int]  # columns of tokens and labels
+    is_guessed: bool  # True if the column of tokens was not set by the user
 
     @classmethod
     def of(cls, path: Path, number: int, line: str, options: Conll) -> Layout:
-        """Return the layout; raise UserError if the line lacks a column, or if both are the same."""
+        """Return the layout; raise UserError if the line lacks a column, or if both columns are the same."""
         fields, place = _split(line, "\t" in line), f"{path}:{number}"
         width = len(fields)
         is_conllu = path.suffix.lower() == CONLLU or (
@@ -138,7 +138,7 @@ class Layout(NamedTuple):
 def _read_conll(path: Path, options: Conll) -> Iterator[tuple[list[str], list[str]]]:
     """Yield tokens and labels of each sentence of a CoNLL file."""
     layout: Layout | None = None
-    separated = False  # whether any line has ended a sentence
+    separated = False  # True once a line has ended a sentence
     comments = options.comments
     if comments == "auto" and path.suffix.lower() == CONLLU:  # an ID begins each token's line
         comments = "all"
@@ -152,19 +152,19 @@ def _read_conll(path: Path, options: Conll) -> Iterator[tuple[list[str], list[st
         if comments == "all":
             block = [(number, line) for number, line in block if not line.startswith(COMMENT)]
         if layout is None:
-            # A line with a tab is one of tokens: tweets are full of words that begin with the sign.
+            # A line with a tab is a token: in tweets many words begin with #.
             tokens_of = [each for each in block if comments != "auto" or each[1][:1] != COMMENT or "\t" in each[1]]
             layout = Layout.of(path, *tokens_of[0], options) if tokens_of else None
-        if layout is None:  # comments, and a blank line
+        if layout is None:  # only comments
             continue
         if comments == "auto":
             block = _below_comments(path, block, layout)
         sentence = _sentence(path, block, layout)
         if sentence[0]:
             yield sentence
-    # A file without blank lines is of another kind: one sentence of all its tokens would train on nothing.
+    # Without blank lines the file is probably not CoNLL: one sentence of all tokens would be useless for training.
     if layout is not None and not separated:
-        raise UserError(f"{path}: has no blank line, so it would be one sentence; put one behind each sentence")
+        raise UserError(f"{path}: has no blank line, so it would be one sentence; add one after each sentence")
 
 
 def _is_gap(line: str) -> bool:
@@ -176,15 +176,15 @@ def _split(line: str, has_tabs: bool) -> list[str]:
 
 
 def _below_comments(path: Path, block: list[tuple[int, str]], layout: Layout) -> list[tuple[int, str]]:
-    """Return the lines of a sentence without the comments above it; raise UserError for one that may be a token."""
+    """Return a sentence's lines without the comments above it; raise UserError if a comment may be a token."""
     for place, (number, line) in enumerate(block):
         is_whole = len(_split(line, layout.has_tabs)) == layout.width > 1
         if not line.startswith(COMMENT) or (is_whole and layout.has_tabs):
             return block[place:]
         if is_whole:
             raise UserError(
-                f"{path}:{number}: may be a comment, or the token {line.split()[0]}; set data.comments=none where the "
-                "files have no comments, or data.comments=all where every line that begins with # is one"
+                f"{path}:{number}: may be a comment, or the token {line.split()[0]}; set data.comments=none if the "
+                "files have no comments, or data.comments=all if every line that begins with # is a comment"
             )
     return []
 
@@ -196,7 +196,7 @@ def _sentence(path: Path, block: list[tuple[int, str]], layout: Layout) -> tuple
         place, fields = f"{path}:{number}", _split(line, layout.has_tabs)
         if len(fields) != layout.width:
             raise UserError(f"{place}: {len(fields)} columns in this line, {layout.width} in line {layout.line}")
-        if layout.is_conllu and NO_TOKEN.fullmatch(fields[0]):  # its words stand below, each with its label
+        if layout.is_conllu and NO_TOKEN.fullmatch(fields[0]):  # its words follow, each with its label
             continue
         tokens.append(_checked(place, "token", fields[layout.columns[0]]))
         labels.append(_checked(place, "label", fields[layout.columns[1]]))
@@ -210,9 +210,9 @@ def _sentence(path: Path, block: list[tuple[int, str]], layout: Layout) -> tuple
 
 
 def _checked(place: str, what: str, value: str) -> str:
-    """Return a token or a label; raise UserError if it is empty or holds white space."""
+    """Return a token or a label; raise UserError if it is empty or contains white space."""
     if value.split() != [value]:
-        raise UserError(f"{place}: the {what} {value!r} is empty or holds white space; write a sign there, such as _")
+        raise UserError(f"{place}: the {what} {value!r} is empty or contains white space; write another one, such as _")
     return value
 
 
@@ -223,9 +223,9 @@ def _read_jsonl(path: Path, options: Conll) -> Iterator[tuple[list[str], list[st
     """Yield the sentences of a jsonl file: each line has a list of tokens and a list of as many labels."""
     for place, row in json_rows(path, PLAIN, '"tokens": [...], "labels": [...]'):
         tokens, labels = _list_of(place, row, "tokens"), _list_of(place, row, "labels")
-        # Padded or cut lists would shift every label behind the gap.
+        # Truncating or padding the lists would shift labels.
         if len(tokens) != len(labels):
-            raise UserError(f"{place}: {len(labels)} labels for {len(tokens)} tokens; give each token one")
+            raise UserError(f"{place}: {len(labels)} labels for {len(tokens)} tokens; give one label per token")
         if tokens:  # an empty sentence has nothing to tag
             yield tokens, labels
 
@@ -234,5 +234,5 @@ def _list_of(place: str, row: dict[str, Any], key: str) -> list[str]:
     """Return the list of strings of a key; labels may be integers."""
     values = row.get(key)
     if not isinstance(values, list) or any(type(value) not in (str, int) for value in values):
-        raise UserError(f"{place}: {key} is no list of texts; it has keys {first_few(row)}")
+        raise UserError(f"{place}: {key} is not a list of strings; the row has keys {first_few(row)}")
     return [_checked(place, key.removesuffix("s"), str(value)) for value in values]

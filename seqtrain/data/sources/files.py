@@ -1,7 +1,7 @@
-"""Local files of text: finding them, and reading documents and rows out of txt, jsonl, csv, tsv and parquet.
+"""Local files of text: find them, and read documents and rows from txt, jsonl, csv, tsv and parquet.
 
-A txt file is one document, a row of the others is one. Text is strict UTF-8; a byte order mark is dropped, and line
-ends are kept as they are, so that the bytes counted are the bytes stored. csv has the usual quoting, tsv has none.
+A txt file is one document; in other formats each row is one. Text is strict UTF-8; a byte order mark is dropped, and
+line ends are unchanged, so that byte counts match the file. csv is quoted as usual, tsv is not quoted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import expanded
 from seqtrain.files.checked import LINK, stays_within
 
-BLOCK_BYTES = 1 << 20  # of a txt file that is read in blocks
+BLOCK_BYTES = 1 << 20  # size of the blocks in which a txt file is read
 Format = Literal["txt", "jsonl", "csv", "tsv", "parquet"]
 EXTENSIONS: dict[str, Format] = {
     ".txt": "txt",
@@ -49,11 +49,11 @@ class TextFile(NamedTuple):
     format: Format
     columns: Sequence[Column]  # at least one; a txt file has exactly one, without a name
     packed: Packed = PLAIN
-    header: bool = True  # of csv and tsv; without one the names of columns are their numbers, from 1
-    quoted: bool = False  # of tsv: whether `"` surrounds values, as it always may in csv
+    header: bool = True  # of csv and tsv; without a header, columns are named by their numbers, from 1
+    quoted: bool = False  # of tsv: True if `"` may surround values, as it always may in csv
 
     def rows(self, limit: int | None = None) -> Iterator[Row]:
-        """Yield the file's rows; with `limit`, a txt file gives only about its first `limit` bytes.
+        """Yield the file's rows; with `limit`, read only about the first `limit` bytes of a txt file.
 
         Raises UserError for a row that cannot be read, when it is reached.
         """
@@ -65,7 +65,7 @@ class TextFile(NamedTuple):
                 empty = False
                 yield row
         if empty:
-            raise UserError(f"{self.path}: holds no rows; give a file with text, or leave it out")
+            raise UserError(f"{self.path}: contains no rows; give a file with text, or leave it out")
 
     def segments(self) -> Iterator[Segment]:
         """Yield the text of the file's rows, and a txt file in blocks; raise UserError as `rows` does."""
@@ -79,7 +79,7 @@ class TextFile(NamedTuple):
 
 
 def lines(path: Path, packed: Packed = PLAIN) -> Iterator[str]:
-    """Yield the lines of a text file without their ends: LF or CR LF; no other character ends a line.
+    """Yield the lines of a text file without line ends, which are LF or CR LF and no other character.
 
     Raises UserError for a line that cannot be read, when it is reached.
     """
@@ -90,7 +90,7 @@ def lines(path: Path, packed: Packed = PLAIN) -> Iterator[str]:
 
 
 def _chosen(packed: Packed) -> Packed | None:
-    """Return None for the default, which stands for a source without the option `data.encoding`."""
+    """Return None for the default, which means that the source has no option `data.encoding`."""
     return None if packed is PLAIN else packed
 
 
@@ -103,8 +103,7 @@ def check_is_text(path: Path, packed: Packed = PLAIN) -> None:
 def find(key: str, path: str, format: Format | Literal["auto"], columns: Sequence[Column]) -> list[TextFile]:
     """Return the files behind a path, a glob or a folder, in natural order.
 
-    A folder stands for every file below it with a known extension (any extension, if `format` is given), without hidden
-    ones.
+    A folder means every file below it with a known extension (any extension if `format` is given), except hidden files.
 
     Args:
         key: The option that names the files.
@@ -117,12 +116,12 @@ def find(key: str, path: str, format: Format | Literal["auto"], columns: Sequenc
         paths = _paths(key, path, where, format)
     except RecursionError:
         raise UserError(
-            f"{key}={path}: folders in folders, too deep to be looked through; name the folder of the files"
+            f"{key}={path}: folders are nested too deeply to be searched; give the folder that contains the files"
         ) from None
     home = where
     if not where.is_dir():
         home = _folder_of_pattern(where)
-    if paths != [where]:  # a file that is named itself may be a link to anywhere: the user knows it
+    if paths != [where]:  # a file that the user names directly may be a link to anywhere
         for file in paths:
             if not stays_within(file, home):
                 raise UserError(f"{key}={path}: {file} is {LINK}, or give that file itself")
@@ -130,14 +129,14 @@ def find(key: str, path: str, format: Format | Literal["auto"], columns: Sequenc
 
 
 def natural_order(path: Path) -> tuple[list[Any], str]:
-    """Return a sort key by which file-2 stands before file-10."""
+    """Return a sort key that puts file-2 before file-10."""
     parts = re.split(r"(\d+)", path.as_posix())
     return [int(part) if place % 2 else part for place, part in enumerate(parts)], path.as_posix()
 
 
 def _paths(key: str, path: str, where: Path, format: Format | Literal["auto"]) -> list[Path]:
     """Return the files, in any order; raise UserError if there are none."""
-    if where.is_file():  # first: a file may have a name that looks like a pattern
+    if where.is_file():  # first, because a file's name may look like a pattern
         return [where]
     if where.is_dir():
         paths = [p for p in where.rglob("*") if _is_wanted(p.relative_to(where), format) and p.is_file()]
@@ -151,17 +150,17 @@ def _paths(key: str, path: str, where: Path, format: Format | Literal["auto"]) -
         raise Unavailable(f"{key}={path}: {absent(where, 'file or folder')}")
     paths = list(filter(Path.is_file, map(Path, glob.glob(str(where), recursive=True))))
     if not paths:
-        raise Unavailable(f"{key}={path}: no file matches; put the pattern in quotes, and look at the folder")
+        raise Unavailable(f"{key}={path}: no file matches; put the pattern in quotes, and check the folder")
     return paths
 
 
 def _folder_of_pattern(pattern: Path) -> Path:
-    """Return the folder that a pattern begins with: the parts before the first wildcard."""
+    """Return the folder at the beginning of a pattern: its parts before the first wildcard."""
     return Path(*itertools.takewhile(lambda part: not glob.has_magic(part), pattern.parts))
 
 
 def _is_wanted(path: Path, format: str) -> bool:
-    if any(part.startswith(".") for part in path.parts):  # such as the notes of a version control system
+    if any(part.startswith(".") for part in path.parts):  # hidden, such as .git
         return False
     return format != "auto" or path.suffix.lower() in EXTENSIONS
 
@@ -179,19 +178,19 @@ def _format_of(key: str, path: Path, format: Format | Literal["auto"]) -> Format
 
 
 def _read_txt(file: TextFile, limit: int | None) -> Iterator[Row]:
-    """Decode a txt file from a memory map, so that the text is held once."""
+    """Decode a txt file from a memory map, so that only the decoded text is in memory."""
     if len(file.columns) > 1:
         names = " and ".join(column.option for column in file.columns)
         raise UserError(f"{file.path}: a txt file has no columns; {names} need jsonl, csv, tsv or parquet")
     with open(file.path, "rb") as handle:
-        # Nothing, or nothing but a mark: a map of no bytes cannot be made.
+        # An empty file cannot be memory-mapped; a file with only a byte order mark is empty, too.
         if handle.read(len(codecs.BOM_UTF8) + 1) in (b"", codecs.BOM_UTF8):
             raise UserError(f"{file.path}: is empty; give a file with text, or leave it out")
         with mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as raw, memoryview(raw) as view:
             begin = len(codecs.BOM_UTF8) if raw[:3] == codecs.BOM_UTF8 else 0
             end = len(raw) if limit is None else min(begin + limit, len(raw))
             with view[begin:end] as part:
-                # A character that `limit` has cut in two is left out; at the end of the file it is a fault.
+                # An incomplete character is dropped at `limit`, but is an error at the end of the file.
                 text = codecs.utf_8_decode(part, "strict", end == len(raw))[0]
     yield {file.columns[0].field: text}
 
@@ -208,7 +207,7 @@ def _txt_blocks(file: TextFile) -> Iterator[Segment]:
             if text:
                 empty = False
                 yield Segment(text, False)
-    decoder.decode(b"", final=True)  # a file that ends within a character is a fault
+    decoder.decode(b"", final=True)  # raises if the file ends within a character
     if empty:
         raise UserError(f"{file.path}: is empty; give a file with text, or leave it out")
     yield Segment("", True)
@@ -222,20 +221,20 @@ def _read_jsonl(file: TextFile, limit: int | None) -> Iterator[Row]:
 
 
 def json_rows(path: Path, packed: Packed, like: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects of JSON lines with their places; raise UserError for a line that is none.
+    """Yield the objects of a JSON lines file, each with its location; raise UserError if a line is not an object.
 
     Args:
         path: The file.
         packed: Compression and encoding.
-        like: What an object should hold, for the message.
+        like: Example of an object's content, for the message.
     """
-    with readable(path, _chosen(packed)), packed.open_text(path) as lines:  # that drops a byte order mark
+    with readable(path, _chosen(packed)), packed.open_text(path) as lines:  # drops a byte order mark
         for number, line in enumerate(lines, 1):
-            if not line.strip():  # a blank line, as some programs leave at the end
+            if not line.strip():  # some programs write a blank line at the end
                 continue
             try:
                 row = json.loads(line)
-            except (ValueError, RecursionError) as error:  # Python itself sets a bound to depth and to digits
+            except (ValueError, RecursionError) as error:  # Python limits the depth, and the digits of integers
                 raise UserError(f"{path}:{number}: not JSON ({error})") from None
             if not isinstance(row, dict):
                 raise UserError(f"{path}:{number}: not a JSON object; each line must be like {{{like}}}")
@@ -265,13 +264,13 @@ def _rows(file: TextFile, rows: Any) -> Iterator[Row]:
     for row in rows_left:
         if len(row) != len(header):
             raise UserError(
-                f"{file.path}:{rows.line_num}: {len(row)} fields in this row, {len(header)} {of}; mend the row, or put "
-                "fields that hold the delimiter between quotes"
+                f"{file.path}:{rows.line_num}: {len(row)} fields in this row, {len(header)} {of}; correct the row, or "
+                "put quotes around fields that contain the delimiter"
             )
-        if len(row) > 1 and row == header:  # of files that were joined: it would be trained on
-            raise UserError(f"{file.path}:{rows.line_num}: the header stands here once more; remove this line")
+        if len(row) > 1 and row == header:  # concatenated files: the header would be training data
+            raise UserError(f"{file.path}:{rows.line_num}: the header is repeated here; remove this line")
         empty = False
-        # The line number where the row ends: a quoted text may go over several lines.
+        # The line on which the row ends: quoted text may span several lines.
         yield row_of(f"{file.path}:{rows.line_num}", file.columns, map(row.__getitem__, indices))
     if empty:
         raise UserError(f"{file.path}: has a header but no rows; give a file with rows, or leave it out")
@@ -279,7 +278,7 @@ def _rows(file: TextFile, rows: Any) -> Iterator[Row]:
 
 def split_table(lines: Iterable[str], kind: str, quoted: bool) -> Any:
     """Split a csv or tsv into rows; strict, because a lenient reader guesses what a stray quote means."""
-    csv.field_size_limit(sys.maxsize)  # the default refuses long documents
+    csv.field_size_limit(sys.maxsize)  # the default limit rejects long documents
     delimiter = "," if kind == "csv" else "\t"
     if quoted:
         return csv.reader(lines, delimiter=delimiter, strict=True)
@@ -307,11 +306,11 @@ def _read_parquet(file: TextFile, limit: int | None) -> Iterator[Row]:
             names = [column.name for column in file.columns]
             for batch in table.iter_batches(batch_size=1024, columns=names):
                 for values in zip(*map(batch.column, names), strict=True):
-                    number += 1  # before a value is decoded, so that a fault names its row
+                    number += 1  # before values are decoded, so that an error names their row
                     yield row_of(f"{file.path}: row {number}", file.columns, map(methodcaller("as_py"), values))
     except UnicodeDecodeError:
         names = " or ".join(column.name for column in file.columns)
-        raise UserError(f"{file.path}: row {number}: {names} is not UTF-8; write the file again from text") from None
+        raise UserError(f"{file.path}: row {number}: {names} is not UTF-8; write the file again from strings") from None
     except pyarrow.ArrowException as error:
         raise UserError(f"{file.path}: not a parquet file that can be read ({str(error).splitlines()[0]})") from None
 
@@ -323,4 +322,4 @@ READERS = {
     "tsv": _read_table,
     "parquet": _read_parquet,
 }
-"""What reads the rows of a format; only of a txt file `limit` bounds what is read, for its one row may be anything."""
+"""Reader of each format. Only the reader of txt applies `limit`, because its only row may be large."""

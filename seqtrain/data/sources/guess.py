@@ -1,4 +1,4 @@
-"""Detection of the layout of a labelled file from its content; ambiguous files are refused."""
+"""Detection of a labelled file's layout from its content; ambiguous files raise UserError."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from seqtrain.errors import UserError, first_few
 
 Kind = Literal["jsonl", "csv", "tsv", "parquet", "lines", "folders"]
 Place = str | int
-"""A column: its name, or, in a file without names, its number from 1."""
+"""A column: its name, or its number from 1 in a file without a header."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Layout of one file, detected or asked for, or of one folder with a folder for each class."""
+    """Layout of one file, detected or set by the user, or of one folder with a subfolder for each class."""
 
     kind: Kind
     text: Place = 2
     label: Place = 1
-    header: bool = True  # of csv and tsv, or of lines: whether the first one names the columns
-    quoted: bool = False  # of tsv: whether `"` surrounds values, as in csv
+    header: bool = True  # of csv, tsv and lines: True if the first row names the columns
+    quoted: bool = False  # of tsv: True if `"` surrounds values, as in csv
     packed: Packed = PLAIN
-    num_labels: int | None = None  # that were seen, where the whole file was looked at
+    num_labels: int | None = None  # number of different labels, if the whole file was examined
 
     def words(self) -> str:
         """Return a description such as `tsv without a header: text in column 2, label in column 1 (2 labels)`."""
@@ -58,8 +58,8 @@ class Reading:
         return ", ".join([words, *notes])
 
 
-MAX_SAMPLE = 1 << 26  # characters that are looked at; of a longer file, those at its beginning
-# Usual names of columns; if a table has several of these, the user has to choose one.
+MAX_SAMPLE = 1 << 26  # characters at the beginning of a file that are examined
+# Usual names of columns; if a table has several of these, the user must choose one.
 NAMES = {
     "text": (
         *("text", "sentence", "review", "content", "body", "comment", "tweet", "message", "question", "utterance"),
@@ -77,16 +77,16 @@ QUOTED = re.compile(r'".*"', re.S)
 
 @dataclass(frozen=True)
 class Asked:
-    """Options that the user has set for the files; an empty or None field is detected."""
+    """Options that the user has set for the files; empty and None mean that the value is detected."""
 
-    text: tuple[Place, ...] = ()  # of several names, the first one that a file has
+    text: tuple[Place, ...] = ()  # of several names, the first that occurs in a file is used
     label: tuple[Place, ...] = ()
     header: bool | None = None
-    is_number: bool = False  # whether labels are numbers
+    is_number: bool = False  # True if labels are numbers
 
     @property
     def by_name(self) -> bool:
-        """True if a column was asked for by name, which only a header provides."""
+        """True if a column was set by name, which requires a header."""
         return any(isinstance(place, str) for place in (*self.text, *self.label))
 
 
@@ -105,7 +105,7 @@ def table_reading(path: Path, kind: Kind, packed: Packed, asked: Asked, known: C
     rows = [row for row in _parsed(path, text, kind, quoted, is_whole) if row]
     if not rows:
         raise UserError(f"{path}: is empty; give a file with rows, or leave it out")
-    # Without the first row, which may be a header: its names would count as values.
+    # Without the first row, which may be a header: its names are not values.
     columns = profiles(rows[1:], len(rows[0]))
     header = asked.header
     if header is None:
@@ -131,7 +131,7 @@ def loose_reading(path: Path, packed: Packed, asked: Asked, known: Collection[st
         packed: Compression and encoding.
         asked: Options that the user has set.
         known: Labels of train; empty if this is train.
-        sure: True if the user has said that the file has lines; its labels are then not checked.
+        sure: True if the user has set the format `lines`; the labels are then not checked.
     """
     text, is_whole = _sample(path, packed)
     lines = [line for line in text.split("\n") if line.strip()]
@@ -148,7 +148,7 @@ def loose_reading(path: Path, packed: Packed, asked: Asked, known: Collection[st
     labels = Profile()
     for line in lines[1:]:
         labels.add(line.split(None, 1)[0])
-    # Two words that are both names of columns, and no label further down.
+    # A header is two names of columns, of which the first is not a label in another line.
     header = asked.header
     if header is None:
         header = has_names and words[0] not in labels.counts
@@ -157,8 +157,8 @@ def loose_reading(path: Path, packed: Packed, asked: Asked, known: Collection[st
     is_fasttext = all(line.startswith(FASTTEXT) for line in lines)
     if not sure and not is_fasttext and not label_places([labels], known, asked.is_number):
         raise UserError(
-            f"{path}: no labels found: {len(labels.counts):,} different words begin its {labels.rows:,} lines; give "
-            "lines of a label and a text (data.format=lines if these are), or jsonl, csv, tsv or parquet"
+            f"{path}: no labels found: its {labels.rows:,} lines begin with {len(labels.counts):,} different words; "
+            "give lines of a label and a text (data.format=lines if these are), or jsonl, csv, tsv or parquet"
         )
     return Reading("lines", 2, 1, header, False, packed, len(labels.counts) if is_whole else None)
 
@@ -184,7 +184,7 @@ def _has_header(
 ) -> bool:
     """Return True if the first row names the columns; raise UserError if that cannot be decided."""
     has_text, has_label = (any(_is_known(cell, field) for cell in first) for field in ("text", "label"))
-    # All of it once more below: files with headers were joined, which their reader tells.
+    # The first row occurs again below: files with headers were concatenated, which the reader reports.
     if has_text and has_label and all(column.counts[cell] for cell, column in zip(first, columns, strict=True)):
         return True
     for field, places in (("text", asked.text), ("label", asked.label)):
@@ -193,7 +193,7 @@ def _has_header(
     at = [int(place) - 1 for place in asked.label] or label_places(columns, known, asked.is_number)
     if len(at) == 1 and at[0] < len(first):
         cell, values = first[at[0]], columns[at[0]]
-        if cell in known or values.counts[cell]:  # a name of a column is no label of other rows
+        if cell in known or values.counts[cell]:  # a label that other rows have is not a column's name
             return False
         if values.is_numeric:
             if not is_number(cell):
@@ -206,7 +206,7 @@ def _has_header(
         return True
     shown = ", ".join(f"{cell[:40]!r}" for cell in first)
     raise UserError(
-        f"{path}: cannot tell whether its first row ({shown}) is a header; say data.header=true or data.header=false, "
+        f"{path}: cannot determine if the first row ({shown}) is a header; set data.header=true or data.header=false, "
         "or name the columns with data.column and data.label_column"
     )
 
@@ -220,7 +220,7 @@ def _named(
     for field, other in (("label", "text"), ("text", "label")):
         if found[field] is None:
             found[field] = _known_name(path, [name for name in names if name != found[other]], field)
-    # With two columns, one gives the other; if both have unknown names, their values may decide.
+    # With two columns, one determines the other; if both names are unknown, the values may decide.
     if len(names) == 2 and found["text"] is None and found["label"] is None:
         places = label_places(columns, known, asked.is_number)
         if len(places) == 1:
@@ -231,14 +231,14 @@ def _named(
     faults = []
     for field, name in found.items():
         if name is None:
-            faults.append(f"{OPTIONS[field]}: {path} has columns {first_few(names)}; name the one of the {field}")
+            faults.append(f"{OPTIONS[field]}: {path} has columns {first_few(names)}; set it to that of the {field}")
     if faults:
         raise UserError(*faults)
     return str(found["text"]), str(found["label"])
 
 
 def _asked_name(path: Path, names: Sequence[str], field: str, asked: Sequence[Place]) -> str | None:
-    """Return the name that was asked for, or None; of several names, the first that the file has."""
+    """Return the column's name that the user has set, or None; of several names, the first that the file has."""
     for place in asked:
         if isinstance(place, int):
             return names[_checked(path, place, field, len(names)) - 1]
@@ -250,13 +250,13 @@ def _asked_name(path: Path, names: Sequence[str], field: str, asked: Sequence[Pl
 
 
 def _known_name(path: Path, names: Sequence[str], field: str) -> str | None:
-    """Return the column with a usual name for this field, or None; raise UserError if several have one."""
-    if field in names:  # `text` and `label` are our own words for it
+    """Return the column with a usual name for this field, or None; raise UserError if there are several."""
+    if field in names:  # the names that seqtrain uses, `text` and `label`, take precedence
         return field
     found = [name for name in names if _is_known(name, field)]
     if len(found) > 1:
         raise UserError(
-            f"{OPTIONS[field]}: {path} has {len(found)} columns that may be the {field}: {first_few(found)}; name one"
+            f"{OPTIONS[field]}: {path} has {len(found)} columns that may be the {field}: {first_few(found)}; choose one"
         )
     return found[0] if found else None
 
@@ -274,7 +274,7 @@ def _numbered(path: Path, columns: Sequence[Profile], asked: Asked, known: Colle
             f"data.label_column: {path} has {width} columns without names, and {len(labels)} of them look like "
             "labels; give its number, counted from 1"
         )
-    # The column that is left after the labels; if several look like text, none is guessed.
+    # Of the columns without the labels, the one that looks like text; several candidates are an error.
     texts = text_places(columns, labels[0])
     if asked.text:
         texts = [_checked(path, asked.text[0], "text", width) - 1]
@@ -307,7 +307,7 @@ def _sample(path: Path, packed: Packed) -> tuple[str, bool]:
         text = file.read(MAX_SAMPLE)
         is_whole = not file.read(1)
     if not is_whole:
-        text = text[: text.rfind("\n") + 1] or text  # half a row would count as one
+        text = text[: text.rfind("\n") + 1] or text  # without the incomplete last row
     return text, is_whole
 
 
@@ -317,13 +317,13 @@ def _parsed(path: Path, text: str, kind: Kind, quoted: bool, is_whole: bool) -> 
     try:
         rows.extend(split_table(io.StringIO(text, newline=""), kind, quoted))
     except csv.Error as error:
-        if is_whole or not rows:  # the end of a sample may lie within quotes
+        if is_whole or not rows:  # a sample may end within quotes
             raise UserError(f"{path}: not {kind} ({error})") from None
     return rows
 
 
 def _is_quoted(text: str) -> bool:
-    """Return True if values of a tsv are quoted, as in csv; a quote may also be part of a sentence."""
+    """Return True if values of a tsv are quoted as in csv; quotes may also be part of a sentence."""
     if '"' not in text:
         return False
     plain = [row for row in split_table(io.StringIO(text, newline=""), "tsv", False) if row]
@@ -333,14 +333,14 @@ def _is_quoted(text: str) -> bool:
         return False
     if len(set(map(len, quoted))) == 1 and len(set(map(len, plain))) > 1:  # a tab or a line end within quotes
         return True
-    # A quoted value with doubled quotes inside, which do not occur in a sentence; or a whole column below its header.
+    # A quoted value with doubled quotes inside, which text does not contain; or a column with only quoted values.
     if any(QUOTED.fullmatch(value) and '""' in value[1:-1] for row in plain for value in row):
         return True
     return len(plain) > 2 and any(all(map(QUOTED.fullmatch, column)) for column in zip(*plain[1:], strict=False))
 
 
 def first_keys(path: Path, packed: Packed) -> list[str]:
-    """Return the keys of the first object of JSON lines; empty if it is not an object, which the reader reports."""
+    """Return the keys of the first object of JSON lines; empty if the line is not an object: the reader reports it."""
     with readable(path, packed), packed.open_text(path) as file:
         for line in file:
             if line.strip():

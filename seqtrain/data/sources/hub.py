@@ -43,13 +43,26 @@ class Hub(Source):
         validation_fraction: float = 0.1,
         test_fraction: float = 0.0,
     ) -> None:
-        """Set the data set. `path`: a hub name, or a local folder.
+        """Set the data set and its columns.
 
-        `document="split"` joins the rows of a split by line ends.
+        With `label_column` a row is a text and a label; with `source_column` and `target_column` it is a pair. A dotted
+        name selects a nested column (`translation.en`).
 
-        With `label_column` a row is text and label, with `source_column` and `target_column` it is a pair; a dotted
-        name reaches into a nested column (`translation.en`). Fractions are of documents, of rows or of characters, as
-        `split_by` says; a fraction applies only where no split is named.
+        Args:
+            path: Name of the data set on the hub, or a local folder.
+            name: Configuration of the data set.
+            revision: Revision of the data set on the hub.
+            column: Column of the text.
+            label_column: Column of labels, or None.
+            source_column: Column of sources, or None.
+            target_column: Column of targets, or None.
+            train_split: Name of the data set's split for training.
+            validation_split: Name of its split for validation; None: cut it off from train.
+            test_split: Name of its split for test; None: cut it off from train.
+            document: `row`: each row is a document; `split`: the rows of a split are joined by line ends.
+            split_by: Unit in which validation and test are cut off: documents (or rows), or characters.
+            validation_fraction: Fraction that is cut off for validation, unless a split is named.
+            test_fraction: Fraction that is cut off for test, unless a split is named.
         """
         if path == "":
             raise UserError("data.path=: an empty path; give a data set of the hub, or a local folder")
@@ -58,7 +71,7 @@ class Hub(Source):
         self.revision = revision
         self._columns = columns_of(column, label_column, source_column, target_column)
         self.fields = tuple(each.field for each in self._columns)
-        # By the names that the data set gives them; None where a split is cut off, or not wanted.
+        # Names of the data set's own splits; None for a split that is cut off or not used.
         self.splits: dict[Split, str | None] = {
             "train": train_split,
             "validation": validation_split,
@@ -80,23 +93,23 @@ class Hub(Source):
         self._columns = as_numbers(self._columns)
 
     def check(self) -> None:
-        """Check the splits and columns without a download: a hub data set is checked against the hub's metadata only.
+        """Check the splits and columns without a download: for data on the hub only against the hub's metadata.
 
-        A test split that is named but missing raises only when it is read, because training never reads it.
+        A missing test split raises only when it is read, because training never reads it.
         """
         named: list[Split] = [split for split in ("train", "validation") if self.splits[split]]
         if self.needs_download:
-            info = self._builder.info  # a hub data set need not say either
+            info = self._builder.info  # splits and features may be missing from the metadata
             if info.splits:
                 for split in named:
                     self._check_split(split, list(info.splits))
             if info.features:
                 self._check_columns(info.features)
             return
-        # The first row is read if the data set is on this disk or in the cache, which costs no download.
+        # Read the first row if the data set is on this disk or in the cache, which needs no download.
         for split in named:
             next(self._read(split), None)
-        if self.join:  # a split is one document then, which no number of rows makes two
+        if self.join:  # each split is one document, however many rows it has
             self._cut.check(1)
 
     def documents(self, split: Split) -> Iterator[str]:
@@ -120,7 +133,7 @@ class Hub(Source):
 
     def describe(self) -> dict[str, Any]:
         described = {"source": "hub", "path": self.path, "name": self.name, "revision": self.revision}
-        version = None if self._is_saved_copy else self._builder.hash  # a copy does not say of which version it is
+        version = None if self._is_saved_copy else self._builder.hash  # a copy does not record its version
         return described | {"version": version, "splits": self.splits}
 
     def idle(self) -> dict[str, str]:
@@ -130,35 +143,35 @@ class Hub(Source):
         if self._folder is not None:
             idle["revision"] = "a local folder has no revisions"
         if self._is_saved_copy:
-            idle["name"] = "a save_to_disk copy is of one configuration"
+            idle["name"] = "a save_to_disk copy contains only one configuration"
         return idle
 
     @property
     def needs_download(self) -> bool:
-        """True if the data set is on the hub, and the hub can be reached."""
+        """True if the data set is on the hub and the hub can be reached."""
         return self._folder is None and self._online
 
     def dataset(self, split: Split) -> Dataset:
-        """Return a split as `datasets` holds it; raise UserError if none has that name."""
+        """Return a split as a `Dataset`; raise UserError if the data set has no split of that name."""
         self._check_split(split, list(self._data))
         return self._data[str(self.splits[split])]
 
     def check_order(self) -> None:
-        """Raise UserError if files of train are read in another order than that of the numbers in their names."""
+        """Raise UserError if the files of train are not read in the order of the numbers in their names."""
         files = {} if self._is_saved_copy else self._builder.config.data_files or {}
         own = {str(split): map(Path, paths) for split, paths in files.items()}.get(str(self.splits["train"]), ())
         for one, other in pairwise(own):
             if natural_order(one) > natural_order(other):
                 raise UserError(
-                    f"data.path={self.path}: {one.name} is read before {other.name}, in the order of letters; rename "
-                    "these files with leading zeros, or join them"
+                    f"data.path={self.path}: {one.name} is read before {other.name}, because files are sorted "
+                    "alphabetically; add leading zeros to the numbers in their names, or join the files"
                 )
 
     def _texts(self, split: Split) -> Iterator[str]:
         texts = (row["text"] for row in self._read(split))
         if not self.join:
             return texts
-        # A row of a line-based corpus may or may not hold its line end.
+        # A row of a line-based corpus may or may not include its line end.
         return iter(["".join(text.rstrip("\n") + "\n" for text in texts)])
 
     def _lines(self, split: Split) -> Iterator[Segment]:
@@ -173,7 +186,7 @@ class Hub(Source):
         features = _flat(data.features)
         paths = [_path(data.features, column.name) for column in self._columns]
         number = 0
-        # A nested column comes with the whole that it is in: source and target of one are read once.
+        # A nested column is read with its top-level column, so source and target of the same one are read once.
         for batch in self._batches(data, sorted({path[0] for path in paths})):
             for stored in zip(*[batch[path[0]] for path in paths], strict=True):
                 number += 1
@@ -183,10 +196,10 @@ class Hub(Source):
                     row[column.field] = _value(place, column, value, path, features[column.name])
                 yield row
         if number == 0:
-            raise UserError(f"data.{split}_split={self.splits[split]}: holds no rows in {self.path}")
+            raise UserError(f"data.{split}_split={self.splits[split]}: the split has no rows in {self.path}")
 
     def _batches(self, data: Dataset, names: list[str]) -> Iterator[dict[str, list]]:
-        """Yield columns in batches as they are stored: pictures and sounds, which may be any URL, stay unopened."""
+        """Yield columns in batches of stored values; images and audio, which may be any URL, are not opened."""
         with errors_in_one_line(f"data.path={self.path}"):
             for batch in data.select_columns(names).with_format("arrow").iter(batch_size=1024):
                 yield cast("Table", batch).to_pydict()
@@ -196,7 +209,7 @@ class Hub(Source):
             return
         fault = f"data.{split}_split={self.splits[split]}: {self.path} has {', '.join(known)}"
         if split != "train":
-            fault += f"; or use data.{split}_split=null, which cuts {split} off from train"
+            fault += f"; name one of these, or use data.{split}_split=null to cut {split} off from train"
         raise UserError(fault)
 
     def _check_columns(self, features: Any) -> None:
@@ -206,7 +219,7 @@ class Hub(Source):
             if column.name not in known:
                 faults.append(missing(self.path, column, known))
                 continue
-            kind = getattr(known[column.name], "dtype", "nested values")  # a list of features has none
+            kind = getattr(known[column.name], "dtype", "nested values")  # a list of features has no dtype
             if not _can_be_read(column, kind):
                 faults.append(
                     f"{column.option}={column.name}: holds {kind}, not {column.storage}; "
@@ -224,14 +237,14 @@ class Hub(Source):
             return path
         if path.is_file():
             raise UserError(f"data.path={self.path}: is a file; use data=text data.path={self.path}")
-        # The hub names a data set by one word, or by its owner and one word.
+        # A data set's name on the hub is NAME or OWNER/NAME.
         if self.path.startswith(("/", ".", "~")) or self.path.count("/") > 1:
             raise Unavailable(f"data.path={self.path}: no such folder")
         return None
 
     @cached_property
     def _is_saved_copy(self) -> bool:
-        """True if `path` is a save_to_disk copy, of several splits or of one."""
+        """True if `path` is a save_to_disk copy of one or several splits."""
         marks = ("dataset_dict.json", "state.json")
         return self._folder is not None and any((self._folder / mark).is_file() for mark in marks)
 
@@ -252,13 +265,13 @@ class Hub(Source):
             else:
                 self._builder.download_and_prepare()
                 data = self._builder.as_dataset()
-        if isinstance(data, Dataset):  # a copy of one split has no name for it
+        if isinstance(data, Dataset):  # a copy of one split does not store its name
             return {"train": data}
         return {str(name): split for name, split in data.items()}
 
     @cached_property
     def _builder(self) -> DatasetBuilder:
-        """Builder with the data set's splits and version; from the cache if the hub cannot be reached."""
+        """Builder that knows the data set's splits and version; from the cache if the hub cannot be reached."""
         from datasets import config, load_dataset_builder
 
         _quiet()
@@ -266,21 +279,21 @@ class Hub(Source):
         if self.name:
             place += f" data.name={self.name}"
         if self._folder is None:
-            config.HF_HUB_OFFLINE = not self._online  # or `datasets` tries for half a minute before it looks there
+            config.HF_HUB_OFFLINE = not self._online  # else `datasets` tries the hub for half a minute first
         else:
-            path = str(self._folder.absolute())  # `csv` alone is a reader's name
+            path = str(self._folder.absolute())  # a relative path such as `csv` would select a builder of that name
             revision = None
         with errors_in_one_line(place):
             try:
                 builder = load_dataset_builder(path, self.name, revision=revision)
             except ConnectionError:
                 raise Unavailable(self._out_of_reach()) from None
-        # The files that a pattern of the data set's own card matches are known only now.
+        # Patterns in the data set's card are resolved to files only by the builder.
         files = (builder.config.data_files or {}).values()
         check_below(self.path, self._folder, chain.from_iterable(files))
         if self._folder is None and not self._online and self.revision not in (None, builder.hash):
             raise Unavailable(
-                f"data.revision={self.revision}: the hub is out of reach, and the cache holds {builder.hash}"
+                f"data.revision={self.revision}: the hub cannot be reached, and the cache contains {builder.hash}"
             )
         return builder
 
@@ -293,7 +306,7 @@ class Hub(Source):
 
 
 def _flat(features: Any) -> dict[str, Any]:
-    """Return features by name; features inside a nested one have dotted names and replace it."""
+    """Return features by name; a nested feature is replaced by its parts, with dotted names."""
     return dict(features.flatten())
 
 
@@ -303,7 +316,7 @@ def _path(features: Any, name: str) -> list[str]:
 
 
 def _can_be_read(column: Column, kind: str) -> bool:
-    """Return True if a column may hold values of this kind, in the terms of `datasets`."""
+    """Return True if a column may contain values of this dtype of `datasets`."""
     if kind in ("string", "large_string"):
         return True
     other = "float" if column.is_number else "bool"
@@ -311,31 +324,31 @@ def _can_be_read(column: Column, kind: str) -> bool:
 
 
 def _value(place: str, column: Column, value: Any, path: list[str], feature: Any) -> str:
-    """Return a stored value as text: a nested one is found by its `path`, a class label becomes its name.
+    """Return a stored value as text: a nested value is found by its `path`, a class label becomes its name.
 
     Args:
-        place: Where the value stands, for the message.
-        column: The column that it is in.
-        value: The stored value, or the nested value that holds it.
+        place: Location of the value, for the message.
+        column: Column of the value.
+        value: The stored value, or the nested value that contains it.
         path: Keys that lead to the value.
-        feature: Its feature in `datasets`, which may have names of labels.
+        feature: Feature of the value in `datasets`, which may have label names.
     """
     for key in path[1:]:
-        if value is not None:  # null may stand for the whole that a value is in
+        if value is not None:  # the enclosing value may be null
             value = value[key]
     names = getattr(feature, "names", None)
     if column.is_label and names and value is not None:
-        if value < 0:  # how the hub marks the rows whose label is kept secret
-            raise UserError(f"{place}: {column.name} is {value}, no label; name a split with labels, or null")
+        if value < 0:  # the hub's convention for labels that are not published
+            raise UserError(f"{place}: {column.name} is {value}, not a label; use a split with labels, or null")
         value = names[value]
     return value_of(place, column, value)
 
 
 def _quiet() -> None:
-    """Hide progress bars where stderr is no terminal, and warnings beside seqtrain's own messages."""
+    """Hide warnings of `datasets`, and its progress bars if stderr is not a terminal."""
     from datasets import disable_progress_bars
     from datasets.utils import logging
 
     logging.set_verbosity_error()
-    if not sys.stderr.isatty():  # in a log each state of a bar would be a line
+    if not sys.stderr.isatty():  # in a log each update of a bar would be a line
         disable_progress_bars()

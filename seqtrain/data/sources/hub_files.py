@@ -1,4 +1,4 @@
-"""Checks of a local data set's metadata before `datasets` reads it: it may name any file, and any host."""
+"""Checks of a local data set's untrusted metadata, before `datasets` reads it: it may name any file or host."""
 
 from __future__ import annotations
 
@@ -44,13 +44,11 @@ def check_below(path: str, folder: Path | None, files: Iterable[str]) -> None:
 def check_metadata(path: str, folder: Path) -> None:
     """Raise UserError for metadata that would make `datasets` fail, wait, or read outside of a local data set."""
     try:
-        within = next(folder.rglob("*::*"), None)  # an address within an address
+        within = next(folder.rglob("*::*"), None)  # fsspec reads :: as a chained URL
     except RecursionError:
-        raise UserError(
-            f"data.path={path}: folders in folders, too deep to be looked through; lift its files"
-        ) from None
+        raise UserError(f"data.path={path}: folders are nested too deeply to be searched; move the files up") from None
     if within is not None:
-        raise UserError(f"data.path={path}: {within.name}: a name with :: would be read as an address; rename it")
+        raise UserError(f"data.path={path}: {within.name}: a name with :: would be read as a URL; rename it")
     for name in ("README.md", ".huggingface.yaml"):
         with _reading(path, folder / name) as file:
             for config in _card(file).get("configs") or []:
@@ -72,23 +70,23 @@ def check_metadata(path: str, folder: Path) -> None:
 
 @contextmanager
 def errors_in_one_line(place: str) -> Iterator[None]:
-    """Turn any exception of `datasets` or pyarrow into one line: values of unexpected types raise various ones.
+    """Convert any exception of `datasets` or pyarrow into a UserError with one line.
 
     Args:
-        place: The option that the line begins with.
+        place: The option at the beginning of the line.
 
     Raises:
-        UserError: The line.
+        UserError: The block raised an exception.
     """
     try:
         yield
     except UserError:
         raise
     except StopIteration:  # of `datasets`, where a file is empty; a generator that lets it through would just end
-        raise UserError(f"{place}: holds a file without rows; give it rows, or remove it") from None
+        raise UserError(f"{place}: contains a file without rows; remove the file") from None
     except Exception as error:
         message = str(error)
-        if error.__cause__:  # `datasets` wraps what went wrong into a general remark
+        if error.__cause__:  # `datasets` wraps the actual error in a general one
             message += f": {error.__cause__}"
         line = " ".join(message.split()) or type(error).__name__
         raise kind_of(error)(f"{place}: {line}") from error
@@ -101,15 +99,15 @@ def _reading(path: str, file: Path) -> Iterator[Path]:
         yield file
     except FileNotFoundError:
         if os.path.lexists(file):
-            raise UserError(f"data.path={path}: {file.name} is a link to nothing; remove it") from None
-    # What is of another shape than `datasets` writes is no mapping, or no list.
+            raise UserError(f"data.path={path}: {file.name} is a broken link; remove it") from None
+    # The other errors: the content is not of the structure that `datasets` writes.
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:
         raise kind_of(error)(f"data.path={path}: {file.name} cannot be read: {error}") from None
 
 
 def _card(file: Path) -> dict[str, Any]:
     """Return the YAML at the beginning of a README, or of a YAML file."""
-    from huggingface_hub.repocard import REGEX_YAML_BLOCK  # so that we judge the very part that is read
+    from huggingface_hub.repocard import REGEX_YAML_BLOCK  # to check the same part that `datasets` reads
 
     text = read_checked(file, MAX_ABOUT_BYTES).decode("utf-8")
     if file.name == "README.md":
@@ -122,7 +120,7 @@ def _card(file: Path) -> dict[str, Any]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield every text in lists and mappings."""
+    """Yield every string in nested lists and mappings."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -137,16 +135,16 @@ def _check_names(path: str, folder: Path, home: Path, names: Iterable[str]) -> N
     for name in names:
         if ":" in name:
             raise UserError(
-                f"data.path={path}: names {name}, an address or a name with a colon; "
-                "load what lies elsewhere into this folder, and name it without a colon"
+                f"data.path={path}: names {name}, a URL or a name with a colon; download the file to this folder, with "
+                "a name without a colon"
             )
-        # A pattern is no path yet: what it is found to name is held against the folder by check_below.
+        # For a pattern this is not sufficient: check_below checks the files that it matches.
         if os.path.isabs(name) or ".." in Path(name).parts or not stays_within(home / name, folder):
             raise _not_below(path, name)
 
 
 def _not_below(path: str, name: str) -> UserError:
-    return UserError(f"data.path={path}: names {name}, which is not below it; keep its files together")
+    return UserError(f"data.path={path}: names {name}, which is outside of this folder; move the file into it")
 
 
 PATIENCE = 4.0  # seconds until the hub counts as out of reach
@@ -160,12 +158,12 @@ def reachable(url: str) -> bool:
         try:
             urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=PATIENCE).close()
             answered.append(True)
-        except urllib.error.HTTPError:  # an answer, too: somebody is there
+        except urllib.error.HTTPError:  # an error page is an answer, too
             answered.append(True)
         except (OSError, ValueError, http.client.HTTPException):
             pass
 
-    asking = threading.Thread(target=ask, daemon=True)  # looking up a name heeds no timeout
+    asking = threading.Thread(target=ask, daemon=True)  # in a thread, because DNS look-ups ignore the timeout
     asking.start()
     asking.join(PATIENCE)
     return bool(answered)
@@ -174,6 +172,6 @@ def reachable(url: str) -> bool:
 def wants_offline() -> bool:
     """Return True if the environment forbids use of the hub."""
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"):
-        if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE"):  # the words that the hub's own client takes
+        if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE"):  # as in huggingface_hub
             return True
     return False

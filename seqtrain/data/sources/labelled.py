@@ -1,4 +1,4 @@
-"""Local labelled text in common layouts, with folds: labels are balanced over them, and equal texts share one."""
+"""Local labelled text in common layouts, with folds: labels are balanced, and equal texts are in the same fold."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from seqtrain.data.sources.base import Cut, Row, Split, check_fractions, no_spli
 from seqtrain.data.sources.labelled_files import LabelledSource
 from seqtrain.errors import UserError
 
-VALIDATION, TRAIN, TEST = 1, 0, 2  # what a row is to one fold, as the places in SPLITS have it
+VALIDATION, TRAIN, TEST = 1, 0, 2  # split of a row in one fold: the index into SPLITS
 PLACES: dict[Split, int] = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
 
 
 @dataclass(kw_only=True, eq=False)
 class Labelled(LabelledSource):
-    """Rows of a text and a label; a split without a file of its own is cut off from train's, or is a fold of it.
+    """Rows of text and label; a split without its own file is cut off from train, or is a fold of train.
 
     Attributes:
         folds: Number of folds; None: no cross-validation.
-        fold: Number, from 0, of the fold that is test.
-        fold_seed: Seed by which rows are dealt to folds.
+        fold: Index, from 0, of the fold that is test.
+        fold_seed: Seed of the assignment of rows to folds.
     """
 
     folds: int | None = None
@@ -44,16 +44,16 @@ class Labelled(LabelledSource):
     def check(self) -> None:
         if self.folds is None:
             return super().check()
-        # Folds cut train themselves, so that no fractions are to be checked of it.
+        # Folds split train themselves, so its fractions are not checked.
         self._check_files(Cut(by="row", validation=0.0, test=0.0))
-        self._owner  # noqa: B018 - raises where the rows cannot be dealt
+        self._owner  # noqa: B018 - raises if the rows cannot be assigned to folds
 
     def rows(self, split: Split) -> Iterator[Row]:
         if self.folds is None or (split in self.paths and split != "train"):
             return super().rows(split)
         if not self.has(split):
             raise no_split(split)
-        # The files are read anew and sieved: only the owners of rows are held in memory, not their texts.
+        # Read the files again and filter the rows: memory contains the split of each row, not its text.
         is_in_split = self._owner == PLACES[split]
         return (row for row, is_in in zip(self._read("train"), is_in_split, strict=True) if is_in)
 
@@ -66,7 +66,7 @@ class Labelled(LabelledSource):
             return described
         owner = self._owner
         sizes = {split: int((owner == place).sum()) for split, place in PLACES.items()}
-        # The hash of all rows, too: folds of a file that has changed since are not folds of one set.
+        # With a hash of all rows: folds of different versions of a file must not be combined.
         fold = {"folds": self.folds, "fold": self.fold, "seed": self.fold_seed}
         return described | {"fold": fold | {"hash": self._all_rows.hash, **sizes}}
 
@@ -77,9 +77,9 @@ class Labelled(LabelledSource):
         texts, rows = self._all_rows.repeated()
         line = f"fold {self.fold} of {self.folds} is test, drawn from {len(self._all_rows.labels):,} rows"
         if texts:
-            line += f"; texts that stand there more than once ({texts:,} in {rows:,} rows) are kept in one fold each"
+            line += f"; repeated texts ({texts:,} in {rows:,} rows) are each kept in one fold"
         if not self._all_rows.stratified:
-            line += "; labels hardly repeat, so folds are not balanced by them"
+            line += "; most labels occur once, so folds are not balanced by label"
         return [*lines, line]
 
     def idle(self) -> dict[str, str]:
@@ -97,50 +97,50 @@ class Labelled(LabelledSource):
     @cached_property
     def _owner(self) -> np.ndarray:
         """Split (rows,) of each row of train's files in this fold."""
-        assert self.folds is not None  # as _check_folds has seen
+        assert self.folds is not None  # checked by _check_folds
         assert self.fold is not None
-        # With a file of its own validation takes no rows from train, which each fold is in want of.
+        # If validation has its own file, all remaining rows stay in train.
         validation = 0.0 if "validation" in self.paths else self.validation_fraction
         return split_of_rows(self._all_rows, self.folds, self.fold, self.fold_seed, validation)
 
 
 def _check_folds(folds: int | None, fold: int | None, given: Mapping[Split, str]) -> None:
-    """Raise UserError for fold options that do not make a cross-validation."""
+    """Raise UserError for fold options that do not define a cross-validation."""
     if folds is None:
         if fold is not None:
-            raise UserError(f"data.fold={fold}: of how many? Set data.folds too")
+            raise UserError(f"data.fold={fold}: data.folds is missing; set the number of folds")
         return
     if "test" in given:
         raise UserError(f"data.folds={folds}: each fold is a test set, and {given['test']} is given too; leave one out")
     if fold is None:
-        raise UserError(f"data.folds={folds}: which one is test? Set data.fold, or train all: seqtrain train -m")
+        raise UserError(f"data.folds={folds}: set data.fold to the fold that is test, or train all: seqtrain train -m")
     if fold >= folds:
-        raise UserError(f"data.fold={fold}: the folds are counted from 0 to {folds - 1}")
+        raise UserError(f"data.fold={fold}: must be from 0 to {folds - 1}")
 
 
 @dataclass(frozen=True)
 class Rows:
     """Data that the folds depend on: the groups of rows with equal texts, and the label of each row."""
 
-    groups: list[int]  # of each row, the first row whose text is the same but for case, white space and NFC or NFD
+    groups: list[int]  # for each row, the first row with the same text, ignoring case, white space and NFC or NFD
     labels: list[str]
     hash: str  # of all texts and labels
-    stratified: bool = True  # whether labels are classes; else all rows count as of one
+    stratified: bool = True  # True if labels are classes; else all rows are in one class
 
     @classmethod
     def of(cls, rows: Iterable[Row], *, stratify: bool = True) -> Rows:
-        """Read all rows once, holding a hash of each text; labels that hardly repeat are not balanced as classes."""
+        """Read all rows once, keeping a hash of each text; if most labels occur once, they are not balanced."""
         first: dict[bytes, int] = {}
         groups: list[int] = []
         labels: list[str] = []
         whole = hashlib.blake2b(digest_size=16)
         for number, row in enumerate(rows):
             text, label = row["text"], row["label"]
-            # Case, white space and NFC or NFD alone make no other text: a model would know the answer all the same.
+            # Texts that differ only in case, white space or NFC and NFD are equal: a model would know the answer.
             key = hashlib.blake2b(" ".join(normalize("NFC", text).casefold().split()).encode(), digest_size=16).digest()
             groups.append(first.setdefault(key, number))
             labels.append(label)
-            # With its length before it, or two texts would hash as their one whole does.
+            # With its length first: else two texts would have the hash of their concatenation.
             for value in (text, label):
                 stored = value.encode()
                 whole.update(len(stored).to_bytes(8) + stored)
@@ -158,7 +158,7 @@ class Rows:
 def fold_of_rows(rows: Rows, folds: int, seed: int) -> np.ndarray:
     """Return the fold (rows,) of each row, the same every time.
 
-    Labels are dealt one by one, so that the folds have equally many of each, as far as equal texts allow.
+    The rows of one label after another are assigned, so that each fold has about as many of every label.
     """
     if folds > len(rows.groups):
         raise UserError(f"data.folds={folds}: there are {len(rows.groups)} rows; use fewer folds")
@@ -167,18 +167,18 @@ def fold_of_rows(rows: Rows, folds: int, seed: int) -> np.ndarray:
     for label, groups in sorted(_shuffled_groups(rows, seed).items()):
         if len(groups) < 2:
             raise UserError(
-                f"data.folds={folds}: the label {label} has one text alone; in a fold of test it would be unknown to "
-                "train: give it more, or leave its rows out"
+                f"data.folds={folds}: the label {label} has only one text; if that is in test, train does not know the "
+                "label: add texts with this label, or remove it"
             )
         own = [0] * folds
-        # The large ones first, which are the hardest to place; `sorted` keeps the order of the rest.
+        # Large groups first, which are the hardest to balance; `sorted` keeps the order of equal sizes.
         for group in sorted(groups, key=lambda group: -size[group]):
             fold = min(range(folds), key=lambda fold: (own[fold], total[fold], fold))
             of_group[group] = fold
             own[fold] += size[group]
             total[fold] += size[group]
     found = np.array([of_group[group] for group in rows.groups], dtype=np.int64)
-    # Large groups of equal texts can leave nothing for a fold, and so can too few rows.
+    # Large groups of equal texts, or too few rows, can leave a fold empty.
     empty = set(range(folds)) - set(found.tolist())
     if empty:
         raise UserError(f"data.folds={folds}: there are {len(of_group)} different texts; use fewer folds")
@@ -192,7 +192,7 @@ def split_of_rows(rows: Rows, folds: int, fold: int, seed: int, validation: floa
         rows: Groups of equal texts, and labels.
         folds: Number of folds.
         fold: The fold that is test, from 0.
-        seed: Seed of the order in which rows are dealt.
+        seed: Seed of the order in which rows are assigned.
         validation: Fraction of the rows outside the fold that becomes validation, the same for each label.
     """
     found = np.where(fold_of_rows(rows, folds, seed) == fold, TEST, TRAIN)
@@ -200,7 +200,7 @@ def split_of_rows(rows: Rows, folds: int, fold: int, seed: int, validation: floa
         return found
     size = Counter(rows.groups)
     chosen: set[int] = set()
-    # Another order than that of the folds, or validation would be the rows of the next fold.
+    # A different order from that of the folds: else validation would be the rows of the next fold.
     for groups in _shuffled_groups(rows, seed + 1 + fold).values():
         left = [group for group in groups if found[group] == TRAIN]
         quota = int(validation * sum(size[group] for group in left))
@@ -211,7 +211,7 @@ def split_of_rows(rows: Rows, folds: int, fold: int, seed: int, validation: floa
             quota -= size[group]
     if not chosen:
         raise UserError(
-            f"data.validation_fraction={validation}: of no label so much is a whole row; give more rows, or more"
+            f"data.validation_fraction={validation}: is less than one row of every label; increase it, or add rows"
         )
     for row, group in enumerate(rows.groups):
         if group in chosen:
@@ -220,7 +220,7 @@ def split_of_rows(rows: Rows, folds: int, fold: int, seed: int, validation: floa
 
 
 def _shuffled_groups(rows: Rows, seed: int) -> dict[str, list[int]]:
-    """Return the groups of equal texts by the label of their first row, in an order drawn from the seed."""
+    """Return the groups of equal texts by the label of their first row, in an order that depends on the seed."""
     key = np.array([seed], dtype=np.uint64)
     drawn = mixed(key, np.arange(len(rows.groups)))
     of_label: dict[str, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Files of labelled text in common layouts: each is read as asked for, or as detected."""
+"""Files of labelled text in common layouts, set by the user or detected."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from seqtrain.files.atomic import expanded
 
 TABLES: dict[str, Kind] = {suffix: kind for suffix, kind in EXTENSIONS.items() if kind != "txt"}
 AUTO = "auto"
-MAX_LISTED = 3  # files that one line names
+MAX_LISTED = 3  # files listed per line of output
 
 
 class LabelledFile(NamedTuple):
-    """A file of rows, or of one text if it has a `label` itself."""
+    """A file of rows; or of one text, if the file has a `label`."""
 
     path: Path
     reading: Reading
@@ -44,7 +44,7 @@ class LabelledFile(NamedTuple):
 
     @property
     def format(self) -> str:
-        """Format of the file; `txt` for a whole text."""
+        """Format of the file; `txt` if the file is one text."""
         return "txt" if self.reading.kind == "folders" else self.reading.kind
 
     @property
@@ -74,14 +74,14 @@ class LabelledFile(NamedTuple):
     def _whole(self, label: str) -> Row:
         with self.reading.packed.open_text(self.path, newline="") as file:
             text = file.read()
-        # The end of the last line is the file's, not the text's.
+        # The last line end belongs to the file, not to the text.
         return {"text": text.removesuffix("\n").removesuffix("\r"), "label": label}
 
     def _lines(self) -> Iterator[Row]:
         below_header = not self.reading.header
         with self.reading.packed.open_text(self.path) as lines:
             for number, line in enumerate(lines, 1):
-                # Any blanks part a label from its text: files come with tabs and with spaces.
+                # Any white space separates label and text: files use tabs or spaces.
                 words = line.split(None, 1)
                 if not words:
                     continue
@@ -89,23 +89,21 @@ class LabelledFile(NamedTuple):
                     below_header = True
                     continue
                 place = f"{self.path}:{number}"
-                words += [""] * line[-2:-1].isspace()  # a label, a blank and no text: it is empty
+                words += [""] * line[-2:-1].isspace()  # a label and a blank: the text is empty
                 if len(words) == 1:
-                    raise UserError(f"{place}: one word, {words[0][:40]!r}; a line is a label and a text")
+                    raise UserError(f"{place}: one word, {words[0][:40]!r}; write a label and a text in each line")
                 label, text = words[0], words[1].rstrip()
-                # Otherwise the second label would be the first word of the text, and give the answer away.
+                # Otherwise the second label would become the first word of the text and reveal the answer.
                 if label.startswith(FASTTEXT) and text.startswith(FASTTEXT):
-                    raise UserError(
-                        f"{place}: several labels in a line; seqtrain takes one: keep it, or split the line"
-                    )
+                    raise UserError(f"{place}: several labels in a line; keep one, or split the line")
                 yield row_of(place, self.columns, [text, label.removeprefix(FASTTEXT)])
 
 
 @dataclass(kw_only=True, eq=False)
 class LabelledSource(FileSource):
-    """Rows of a text and a label in files, each with its layout.
+    """Rows of text and label in files, each with its own layout.
 
-    Columns are names, or, without a header, numbers from 1. If several names are given for a column, the first one that
+    Columns are given by name, or by number from 1 if there is no header. Of several names for a column, the first that
     a file has is used.
 
     Attributes:
@@ -133,8 +131,8 @@ class LabelledSource(FileSource):
     def __post_init__(self) -> None:
         """Check the options; raise UserError where they do not go together."""
         if self.test_paths and self.test_path:
-            raise UserError(f"data.test_path={self.test_path}: data.test_paths is given too; name it there")
-        # An empty path would be taken for the folder that the command is run in.
+            raise UserError(f"data.test_path={self.test_path}: data.test_paths is given too; add the file there")
+        # An empty path would mean the working directory.
         for name, file in (self.test_paths or {}).items():
             if not file:
                 raise UserError(f"data.test_paths.{name}=: an empty path; give a file, a glob or a folder")
@@ -144,11 +142,11 @@ class LabelledSource(FileSource):
             raise UserError(f"data.label_column={self.label_column}: is data.column too; name two columns")
         # Checked here: later the message would be that the column is missing from the file.
         if self._asked.by_name and header is False:
-            raise UserError("data.header=false: then columns have no names; give their numbers, counted from 1")
+            raise UserError("data.header=false: columns then have no names; give their numbers, counted from 1")
         super().__post_init__()
         self._found: dict[Split, list[LabelledFile]] = {}
-        self._read_as: dict[str, Reading] = {}  # by path, what was settled so far
-        self._left_out: dict[str, str] = {}  # by path of a folder, in words
+        self._read_as: dict[str, Reading] = {}  # layout by path, for the files found so far
+        self._left_out: dict[str, str] = {}  # by folder: a description of the files that are not read
 
     def _given(self) -> dict[Split, str | None]:
         given = super()._given()
@@ -179,13 +177,13 @@ class LabelledSource(FileSource):
         files = [file.path for file in find(key, path, "txt", [])]  # of any extension
         where = expanded(path)
         if where.is_dir() and self.format != "lines":
-            # Tables decide before classes do: a README beside them is no class.
+            # Tables have precedence over classes: a README beside them is not a class.
             tables = [file for file in files if unpacked_name(file).suffix.lower() in TABLES]
             if not tables or self.format == "folders":
                 return self._class_files(key, where, files)
             files = tables
         elif self.format == "folders":
-            raise UserError(f"data.format=folders: {key}={path} is no folder")
+            raise UserError(f"data.format=folders: {key}={path} is not a folder")
         found = []
         for file in files:
             reading = self._reading(split, file)
@@ -196,7 +194,8 @@ class LabelledSource(FileSource):
     def _class_files(self, key: str, home: Path, files: list[Path]) -> list[LabelledFile]:
         if self._asked.text or self._asked.label:
             raise UserError(
-                f"{key}={home}: no table in this folder, and data.column and data.label_column name columns of one"
+                f"{key}={home}: this folder contains no table; leave out data.column and data.label_column, which name "
+                "columns of a table"
             )
         texts, left_out = labelled_texts(key, home, files)
         words = f": {counted(texts)}"
@@ -207,7 +206,7 @@ class LabelledSource(FileSource):
         self._read_as[str(home)] = reading
         found = []
         for path, label in texts:
-            # File by file, as people compress some texts of a folder and not others.
+            # For each file, because a folder may contain compressed and other files.
             own = Reading("folders", packed=packed_as(path, self.encoding))
             found.append(LabelledFile(path, own, self._asked.is_number, label))
         return found
@@ -222,15 +221,15 @@ class LabelledSource(FileSource):
             return keyed_reading(path, kind, packed, self._asked, first_keys(path, packed))
         if kind == "parquet":
             return keyed_reading(path, kind, packed, self._asked, _parquet_names(path))
-        # Few rows of a test set do not show which column repeats, but its labels are those of train.
+        # A small test set may not show which column repeats, but its labels are those of train.
         known = self._labels_of_train if split != "train" else ()
-        if kind != "csv" and kind != "tsv":  # a folder's files have been taken before
+        if kind != "csv" and kind != "tsv":  # `folders` is handled by the caller
             return loose_reading(path, packed, self._asked, known, sure=kind == "lines")
         first = first_row(path, kind, packed)
         if len(first) == 1 and not self._asked.by_name:
             if kind == "csv":
                 raise UserError(f"{path}: has one column, {first[0][:40]!r}; write commas between text and label")
-            return loose_reading(path, packed, self._asked, known, sure=False)  # lines under the name of a table
+            return loose_reading(path, packed, self._asked, known, sure=False)  # lines, in spite of the extension .tsv
         return table_reading(path, kind, packed, self._asked, known)
 
     @cached_property
@@ -238,8 +237,8 @@ class LabelledSource(FileSource):
         return {row["label"] for row in self._read("train")}
 
     def notes(self) -> list[str]:
-        """Return a line for each layout in which files were read, with the files that were left out."""
-        # Files that are read alike share a line: a folder may hold hundreds.
+        """Return one line per layout, with its files and with what was left out."""
+        # Files of the same layout share a line: a folder may contain hundreds.
         by_words: dict[str, list[str]] = {}
         for path, reading in self._read_as.items():
             by_words.setdefault(reading.words() + self._left_out.get(path, ""), []).append(path)
@@ -247,13 +246,13 @@ class LabelledSource(FileSource):
         for words, paths in by_words.items():
             named = ", ".join(paths[:MAX_LISTED])
             if len(paths) > MAX_LISTED:
-                named += f" and {len(paths) - MAX_LISTED} files more"
+                named += f" and {len(paths) - MAX_LISTED} more files"
             lines.append(f"read {named} as {words}")
         return lines
 
 
 def _places(column: str | int | list[str]) -> tuple[Place, ...]:
-    """Return the columns that were asked for; empty where they are detected."""
+    """Return the columns that the user has set; empty if they are to be detected."""
     if column == AUTO:
         return ()
     return tuple(column) if isinstance(column, list) else (column,)
@@ -271,14 +270,14 @@ def _parquet_names(path: Path) -> list[str]:
         raise UserError(f"{path}: not a parquet file that can be read ({str(error).splitlines()[0]})") from None
 
 
-# Names of folders that hold no class: splits of the whole, and unlabelled texts.
+# Names of folders that are not classes: splits of the data set, and unlabelled texts.
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "data.path"),
     **dict.fromkeys(("dev", "valid", "validation", "val"), "data.validation_path"),
     "test": "data.test_path",
 }
 UNLABELLED = ("unsup", "unlabeled", "unlabelled")
-MAX_NAMED = 8  # labels in a line
+MAX_NAMED = 8  # labels listed per line of output
 
 
 def labelled_texts(key: str, home: Path, paths: Sequence[Path]) -> tuple[list[tuple[Path, str]], list[str]]:
@@ -287,34 +286,34 @@ def labelled_texts(key: str, home: Path, paths: Sequence[Path]) -> tuple[list[tu
     Args:
         key: The option that names the folder.
         home: The folder.
-        paths: The files below it, without hidden ones.
+        paths: All files below the folder, without hidden files.
 
     Raises:
-        UserError: The folders below it are not classes.
+        UserError: The subfolders are not classes.
     """
     found: list[tuple[Path, str]] = []
     beside = 0
     unlabelled: Counter[str] = Counter()
     for path in paths:
         inner = path.relative_to(home).parts
-        if len(inner) == 1:  # notes and lists, which are of no class
+        if len(inner) == 1:  # a README or a list, which belongs to no class
             beside += 1
         elif inner[0].lower() in UNLABELLED:
             unlabelled[inner[0]] += 1
         else:
             found.append((path, inner[0]))
-    # The folders of a whole data set are splits, and would be learnt as classes.
+    # At the top of a data set the subfolders are splits, which would be learnt as classes.
     labels = {label for _, label in found}
     splits = sorted(label for label in labels if label.lower() in SPLIT_NAMES)
     if splits:
         raise UserError(
-            f"{key}={home}: its folders {', '.join(splits)} are splits, not labels; type "
+            f"{key}={home}: its folders {', '.join(splits)} are splits, not labels; use "
             + " ".join(f"{SPLIT_NAMES[name.lower()]}={home / name}" for name in reversed(splits))
         )
     if len(labels) < 2:
         raise UserError(
-            f"{key}={home}: neither tables (jsonl, csv, tsv, parquet), nor a folder of texts for each label, of which "
-            f"there must be two ({len(labels)} found)"
+            f"{key}={home}: contains neither tables (jsonl, csv, tsv, parquet) nor a folder of texts for each of at "
+            f"least two labels ({len(labels)} found)"
         )
     left_out = [f"{count:,} unlabelled texts in {name}" for name, count in unlabelled.items()]
     if beside:
@@ -327,5 +326,5 @@ def counted(files: Sequence[tuple[Path, str]]) -> str:
     counts = Counter(label for _, label in files)
     words = [f"{count:,} in {label}" for label, count in sorted(counts.items())]
     if len(words) > MAX_NAMED:
-        words = [*words[:MAX_NAMED], f"{len(words) - MAX_NAMED} labels more"]
+        words = [*words[:MAX_NAMED], f"{len(words) - MAX_NAMED} more labels"]
     return ", ".join(words)

@@ -1,4 +1,4 @@
-"""Files that may be compressed and in any encoding, opened as bytes or text; one-line reasons where that fails."""
+"""Open files of any compression and encoding as bytes or text, with one-line errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ENDINGS: dict[str, Packing] = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz"}
 PACKED: dict[bytes, Packing] = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz"}
 
 
-DAMAGED = (EOFError, zlib.error, lzma.LZMAError)  # beside OSError, of readers of compressed files
+DAMAGED = (EOFError, zlib.error, lzma.LZMAError)  # raised, besides OSError, for damaged compressed files
 
 
 class Packed(NamedTuple):
@@ -44,13 +44,13 @@ class Packed(NamedTuple):
     encoding: str = "utf-8"
 
     def open_bytes(self, path: Path) -> IO[bytes]:
-        """Open the file's bytes, uncompressed as they are read."""
+        """Open the file's bytes; they are decompressed while they are read."""
         openers = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open, "none": open}
         return cast(IO[bytes], openers[self.packing](path, "rb"))
 
     def open_text(self, path: Path, newline: str | None = None) -> IO[str]:
-        """Open the file's text; a byte order mark is dropped. `newline` is that of `open`."""
-        # The name with `sig` drops the mark; other encodings have none, or take it away themselves.
+        """Open the file's text without a byte order mark. `newline`: as in `open`."""
+        # `utf-8-sig` drops the mark; other encodings have none, or drop it themselves.
         encoding = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
         return io.TextIOWrapper(self.open_bytes(path), encoding=encoding, newline=newline)
 
@@ -74,12 +74,12 @@ SIGNATURES = {
     codecs.BOM_UTF16_LE: "is UTF-16; convert it with `iconv -f utf-16 -t utf-8`",
     codecs.BOM_UTF16_BE: "is UTF-16; convert it with `iconv -f utf-16 -t utf-8`",
 }
-"""How files begin that are not UTF-8, and what to do with them; of two that fit, the longer stands first."""
+"""First bytes of files that are not UTF-8, and what to do with such files; a longer one precedes its prefix."""
 
 
 def absent(path: Path, kind: str) -> str:
-    """Return the reason that there is no such `kind` at a path, with a suggestion."""
-    if os.path.lexists(path):  # there is something, but not what `is_file` and `is_dir` know
+    """Return the message for a missing file or folder, with a suggestion; `kind`: its noun."""
+    if os.path.lexists(path):  # something exists that is neither a file nor a folder
         return "is a broken link, a pipe or a device; give a regular file, which can be read more than once"
     if not path.parent.is_dir():
         return f"no such {kind} (there is no folder {path.parent})"
@@ -88,26 +88,26 @@ def absent(path: Path, kind: str) -> str:
 
 
 def sniff(path: Path, packed: Packed = PLAIN) -> str | None:
-    """Return what a file is by its first bytes if it is not UTF-8 text; otherwise None."""
+    """Return a description of a file that is not UTF-8 text, from its first bytes; else None."""
     with readable(path, packed), packed.open_bytes(path) as file:
         head = file.read(4096)
-    if packed.encoding == "utf-16":  # half of whose bytes are NUL; whether it is that, its reader tells
+    if packed.encoding == "utf-16":  # about half of the bytes are NUL; the reader reports errors
         return None
-    is_binary = not _is_utf8(head)  # what is UTF-8 may begin as anything does: PK, say, is text as well
+    is_binary = not _is_utf8(head)  # UTF-8 text may begin with a signature, such as PK
     for signature, words in SIGNATURES.items():
         if is_binary and head.startswith(signature):
             return words
-    if 4 * head.count(0) > len(head):  # English in UTF-16 without a mark would pass for UTF-8
-        return "has a NUL byte in every few, as UTF-16 has; convert it with `iconv -f utf-16le -t utf-8`"
+    if 4 * head.count(0) > len(head):  # English in UTF-16 without a byte order mark is valid UTF-8
+        return "has many NUL bytes, like UTF-16; convert it with `iconv -f utf-16le -t utf-8`"
     if (
         is_binary and 0 in head
     ):  # without a NUL it may be text in another encoding: the reader reports the first bad byte
-        return "is binary; give a file of text"
+        return "is binary; give a text file"
     return None
 
 
 def _is_utf8(head: bytes) -> bool:
-    """Return True if these bytes begin a UTF-8 text; the last character may be cut off."""
+    """Return True if these bytes are the beginning of UTF-8 text; the last character may be incomplete."""
     try:
         codecs.getincrementaldecoder("utf-8")("strict").decode(head)
     except UnicodeDecodeError:
@@ -116,8 +116,8 @@ def _is_utf8(head: bytes) -> bool:
 
 
 def packed_as(path: Path, encoding: str) -> Packed:
-    """Return a file's compression, found by its first bytes, with the encoding that is asked for."""
-    # A download that a browser has unpacked often keeps its `.gz`.
+    """Return a file's compression, detected from its first bytes, and the given encoding."""
+    # Not by extension: a download that a browser has unpacked often keeps its `.gz`.
     with readable(path), open(path, "rb") as file:
         head = file.read(8)
     for signature, packing in PACKED.items():
@@ -128,7 +128,7 @@ def packed_as(path: Path, encoding: str) -> Packed:
 
 @contextmanager
 def readable(path: Path, packed: Packed | None = None) -> Iterator[None]:
-    """Raise in one line which file cannot be read, and why; `packed`: given if the user can choose its encoding."""
+    """Convert read errors into one line with file and reason; `packed`: given if the user can set the encoding."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -139,6 +139,6 @@ def readable(path: Path, packed: Packed | None = None) -> Iterator[None]:
         byte = error.object[error.start : error.start + 1].hex()
         raise UserError(f"{path}: not {encoding} (byte 0x{byte}: {error.reason}); {remedy}") from None
     except DAMAGED as error:
-        raise UserError(f"{path}: damaged or cut off ({error}): it cannot be unpacked; get it again") from None
+        raise UserError(f"{path}: cannot be decompressed ({error}), damaged or truncated; download it again") from None
     except OSError as error:
         raise Unavailable(f"{path}: {error.strerror or error}; give a file that can be read") from None

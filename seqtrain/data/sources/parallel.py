@@ -1,4 +1,4 @@
-"""Local translation data: two line files side by side, or the columns of tsv, csv, jsonl and parquet."""
+"""Local translation data: two files with aligned lines, or columns of tsv, csv, jsonl and parquet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Sides = tuple[str | None, str | None]  # the paths of source and target
 
 
 class LinePair(NamedTuple):
-    """Two files, line by line each other's translation; `FileSource` checks and reads them as one file of rows."""
+    """Two files with aligned lines; `FileSource` treats them as one file of rows."""
 
     path: Path
     target: Path
@@ -29,15 +29,15 @@ class LinePair(NamedTuple):
     format = "lines"
 
     def rows(self, limit: int | None = None) -> Iterator[Row]:
-        """Yield the pairs; raise UserError, when it is reached, for a line that has no fellow or cannot be read."""
+        """Yield the pairs; raise UserError for a line without a partner or that cannot be read, when it is reached."""
         number = 0
         sides = [lines(file, packed_as(file, self.encoding)) for file in (self.path, self.target)]
         for number, (one, other) in enumerate(zip_longest(*sides), 1):
             if one is None or other is None:
                 longer, shorter = (self.target, self.path) if one is None else (self.path, self.target)
                 raise UserError(
-                    f"{longer}:{number}: has no fellow in {shorter}, which has {number - 1} lines; line by line one "
-                    "must be the translation of the other"
+                    f"{longer}:{number}: has no corresponding line in {shorter}, which has {number - 1} lines; both "
+                    "files must have the same number of lines, each the translation of the other's line"
                 )
             yield {"source": one, "target": other}
         if not number:
@@ -46,11 +46,11 @@ class LinePair(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class Parallel(FileSource):
-    """Pairs of source and target; a split without files of its own is cut off from train's by row.
+    """Pairs of source and target; a split without its own files is cut off from train by row.
 
-    Files are given in one of two ways: as `path` and its like, tables of pairs, of which csv and tsv may have no
-    header; or as `source_path`, `target_path` and their like, two files of lines for each split. Line files hold a
-    sentence a line. Blank lines are kept, because both sides must have equally many lines.
+    Files are given in one of two ways: as tables of pairs (`path`, `validation_path`, `test_path`), where csv and tsv
+    may lack a header; or as two line files per split (`source_path`, `target_path` and so on) with one sentence per
+    line. Blank lines are kept, because both sides must have the same number of lines.
 
     Attributes:
         path: Tables of train, or None.
@@ -63,7 +63,7 @@ class Parallel(FileSource):
         format: Format of tables; auto = by their extension.
         encoding: Encoding of the text.
         source_column: Column of sources: a name, or a number from 1 in csv and tsv without a header.
-        target_column: Column of targets, as that of sources.
+        target_column: Column of targets, in the same form.
     """
 
     path: str | None = None  # type: ignore[assignment]  # line files have none
@@ -84,7 +84,7 @@ class Parallel(FileSource):
 
     def __post_init__(self) -> None:
         """Check the options; raise UserError if both ways of giving files are used, or neither."""
-        # Both ways side by side: which one it is, and whether it is whole, shows only when all paths are seen.
+        # Collect all paths first: only together do they show which way is used, and if it is complete.
         self._sides: dict[Split, Sides] = {
             "train": (self.source_path, self.target_path),
             "validation": (self.validation_source_path, self.validation_target_path),
@@ -93,7 +93,7 @@ class Parallel(FileSource):
         _check_ways(super()._given(), self._sides)
         self._targets = {split: target for split, (_, target) in self._sides.items() if target}
         self._columns = columns_of("", None, str(self.source_column), str(self.target_column))
-        # Columns that are called by numbers: then there is no header.
+        # Columns given by number mean that there is no header.
         self._is_numbered = isinstance(self.source_column, int) and isinstance(self.target_column, int)
         super().__post_init__()
 
@@ -133,14 +133,12 @@ class Parallel(FileSource):
             source = _line_file(source_key, self.paths[split])
             target = _line_file(target_key, self._targets[split])
             if source.samefile(target):  # by another name, or through a link, too
-                raise UserError(
-                    f"{target_key}={target}: is {source_key} too, so there is nothing to translate; name two files"
-                )
+                raise UserError(f"{target_key}={target}: is the same file as {source_key}; give two different files")
             return [LinePair(source, target, self.encoding)]
         return [self._as_found(file) for file in find(key_of(split), self.paths[split], self.format, self._columns)]
 
     def _as_found(self, file: TextFile) -> TextFile:
-        """Return how a file is read: packed or not, tabs in a txt, and with a header or without one."""
+        """Return the file with its detected compression, format (a txt may be a tsv) and header."""
         file = file._replace(packed=packed_as(file.path, self.encoding))
         if file.format in ("jsonl", "parquet"):
             return file
@@ -158,8 +156,8 @@ class Parallel(FileSource):
             return file._replace(columns=columns, header=False)
         shown = ", ".join(f"{cell[:20]!r}" for cell in first[:4])
         raise UserError(
-            f"{file.path}: no columns source and target in its first row ({shown}); if that is a pair, type "
-            "data.source_column=1 data.target_column=2 (numbers of columns), if names, type these instead of 1 and 2"
+            f"{file.path}: no columns source and target in its first row ({shown}); if the row is a pair, set "
+            "data.source_column=1 data.target_column=2 (column numbers); if it is a header, set these to its names"
         )
 
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-MAX_DISTINCT = 5000  # values: a column with more of them holds no labels
-MAX_LABEL_WORDS = 4  # on the average
-FEWEST_ROWS = 4  # of fewer nothing can be told
-SHARE_KNOWN = 0.5  # of a column's values that are labels of train: from here on it is that of the labels
+MAX_DISTINCT = 5000  # maximum number of distinct labels
+MAX_LABEL_WORDS = 4  # maximum number of words in a label, on average
+FEWEST_ROWS = 4  # minimum number of rows to detect labels
+SHARE_KNOWN = 0.5  # minimum fraction of a column's values that are labels of train, if it is the column of labels
 
 
 @dataclass
@@ -19,10 +19,10 @@ class Profile:
     rows: int = 0
     words: int = 0
     counts: Counter[str] = field(default_factory=Counter)
-    overflowed: bool = False  # more distinct values than are counted
+    overflowed: bool = False  # True if there are more than MAX_DISTINCT distinct values
     numbers: int = 0  # rows whose value is a number
 
-    # Beyond MAX_DISTINCT nothing is counted: a column of sentences would be held in memory.
+    # Beyond MAX_DISTINCT values are not counted: otherwise a column of sentences would fill the memory.
     def add(self, value: str) -> None:
         """Count the value of one more row."""
         self.rows += 1
@@ -41,7 +41,7 @@ class Profile:
     def looks_like_labels(self) -> bool:
         """True if few short values repeat often.
 
-        Half or more of the words that begin sentences occur once; that share tells a text from labels.
+        At least half of the words that begin sentences occur only once, which distinguishes text from labels.
         """
         if self.overflowed or self.rows < FEWEST_ROWS or self.words > MAX_LABEL_WORDS * self.rows:
             return False
@@ -51,7 +51,7 @@ class Profile:
 
     def share_of(self, known: Collection[str]) -> float:
         """Return the fraction of the rows whose value is in `known`."""
-        # A Counter gives 0 for what it never saw, and does not come to hold it.
+        # A Counter returns 0 for a missing key and does not add it.
         return sum(self.counts[value] for value in known) / max(self.rows, 1)
 
 
@@ -59,7 +59,7 @@ def profiles(rows: Iterable[Sequence[str]], width: int) -> list[Profile]:
     """Return the profiles of the columns, over the rows with `width` values; the reader reports all other rows."""
     found = [Profile() for _ in range(width)]
     for row in rows:
-        # One broken row must not decide what the columns are.
+        # A single broken row must not influence the detection.
         if len(row) == width:
             for column, value in zip(found, row, strict=True):
                 column.add(value)
@@ -86,7 +86,7 @@ def text_places(columns: Sequence[Profile], label: int) -> list[int]:
     others = [place for place in range(len(columns)) if place != label]
     if len(others) == 1:
         return others
-    # A number, a name that stands once, or the same value everywhere is no text beside a sentence.
+    # Not text: numbers, single words, and columns with the same value in all rows.
     found = []
     for place in others:
         column = columns[place]

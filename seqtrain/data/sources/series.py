@@ -37,12 +37,12 @@ class SeriesSource(Source):
             series of its own, and one model reads them all.
         missing: `mask`: where train has missing values, the model reads which values are missing and for how many
             steps; `mean`: the mean of train replaces them.
-        time_features: Places in the day, the week or the year that the model reads beside the values; `auto`: those
-            whose cycle is in train twice or more.
-        season: Steps of a season, for baselines and MASE; None: from the autocorrelation of train.
+        time_features: Positions in the day, the week or the year that the model reads in addition to the values;
+            `auto`: those whose cycle occurs at least twice in train.
+        season: Steps per season, for baselines and MASE; None: from the autocorrelation of train.
         rows: Numbers of rows of each series in train, validation and test; None: from the fractions.
         validation_fraction: Fraction of each series that is validation, before test.
-        test_fraction: Fraction at the end of each series that is test.
+        test_fraction: Fraction of each series that is test, at its end.
     """
 
     document = "a series"
@@ -51,22 +51,22 @@ class SeriesSource(Source):
     missing: Missing = "mask"
     time_features: Sequence[TimeFeature] | Literal["auto"] | None = "auto"
     season: int | None = None
-    rows: Sequence[int] | None = None  # type: ignore[assignment]  # it has none of text
+    rows: Sequence[int] | None = None  # type: ignore[assignment]  # replaces `Source.rows`: there is no text
     validation_fraction: float = 0.2
     test_fraction: float = 0.2
 
     def __post_init__(self) -> None:
         check_fractions(self.validation_fraction, self.test_fraction)
-        # By `type`, since true is an int for Python, and a command line may say so.
+        # By `type`, because True is an int in Python, and a command line may contain `true`.
         rows = self.rows
         if rows is not None and (len(rows) != 3 or any(type(count) is not int or count < 0 for count in rows)):
-            raise UserError(f"data.rows={list(rows)}: expected three numbers of rows, of train, validation and test")
+            raise UserError(f"data.rows={list(rows)}: expected three row counts: train, validation and test")
         for feature in () if self.time_features == "auto" else self.time_features or ():
             if feature not in PERIODS:
                 raise UserError(f"data.time_features: {feature}: expected some of {', '.join(PERIODS)}")
 
     def check(self) -> None:
-        # Reads all rows: otherwise a text in the last row would raise after minutes of preparation.
+        # Reads all rows: otherwise text in the last row would raise only after minutes of preparation.
         for split in ("train", "validation"):
             if split == "train" or self.has(split):
                 self.split(split)
@@ -77,25 +77,25 @@ class SeriesSource(Source):
 
     @cached_property
     def series(self) -> Series:
-        """All series as models read them."""
+        """All series as the model reads them."""
         found = self.read()
         return found.apart() if self.channels == "apart" else found
 
     @cached_property
     def _owner(self) -> Int[np.ndarray, " S"] | None:
-        """The split (S,) of each series, where each is in one split as a whole; None where each is cut by time."""
+        """The split (S,) of each series if whole series are in one split; None if each is cut by time."""
         return None
 
     @cached_property
     def remarks(self) -> list[str]:
-        """Lines that are logged about the series before training."""
+        """Lines about the series, logged before training."""
         return []
 
     def split(self, split: Split) -> SeriesSplit:
-        """Return the rows of a split; raise UserError if there is no such split, or a series is too short for it."""
+        """Return the rows of a split; raise UserError if the split is missing, or a series is too short for it."""
         if not self.has(split) and self.rows is not None:
             rows = ",".join(map(str, self.rows))
-            raise UserError(f"data.rows=[{rows}]: leaves no row for {split}; give it some")
+            raise UserError(f"data.rows=[{rows}]: leaves no row for {split}; set its count above 0")
         if not self.has(split):
             raise no_split(split)
         if self._owner is not None:
@@ -105,7 +105,7 @@ class SeriesSource(Source):
         return SeriesSplit(self.series, begin, end)
 
     def documents(self, split: Split) -> Iterator[str]:
-        raise UserError("data: holds series of values, not text; use task=forecast, or other data")
+        raise UserError("data: contains series of values, not text; use task=forecast, or other data")
 
     def has(self, split: Split) -> bool:
         shares = {"train": 1.0, "validation": self.validation_fraction, "test": self.test_fraction}
@@ -116,7 +116,7 @@ class SeriesSource(Source):
     def idle(self) -> dict[str, str]:
         if self.rows is None:
             return {}
-        reason = "data.rows says how many rows each split has"
+        reason = "data.rows sets the number of rows of each split"
         return {"validation_fraction": reason, "test_fraction": reason}
 
 
@@ -125,14 +125,13 @@ class TableSeries(SeriesSource):
     """One table: a column of time, columns of values, and optionally a column that names series.
 
     Attributes:
-        path: Path of the file; its rows are in the order of time, those of a series one after another.
+        path: Path of the file. The rows of a series are consecutive, in the order of time.
         decimal: Decimal separator of numbers.
-        columns: Columns of values; None: all that have no other use.
-        known_columns: Columns that are known ahead of time, such as prices: read, but not predicted.
-        time_column: Column of time; None: the one that holds dates, or is called date, time or the like, if there is
-            one.
-        time_format: Format for strptime, where times are not ISO 8601.
-        id_column: Column that names the series of a row; None: all rows are of one series.
+        columns: Columns of values; None: all columns without another use.
+        known_columns: Columns that are known ahead of time, such as prices: the model reads but does not predict them.
+        time_column: Column of time; None: the column that contains dates, or is named date, time or similar, if any.
+        time_format: Format for strptime, if times are not ISO 8601.
+        id_column: Column with the name of each row's series; None: all rows belong to one series.
     """
 
     path: str
@@ -162,7 +161,7 @@ class TableSeries(SeriesSource):
         )
 
     def _in_steps(self, series: Series) -> tuple[Series, list[str]]:
-        """Return the series with a row for each step of time, and lines to log."""
+        """Return the series with one row per time step, and lines to log."""
         return without_gaps(series)
 
     def describe(self) -> dict[str, Any]:
@@ -173,7 +172,7 @@ class TableSeries(SeriesSource):
     def read(self) -> Series:
         table = self._layout
         with open(table.path, "rb") as file:
-            # By content and not by date: a file that was copied anew is not parsed again.
+            # By content and not by date: a copy of the file is not parsed again.
             content = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
         key = f"{CACHE_FORMAT} {content} {table.format} {table.delimiter} {table.decimal} {table.names} {table.values} "
         key += f"{table.time} {table.time_format} {table.id}"
@@ -187,11 +186,11 @@ class TableSeries(SeriesSource):
 
 @dataclass(kw_only=True, eq=False)
 class SeriesFile(TableSeries):
-    """One file of csv, tsv, parquet or jsonl, cut into splits by time; with labels, whole series are in a split.
+    """One csv, tsv, parquet or jsonl file; series are cut into splits by time, but with labels stay whole.
 
     Attributes:
         format: Format of the file; `auto`: by its name.
-        label_column: Column of a label for each row: the same in all rows of a series, unless each row is asked for.
+        label_column: Column of labels. All rows of a series have the same label, unless the task predicts one per row.
     """
 
     format: Format = "auto"
@@ -204,14 +203,14 @@ class SeriesFile(TableSeries):
         self.fields = ("values", "label")
         for given, option in (
             (self.id_column is None, "data.id_column, the column that names the series of a row"),
-            (self.channels == "apart", "data.channels=together: a label is of all columns"),
+            (self.channels == "apart", "data.channels=together: a label belongs to all columns"),
             (self.rows is not None, "data.validation_fraction and data.test_fraction, not data.rows"),
         ):
             if given:
                 raise UserError(f"data.label_column={self.label_column}: whole series are in a split; set {option}")
 
     def _in_steps(self, series: Series) -> tuple[Series, list[str]]:
-        # A row that is added would have no label.
+        # An added row would have no label.
         return (series, []) if self.label_column is not None else super()._in_steps(series)
 
     @cached_property
@@ -225,15 +224,15 @@ class SeriesFile(TableSeries):
             where = f"data.label_column={self.label_column}: series {self.series.names[place]}"
             if kind == "names":
                 if any(len(label.split()) > 1 for label in labels):
-                    raise UserError(f"{where} has a label with white space; write labels of rows without")
+                    raise UserError(f"{where} has a label with white space; remove the white space")
                 found.append(" ".join(label or "_" for label in labels))
                 continue
             distinct = list(dict.fromkeys(labels))
             if len(distinct) > 1:
                 names = first_few([label or "none" for label in distinct])
-                raise UserError(f"{where} has the labels {names}; give it one in all rows, or use task=tag")
+                raise UserError(f"{where} has the labels {names}; write the same label in all rows, or use task=tag")
             if not distinct[0]:
-                raise UserError(f"{where} has no label; give it one, or take it out")
+                raise UserError(f"{where} has no label; add one, or remove the series")
             found.append(distinct[0])
         return found
 
@@ -258,15 +257,15 @@ class SeriesFile(TableSeries):
         )
 
 
-# -- series with labels: each is in one split as a whole ---------------------------------------------------------------
+# -- series with labels: whole series are in a split -------------------------------------------------------------------
 
 
 @runtime_checkable
 class HoldsLabels(Protocol):
-    """A source of series with labels; a series is in one split as a whole."""
+    """A source of series with labels; whole series are in a split."""
 
     def labels(self, split: Split, kind: LabelKind) -> list[str]:
-        """Return the label of each series of a split: a name, a number, or a name for each row with blanks between."""
+        """Return the label of each series of a split: a name, a number, or its rows' names separated by blanks."""
         ...
 
     def series_of(self, path: Path, columns: Sequence[str]) -> Series:
@@ -276,20 +275,20 @@ class HoldsLabels(Protocol):
 
 @runtime_checkable
 class HoldsTexts(Protocol):
-    """A source of series with a text each."""
+    """A source of series with a text for each series."""
 
     def written(self, split: Split) -> Iterator[Row]:
-        """Return the rows of a split with their `target` alone."""
+        """Return the rows of a split with only the field `target`."""
         ...
 
 
 def rows_of(source: Source, split: Split) -> Iterator[Row]:
-    """Return the rows of a split, with all of their fields that are text."""
+    """Return the rows of a split with all fields that are text."""
     return source.written(split) if isinstance(source, HoldsTexts) else source.rows(split)
 
 
 def numbered_series(values: Float[np.ndarray, "T C"], lengths: Sequence[int], channel: str) -> Series:
-    """Return series of these lengths, without times, numbered from 1; `channel`: the noun of one of several columns."""
+    """Return series of these lengths, numbered from 1 and without times; `channel`: noun for names of columns."""
     width = values.shape[1]
     return Series(
         values=values,
@@ -302,15 +301,15 @@ def numbered_series(values: Float[np.ndarray, "T C"], lengths: Sequence[int], ch
 
 
 def series_in(series: Series, owner: Int[np.ndarray, " S"], split: Split) -> SeriesSplit:
-    """Return the series of a split, each from its first row to its last. `owner`: as from `split_of_series`."""
+    """Return a split of whole series. `owner`: the split of each series, as `split_of_series` returns it."""
     first, last = series.offsets[:-1], series.offsets[1:]
     return SeriesSplit(series, first, np.where(owner == SPLITS.index(split), last, first))
 
 
 def split_of_series(labels: Sequence[str], *, validation: float, test: float) -> Int[np.ndarray, " S"]:
-    """Return the split of each series, as a place in SPLITS; it depends on the labels alone.
+    """Return the split of each series, as an index into SPLITS; it depends only on the labels.
 
-    Labels are balanced over the splits, unless they hardly repeat, as numbers do.
+    Labels are balanced across the splits, unless most occur once, as numbers do.
 
     Args:
         labels: Label of each series.
@@ -328,11 +327,11 @@ def split_of_series(labels: Sequence[str], *, validation: float, test: float) ->
     for places in of_label.values():
         begin = 0
         for name, fraction in (("validation", validation), ("test", test)):
-            # One of each label at least, but train keeps one, too.
+            # At least one of each label, but train keeps one, too.
             count = min(max(int(len(places) * fraction), 1), len(places) - 1 - begin) if fraction else 0
             owner[places[begin : begin + count]] = SPLITS.index(name)
             begin += count
     for name, fraction in (("validation", validation), ("test", test)):
         if fraction and not (owner == SPLITS.index(name)).any():
-            raise UserError(f"data.{name}_fraction={fraction}: there are too few series with the same label; give more")
+            raise UserError(f"data.{name}_fraction={fraction}: too few series have the same label; add more series")
     return owner

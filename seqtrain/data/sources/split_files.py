@@ -1,4 +1,4 @@
-"""Sources of local files: each split has files of rows, or is cut off from those of train."""
+"""Sources of local files: each split has its own files, or is cut off from train."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RowFile(Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class FileSource(Source):
-    """A source of local files; a split without a file of its own is cut off from train's.
+    """A source of local files; a split without its own file is cut off from train.
 
     Attributes:
         path: Files of train: a file, a glob or a folder.
@@ -57,7 +57,7 @@ class FileSource(Source):
         """Set paths and cut; raise UserError for an empty path, or for fractions that leave nothing to train on."""
         given = self._given()
         for split, path in given.items():
-            if path == "":  # to `pathlib` the working directory, with all that lies in it
+            if path == "":  # `pathlib` reads it as the working directory
                 raise UserError(f"{key_of(split)}=: an empty path; give a file, a glob or a folder")
         self.paths: dict[Split, str] = {split: path for split, path in given.items() if path}
         validation, test = self.validation_fraction, self.test_fraction
@@ -115,7 +115,7 @@ class FileSource(Source):
                 faults, count = _check(files)
                 all_faults += faults
                 all_faults += self._in_two_splits(split, files, owner)
-                if split == "train" and not faults and count is not None:  # a part of train says nothing of its size
+                if split == "train" and not faults and count is not None:  # None: train was not read completely
                     cut.check(count)
             except UserError as fault:
                 all_faults.append(fault)
@@ -134,7 +134,7 @@ class FileSource(Source):
         """
         faults = []
         for file in files:
-            path = file.path.resolve()  # two names, or a link, may lead to one file
+            path = file.path.resolve()  # two names or a link may refer to the same file
             first = owner.setdefault(path, split)
             if first != split and not faults:
                 faults.append(
@@ -161,10 +161,10 @@ def _check(files: Sequence[RowFile]) -> tuple[list[UserError], int | None]:
                 count += 1
                 size += sum(map(len, row.values()))
                 if size >= CHECKED:
-                    complete = complete and file.format == "txt"  # of which the part is the one document
+                    complete = complete and file.format == "txt"  # whose first part counts as its only document
                     break
         except UserError as fault:
             faults.append(fault)
-        if len(faults) >= REPORTED:  # of a thousand files that are no text, eight lines say it
+        if len(faults) >= REPORTED:  # eight lines are enough for a thousand binary files
             break
     return faults, count if complete else None

@@ -1,4 +1,4 @@
-"""Sources that are drawn from a seed: sequences of the theory, and sets of rows that are never cut between splits."""
+"""Sources that generate data from a seed: synthetic sequences, and sets of rows that are never split."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from seqtrain.data.batching.splitmix64 import SplitMix64
 from seqtrain.data.sources.base import SPLITS, Cut, Row, Source, Split
 from seqtrain.errors import UserError
 
-NOT_ASKED = "_"  # the label of a word at which no answer is asked for, as CoNLL-U writes what is not given
-LARGEST = 100_000  # rows of a grammar, which gives far more, but not quickly
-MAX_DRAWS = 1000  # of a sequence that stands in no split before it
+NOT_ASKED = "_"  # label of a word without a question, as CoNLL-U writes a missing value
+LARGEST = 100_000  # maximum number of rows of a grammar: more would take long
+MAX_DRAWS = 1000  # attempts to draw a sequence that no earlier split contains
 
 
 class Lengths(NamedTuple):
@@ -31,20 +31,20 @@ class Lengths(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class Synthetic(Source):
-    """Sequences of made-up words; test may be longer than train, to measure generalisation to longer ones.
+    """Sequences of generated words; test may be longer than train, to measure length generalisation.
 
-    A sequence may occur twice in train; validation and test hold none that an earlier split has.
+    A sequence may occur twice in train; validation and test contain no sequence of an earlier split.
 
     Attributes:
-        size: Number of sequences of train.
-        validation_size: Number of sequences of validation.
-        test_size: Number of sequences of test.
-        shortest: The shortest length.
-        longest: The longest length.
-        test_shortest: The shortest length of test; None = as in train.
-        test_longest: The longest length of test; None = as in train.
-        validation_lengths: The split whose lengths validation has.
-        seed: Seed of all that is drawn.
+        size: Number of sequences in train.
+        validation_size: Number of sequences in validation.
+        test_size: Number of sequences in test.
+        shortest: Minimum length.
+        longest: Maximum length.
+        test_shortest: Minimum length in test; None = as in train.
+        test_longest: Maximum length in test; None = as in train.
+        validation_lengths: The split whose lengths validation uses.
+        seed: Seed of all random choices.
     """
 
     size: int = 10000
@@ -60,9 +60,9 @@ class Synthetic(Source):
     fields = ("text", "label")
     label_kind = "names"
     document = "a sequence"
-    is_disjoint = True  # see `_draw_one`; no leak is searched for
-    called = ""  # the source in `describe`
-    least = 1  # the shortest length that makes sense
+    is_disjoint = True  # see `_draw_one`; the search for leaks is skipped
+    called = ""  # name of the source in `describe`
+    least = 1  # the smallest valid length
 
     def __post_init__(self) -> None:
         """Set the sizes and lengths; raise UserError if a length is too short, or the longest is below the shortest."""
@@ -71,12 +71,12 @@ class Synthetic(Source):
         )
         train = self._checked("", self.shortest, self.longest)
         test = self._checked("test_", *_or_as_in_train(train, self.test_shortest, self.test_longest))
-        # By default as in train: weights that are chosen at the lengths of test would be fitted to them.
+        # By default as in train: weights selected on the lengths of test would be fitted to them.
         validation = test if self.validation_lengths == "test" else train
         self._lengths: dict[Split, Lengths] = {"train": train, "validation": validation, "test": test}
 
     def _checked(self, prefix: str, shortest: int, longest: int) -> Lengths:
-        # A table of ranges holds each number, and cannot know what the two mean together.
+        # Checked here, because the table of valid ranges checks each option separately.
         if shortest < self.least:
             raise UserError(f"data.{prefix}shortest={shortest}: must be at least {self.least} for {self.called}")
         if longest < shortest:
@@ -85,12 +85,12 @@ class Synthetic(Source):
 
     @abstractmethod
     def example(self, generator: SplitMix64, length: int) -> tuple[list[str], list[str]]:
-        """Return the words of a sequence of that length, and as many labels, NOT_ASKED where there is no question."""
+        """Return the words of a sequence of this length, and a label for each; NOT_ASKED where there is no question."""
 
     def rows(self, split: Split) -> Iterator[Row]:
         if not self.has(split):
             raise UserError(f"data.{split}_size=0: there is no {split} split; set it above 0")
-        return map(dict, self._drawn[split])  # copies: a row is the reader's own
+        return map(dict, self._drawn[split])  # copies, because a caller may modify a row
 
     def has(self, split: Split) -> bool:
         return self._sizes[split] > 0
@@ -98,7 +98,12 @@ class Synthetic(Source):
     def at_length(self, split: Split, length: int, most: int) -> dict[str, Any]:
         """Return the options of `data` with which a split has at most `most` sequences of this length.
 
-        Train stays as it is, so that the split still has no sequence of it.
+        Train does not change, so the split still contains none of its sequences.
+
+        Args:
+            split: Validation or test.
+            length: Length of the sequences.
+            most: Maximum number of sequences.
         """
         return {
             "test_shortest": length,
@@ -109,7 +114,7 @@ class Synthetic(Source):
         }
 
     def describe(self) -> dict[str, Any]:
-        # Only splits that are there: a length of nothing would read like a promise.
+        # Only splits that are not empty.
         sizes, lengths = {}, {}
         for split in SPLITS:
             if self.has(split):
@@ -120,7 +125,7 @@ class Synthetic(Source):
     @cached_property
     def _drawn(self) -> dict[Split, list[Row]]:
         """All rows, drawn for train first, so that the options of test do not change train."""
-        # One generator for all splits, and ours: that of a library may change between its versions.
+        # Our own generator, because a library's may change between versions.
         generator = SplitMix64(self.seed)
         before: set[str] = set()
         drawn: dict[Split, list[Row]] = {}
@@ -129,13 +134,13 @@ class Synthetic(Source):
             for _ in range(self._sizes[split]):
                 rows.append(self._draw_one(generator, split, before))
             drawn[split] = rows
-            # Only now: a split may have a sequence twice, as where it is drawn anew for each step.
+            # After the split: it may contain a sequence twice, as if every step drew new data.
             before.update(row["text"] for row in rows)
         return drawn
 
     def _draw_one(self, generator: SplitMix64, split: Split, before: set[str]) -> Row:
         for _ in range(MAX_DRAWS):
-            # The length too: of the shortest sequences there may be none left.
+            # Draw the length again, too: all of the shortest sequences may be used.
             words, labels = self.example(generator, self._lengths[split].draw(generator))
             text = " ".join(words)
             if text not in before:
@@ -143,13 +148,13 @@ class Synthetic(Source):
         lengths = self._lengths[split]
         raise UserError(
             f"data.size={self._sizes['train']}: no sequence of {lengths.shortest} to {lengths.longest} is left for "
-            f"{split} that no split before it has; give longer ones, or a smaller size"
+            f"{split} that earlier splits do not contain; use longer sequences, or a smaller size"
         )
 
 
 def _or_as_in_train(lengths: Lengths, shortest: int | None, longest: int | None) -> tuple[int, int]:
     """Return the lengths of test; if only one end is given, the other is adjusted to it."""
-    # The given end is what the user wants, so the default of the other end changes instead of an error.
+    # Adjust the default of the other end instead of raising an error.
     if shortest is None:
         shortest = lengths.shortest if longest is None else min(lengths.shortest, longest)
     if longest is None:
@@ -159,11 +164,11 @@ def _or_as_in_train(lengths: Lengths, shortest: int | None, longest: int | None)
 
 @dataclass(kw_only=True, eq=False)
 class Generated(Source):
-    """A source of made-up rows in sets whose labels depend on each other; all are drawn when the first one is read.
+    """Generated rows in sets whose labels depend on each other; all are drawn when the first one is read.
 
     Attributes:
-        size: Number of rows in all splits together: a multiple of the rows of a set.
-        seed: Seed of all that is drawn.
+        size: Number of rows in all splits together, a multiple of the rows per set.
+        seed: Seed of all random choices.
         validation_fraction: Fraction of the rows that is validation.
         test_fraction: Fraction of the rows that is test.
     """
@@ -174,12 +179,12 @@ class Generated(Source):
     test_fraction: float = 0.1
 
     fields = ("text", "label")
-    called = ""  # the source in `describe`
-    rows_called = "sentences"  # its rows there
-    in_set = 1  # rows of a set
+    called = ""  # name of the source in `describe`
+    rows_called = "sentences"  # name of its rows in `describe`
+    in_set = 1  # rows per set
 
     def __post_init__(self) -> None:
-        """Set the cut; raise UserError for a size that is no multiple of a set, or too large."""
+        """Set the cut; raise UserError if the size is not a multiple of a set, or is too large."""
         least = max(self.in_set, 2)
         if self.size % self.in_set or not least <= self.size <= LARGEST:
             multiple = {1: "", 2: "an even number "}.get(self.in_set, f"a multiple of {self.in_set} ")
@@ -189,19 +194,19 @@ class Generated(Source):
 
     @abstractmethod
     def draw(self, generator: SplitMix64) -> Sequence[Row]:
-        """Draw one set of rows, or nothing, after which another one is drawn."""
+        """Draw one set of rows; if it is empty, it is drawn again."""
 
     def keys(self, rows: Sequence[Row]) -> set[str]:
-        """Return what a set must not share with another set, so that it cannot be learnt by heart; by default texts."""
+        """Return keys, by default the texts, that no two sets share, so that the answer cannot be memorised."""
         return {row["text"] for row in rows}
 
     def check(self) -> None:
         self._cut.check(self._sets)
 
     def rows(self, split: Split) -> Iterator[Row]:
-        # Sets are cut, not rows: one row of a set may give away the others.
+        # Whole sets are in a split: one row of a set may reveal the others.
         sets = self._cut.rows(lambda _: iter(self._drawn), split)
-        return map(dict, chain.from_iterable(sets))  # copies: a row is the reader's own
+        return map(dict, chain.from_iterable(sets))  # copies, because a caller may modify a row
 
     def has(self, split: Split) -> bool:
         return self._cut.has(split)
@@ -226,4 +231,4 @@ class Generated(Source):
 
 def phrases(text: str) -> list[str]:
     """Return the phrases between commas."""
-    return [" ".join(phrase.split()) for phrase in text.split(",")]  # a line end is but a space
+    return [" ".join(phrase.split()) for phrase in text.split(",")]  # a line end counts as a space

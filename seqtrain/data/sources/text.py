@@ -17,15 +17,15 @@ from seqtrain.files.checked import file_hash
 
 @dataclass(kw_only=True, eq=False)
 class Text(FileSource):
-    """Documents of local files, or rows of text and label; a split without a file is cut off from train's.
+    """Documents of local files, or rows of text and label; a split without its own file is cut off from train.
 
-    Labels may be stored as text, integers or booleans; for a task that predicts numbers, as any numbers or text.
+    Labels may be stored as text, integers or booleans; for a task that predicts numbers, as numbers or text.
 
     Attributes:
         format: Format of the files; auto = by their extension.
         column: Column of the text.
         label_column: Column of the label; None: documents have no labels.
-        split_by: Cut of validation and test, by document or by position; fractions are of documents or characters.
+        split_by: Unit in which validation and test are cut off: documents, or characters (position).
     """
 
     format: Literal["auto", "txt", "jsonl", "csv", "tsv", "parquet"] = "auto"
@@ -60,19 +60,19 @@ class Text(FileSource):
         return self._cut.segments(lambda owner: chain.from_iterable(map(TextFile.segments, self.files(owner))), split)
 
     def origins(self, splits: Sequence[Split]) -> dict[str, str]:
-        """Return the SHA-256 of each file that the splits are read from; a split without files is read from train's."""
+        """Return the SHA-256 of each file that the splits are read from, by path."""
         owners: list[Split] = [split if split in self.paths else "train" for split in splits]
         files = chain.from_iterable(map(self.files, dict.fromkeys(owners)))
         return {str(file.path): file_hash(file.path) for file in files}
 
     def rows(self, split: Split) -> Iterator[Row]:
-        if self.fields == ("text",):  # documents alone may be cut by position, in the middle of one
+        if self.fields == ("text",):  # a document, unlike a row with a label, may be cut in two
             return Source.rows(self, split)
         return super().rows(split)
 
     def idle(self) -> dict[str, str]:
         idle = super().idle()
-        if self.formats == {"txt"}:  # in a folder of several kinds it still names the column of the others
+        if self.formats == {"txt"}:  # in a folder with other formats the option still has an effect
             idle["column"] = "a txt file has no columns"
         return idle
 

@@ -1,4 +1,4 @@
-"""Token stores as sources: tokenised text in folders that are mapped into memory."""
+"""Token stores as sources: memory-mapped folders of tokenised text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from seqtrain.files.atomic import expanded
 
 
 class TokenSource(Source):
-    """Documents that are already tokens: no tokenizer is trained, and no leak is searched for."""
+    """Documents that are already tokenised: no tokenizer is trained, and leaks are not searched for."""
 
     document = "a document of the store"
 
@@ -33,7 +33,7 @@ class TokenSource(Source):
     @property
     @abstractmethod
     def place_of_store(self) -> str:
-        """Place of the store, in words."""
+        """Location of the store, for messages."""
 
     def corpus(self, split: Split) -> Corpus:
         """Return the tokens of a split; raise UserError if the store lacks it."""
@@ -47,7 +47,7 @@ class TokenSource(Source):
         self.corpus("train")
 
     def documents(self, split: Split) -> Iterator[str]:
-        """Yield the decoded text of each document; text that its tokens do not hold, such as `<unk>`, is lost."""
+        """Yield the decoded text of each document; text behind tokens such as `<unk>` is lost."""
         corpus = self.corpus(split)
         for number in range(len(corpus.documents) - 1):
             yield self.store.tokenizer.decode(corpus[number].tolist())
@@ -63,17 +63,20 @@ class TokenSource(Source):
 
 
 class Tokens(TokenSource):
-    """A token store that `seqtrain prepare` wrote, or several, mixed by weights."""
+    """A token store written by `seqtrain prepare`, or a weighted mixture of several."""
 
     def __init__(self, *, path: str | None = None, mix: Sequence[str] | None = None, mix_block: int = 8192) -> None:
-        """Set the store. `path`: its folder. `mix`, instead: FOLDER:WEIGHT of each of several stores.
+        """Set the store.
 
-        The tokens of a mixture come in blocks of `mix_block` tokens of one store.
+        Args:
+            path: Folder of the store.
+            mix: Instead of `path`: FOLDER:WEIGHT of each of several stores.
+            mix_block: Number of consecutive tokens of one store in a mixture.
         """
         if path == "":
             raise UserError("data.path=: an empty path; give the folder of a token store")
         if path is not None and mix:
-            raise UserError("data.path and data.mix: both say what is read; leave one out")
+            raise UserError("data.path and data.mix: both set the data; leave one out")
         if path is None and not mix:
             raise UserError("data=tokens: give the folder of a store as data.path, or several as data.mix=[A:3,B:1]")
         self.path = path

@@ -27,16 +27,16 @@ class Table(NamedTuple):
 
     series: Series
     labels: tuple[str, ...]  # empty if the file has none
-    is_number: bool | None  # whether the labels are numbers; None where the format does not say it
+    is_number: bool | None  # True if labels are numbers; None if the format does not tell
 
 
 class UCR(SeriesSource):
-    """Series with a label, or a number, for each; validation is cut off from the training file."""
+    """Series with a label or a number each; validation is cut off from the training file."""
 
     fields = ("values", "label")
 
     def __init__(self, *, path: str, missing: Missing = "mask", validation_fraction: float = 0.2) -> None:
-        """Set the place of the files.
+        """Set the folder or file.
 
         Args:
             path: A folder with NAME_TRAIN.ts or .tsv, or that file.
@@ -69,9 +69,7 @@ class UCR(SeriesSource):
     def labels(self, split: Split, kind: LabelKind) -> list[str]:
         table = self._test if split == "test" else self._train
         if kind == "names":
-            raise UserError(
-                f"data.path={self.path}: has one label for a series, and none at each step; use task=classify"
-            )
+            raise UserError(f"data.path={self.path}: has one label per series, not one at each step; use task=classify")
         if table.is_number is not None and table.is_number != (kind == "number"):
             found, task = ("numbers", "regress") if table.is_number else ("names", "classify")
             raise UserError(f"data.path={self.path}: its labels are {found}; use task={task}")
@@ -105,7 +103,7 @@ class UCR(SeriesSource):
         if "test" not in self._files:
             train = self._files["train"]
             raise UserError(
-                f"data.path={train}: there is no file of test, {train.name.replace(TRAIN, TEST)}, beside it"
+                f"data.path={train}: the test file {train.name.replace(TRAIN, TEST)} is missing in its folder"
             )
         return read_table(self._files["test"])
 
@@ -118,14 +116,14 @@ def _train_file(folder: Path) -> Path:
     """Return the training file of a folder, .ts before .tsv; raise UserError if there is none, or several."""
     for suffix in FORMATS:
         found = sorted(folder.glob(f"*{TRAIN}{suffix}"))
-        # A folder may hold variants, as of equal length; the data set itself has the name of the folder.
+        # A folder may contain variants, such as with equal lengths; the data set itself has the folder's name.
         own = [path for path in found if path.name == f"{folder.name}{TRAIN}{suffix}"]
         if len(own or found) > 1:
             names = first_few([path.name for path in found])
-            raise UserError(f"data.path={folder}: holds several training files, {names}; name one")
+            raise UserError(f"data.path={folder}: contains several training files, {names}; name one")
         if found:
             return (own or found)[0]
-    raise UserError(f"data.path={folder}: holds no file that ends in {TRAIN}.ts or {TRAIN}.tsv")
+    raise UserError(f"data.path={folder}: contains no file that ends in {TRAIN}.ts or {TRAIN}.tsv")
 
 
 def read_table(path: Path, *, labelled: bool = True) -> Table:
@@ -136,7 +134,7 @@ def read_table(path: Path, *, labelled: bool = True) -> Table:
         labelled: True if each series must have a label.
 
     Raises:
-        UserError: The file is of another format or broken, has no series, or its series differ in channels.
+        UserError: The file has another format, is damaged, has no series, or its series differ in number of channels.
     """
     suffix = path.suffix.lower()
     reason = absent(path, "file") if not path.is_file() else sniff(path)
@@ -163,13 +161,13 @@ def read_table(path: Path, *, labelled: bool = True) -> Table:
         values, label = _parsed(f"data.path={path}: line {number:,}", text.strip("\r\n "), suffix, has_label)
         if channels and values.shape[1] != channels[0].shape[1]:
             raise UserError(
-                f"data.path={path}: line {number:,} has {values.shape[1]} channels, and the first series has "
-                f"{channels[0].shape[1]}; give all the same"
+                f"data.path={path}: line {number:,} has {values.shape[1]} channels, but the first series has "
+                f"{channels[0].shape[1]}; all series need the same number"
             )
         channels.append(values)
         labels.append(label)
     if not channels:
-        raise UserError(f"data.path={path}: holds no series")
+        raise UserError(f"data.path={path}: contains no series")
     series = numbered_series(np.concatenate(channels), list(map(len, channels)), "channel")
     return Table(series, tuple(labels) if has_label else (), is_number if suffix == ".ts" else None)
 
@@ -179,7 +177,7 @@ def _flag(header: dict[str, str], name: str) -> bool:
 
 
 def _header(path: Path, lines: list[tuple[int, str]]) -> tuple[dict[str, str], list[tuple[int, str]]]:
-    """Return the entries of a .ts file's header by their names in lower case, and the lines below @data."""
+    """Return the entries of a .ts file's header by lower-case name, and the lines after @data."""
     header = {}
     for place, (_, text) in enumerate(lines):
         words = text.strip()
@@ -194,11 +192,11 @@ def _header(path: Path, lines: list[tuple[int, str]]) -> tuple[dict[str, str], l
             return header, [line for line in lines[place + 1 :] if not line[1].startswith("#")]
         if words and not words.startswith(("@", "#")):
             break
-    raise UserError(f"data.path={path}: is no .ts file of the UCR archive: there is no line @data above its values")
+    raise UserError(f"data.path={path}: not a .ts file of the UCR archive: the line @data before the values is missing")
 
 
 def _parsed(where: str, text: str, suffix: str, has_label: bool) -> tuple[Float[np.ndarray, "T C"], str]:
-    """Return the values of a line and its label; `where`: the place of the line, for messages."""
+    """Return the values of a line and its label; `where`: location of the line, for messages."""
     label = ""
     if suffix == ".tsv":
         label, *fields = text.split("\t")
@@ -210,16 +208,16 @@ def _parsed(where: str, text: str, suffix: str, has_label: bool) -> tuple[Float[
         parts = [part.split(",") for part in texts]
     label = label.strip()
     if has_label and (not label or label == "?"):
-        raise UserError(f"{where} has no label; give it one, or take it out")
+        raise UserError(f"{where} has no label; add one, or remove the line")
     if len({len(part) for part in parts}) > 1:
         counts = first_few(sorted({str(len(part)) for part in parts}))
-        raise UserError(f"{where} has channels of different lengths ({counts}); give all the same")
+        raise UserError(f"{where} has channels of different lengths ({counts}); all channels need the same length")
     values = np.array([list(_numbers(where, part)) for part in parts]).reshape(len(parts), -1).T
-    if suffix == ".tsv" and len(values):  # shorter series end in missing values there
+    if suffix == ".tsv" and len(values):  # in a .tsv, shorter series are padded with missing values
         seen = np.flatnonzero(~np.isnan(values[:, 0]))
         values = values[: seen[-1] + 1 if len(seen) else 0]
     if not len(values) or np.isnan(values).all():
-        raise UserError(f"{where} holds no value; take the series out")
+        raise UserError(f"{where} contains no value; remove the series")
     return values, label
 
 
@@ -228,7 +226,7 @@ def _numbers(where: str, texts: list[str]) -> Iterator[float]:
         try:
             value = np.nan if text.strip().lower() in ABSENT else float(text)
         except ValueError:
-            raise UserError(f"{where}: {text.strip()[:40]!r} is no number; write ? where a value is missing") from None
+            raise UserError(f"{where}: {text.strip()[:40]!r} is not a number; write ? for a missing value") from None
         if np.isinf(value):
-            raise UserError(f"{where}: {text.strip()} is no finite number; write ? where a value is missing")
+            raise UserError(f"{where}: {text.strip()} is not a finite number; write ? for a missing value")
         yield value

@@ -1,4 +1,4 @@
-"""Sequences of vectors, such as frames of a movie or of speech, each with a label, a number or a text, or with none."""
+"""Sequences of vectors, such as frames of a movie or of speech, each optionally with a label, a number or a text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FORMATS = (".parquet", ".jsonl")
 
 
 class VectorSource(SeriesSource):
-    """Sequences that are in one split as a whole; a file for `predict` is one of `data=vectors`."""
+    """Sequences of vectors; whole sequences are in a split. `predict` reads files in the format of `data=vectors`."""
 
     fields = ("values", "label", "target")
     values_column = "values"
@@ -43,7 +43,7 @@ class VectorSource(SeriesSource):
 
     @abstractmethod
     def answers(self, field: str) -> Sequence[str]:
-        """Return the `label` or the `target` of each sequence, those of all splits."""
+        """Return the `label` or the `target` of each sequence, in all splits."""
 
     def labels(self, split: Split, kind: LabelKind) -> list[str]:
         labels = [row["label"] for row in self._rows(split, "label")]
@@ -52,7 +52,7 @@ class VectorSource(SeriesSource):
             for label, count in zip(labels, steps.tolist(), strict=True):
                 if len(label.split()) != count:
                     raise UserError(
-                        f"data: task=tag reads a label at each step, and a sequence of {count} vectors has "
+                        f"data: task=tag reads a label at each step, but a sequence of {count} vectors has "
                         f"{len(label.split())} ({label[:40]}); give it a list of {count} labels, or use task=classify"
                     )
         return labels
@@ -68,13 +68,13 @@ class VectorSource(SeriesSource):
         return ({field: answers[place]} for place in np.flatnonzero(self._owner == SPLITS.index(split)).tolist())
 
     def balanced_by(self) -> Sequence[str]:
-        """Return a name for each sequence, of which each split has its share."""
+        """Return a class for each sequence; classes are balanced across the splits."""
         return [""] * len(self.series.names)
 
     @cached_property
     def _owner(self) -> Int[np.ndarray, " n"]:
         owner = split_of_series(self.balanced_by(), validation=self.validation_fraction, test=self.test_fraction)
-        # Rows of equal vectors, such as a movie with several captions, are in one split: that of the first row.
+        # Rows of equal vectors, such as a movie with several captions, are in the same split as the first of them.
         first: dict[bytes, int] = {}
         for place, (begin, end) in enumerate(pairwise(self.series.offsets.tolist())):
             content = hashlib.blake2b(self.series.values[begin:end].tobytes(), digest_size=16).digest()
@@ -83,7 +83,7 @@ class VectorSource(SeriesSource):
 
 
 class Vectors(VectorSource):
-    """One file of parquet or jsonl with a row a sequence: a column of lists of vectors, and one of labels or texts."""
+    """One parquet or jsonl file with a sequence per row: a column of lists of vectors, and one of labels or texts."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Vectors(VectorSource):
         validation_fraction: float = 0.1,
         test_fraction: float = 0.1,
     ) -> None:
-        """Set the place of the file.
+        """Set the file and its columns.
 
         Args:
             path: The file.
@@ -126,13 +126,13 @@ class Vectors(VectorSource):
         texts = [None if value is None else _as_text(value) for value in column.to_pylist()]
         if None in texts or (field == "label" and "" in texts):
             number = next(place for place, text in enumerate(texts, 1) if not text)
-            raise UserError(f"data.{field}_column={name}: row {number:,} of {self.path} has none; take the row out")
+            raise UserError(f"data.{field}_column={name}: row {number:,} of {self.path} has no value; remove the row")
         return texts  # type: ignore[return-value]
 
     def labels(self, split: Split, kind: LabelKind) -> list[str]:
         labels, name = super().labels(split, kind), self.columns_of["label"]
         if kind != "names" and isinstance(self._table.column(name)[0].as_py(), list):
-            raise UserError(f"data.label_column={name}: {self.path} has a list of labels in a row; use task=tag")
+            raise UserError(f"data.label_column={name}: {self.path} has a list of labels in each row; use task=tag")
         return labels
 
     def balanced_by(self) -> Sequence[str]:
@@ -145,14 +145,14 @@ class Vectors(VectorSource):
 
 
 def _as_text(value: Any) -> str:
-    """Return the label or the text of a row; a list, with a label for each step, gives them with blanks between."""
+    """Return a row's label or text; the labels of a list, one for each step, are joined by blanks."""
     if isinstance(value, list):
         return " ".join("" if label is None else str(label) for label in value)
     return str(value).strip()
 
 
 def read_table(path: Path) -> pa.Table:
-    """Read a file of parquet or jsonl; raise UserError if it is none."""
+    """Read a parquet or jsonl file; raise UserError if it cannot be read."""
     import pyarrow as pa
     import pyarrow.json as lines
     import pyarrow.parquet as pq
@@ -168,9 +168,9 @@ def read_table(path: Path) -> pa.Table:
         with readable(path):
             if suffix == ".parquet":
                 return pq.read_table(path)
-            # One block: a line may be longer than any block of fewer bytes.
+            # The whole file in one block: a line must not be longer than a block.
             table = lines.read_json(path, lines.ReadOptions(block_size=max(path.stat().st_size, 1)))
-            # pyarrow 26 drops null from a list of strings without a word: all later labels would move.
+            # pyarrow 26 silently drops null from a list of strings, which would shift all later labels.
             table.validate(full=True)
             return table
     except (pa.ArrowException, OverflowError) as error:
@@ -178,17 +178,22 @@ def read_table(path: Path) -> pa.Table:
 
 
 def column_of(table: pa.Table, name: str, where: str) -> pa.Array:
-    """Return a column of a table; `where` begins the message if there is none."""
+    """Return a column of a table; raise UserError, whose message begins with `where`, if it is missing."""
     if name not in table.column_names:
         raise UserError(f"{where} has no such column; it has {first_few(table.column_names)}")
     return table.column(name).combine_chunks()
 
 
 def vectors_of(path: Path, table: pa.Table, column: str) -> Series:
-    """Return the sequences of a column of lists of vectors, whose missing numbers are null.
+    """Return the sequences of a column of lists of vectors; null is a missing number.
+
+    Args:
+        path: The file, for messages.
+        table: Content of the file.
+        column: Name of the column.
 
     Raises:
-        UserError: A row holds no vector, vectors differ in width, or a value is no finite number.
+        UserError: A row contains no vector, vectors differ in width, or a value is not a finite number.
     """
     import pyarrow as pa
     from pyarrow.compute import call_function
@@ -197,50 +202,48 @@ def vectors_of(path: Path, table: pa.Table, column: str) -> Series:
     is_list = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     levels = [cells.type, getattr(cells.type, "value_type", None)]
     if not len(cells):
-        raise UserError(f"data.path={path}: holds no row")
+        raise UserError(f"data.path={path}: contains no rows")
     if not all(any(check(level) for check in is_list) for level in levels):
         raise UserError(
-            f"data.values_column={column}: {path} holds {cells.type} there; expected lists of vectors, which are "
+            f"data.values_column={column}: {path} contains {cells.type} there; expected lists of vectors, which are "
             "lists of numbers"
         )
     lengths, vectors = _numbers(call_function("list_value_length", [cells])), call_function("list_flatten", [cells])
     widths = _numbers(call_function("list_value_length", [vectors]))
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     if not lengths.all():
-        raise UserError(f"data.path={path}: row {np.argmin(lengths) + 1:,} holds no vector; take it out")
+        raise UserError(f"data.path={path}: row {np.argmin(lengths) + 1:,} contains no vector; remove the row")
     width = int(widths[0])
     wrong = np.flatnonzero((widths != width) | (widths == 0))
     if len(wrong):
         row = np.searchsorted(offsets, wrong[0], side="right")
         raise UserError(
-            f"data.path={path}: row {row:,} has a vector of {widths[wrong[0]]:.0f} numbers, and the first has {width}; "
-            "give all the same, at least one"
+            f"data.path={path}: row {row:,} has a vector of {widths[wrong[0]]:.0f} numbers, but the first has {width}; "
+            "all vectors need the same width, at least 1"
         )
     try:
         values = call_function("list_flatten", [vectors]).cast(pa.float64()).to_numpy(zero_copy_only=False)
     except pa.ArrowException as error:
-        raise UserError(f"data.values_column={column}: {path} holds what is no number ({error})") from None
+        raise UserError(f"data.values_column={column}: {path} contains non-numeric values ({error})") from None
     large = np.flatnonzero(np.abs(values) > LARGEST)
     if len(large):
         row = np.searchsorted(offsets * width, large[0], side="right")
-        raise UserError(
-            f"data.path={path}: row {row:,} holds {values[large[0]]:g}; write null where a value is missing"
-        )
+        raise UserError(f"data.path={path}: row {row:,} contains {values[large[0]]:g}; write null for a missing value")
     return numbered_series(values.reshape(-1, width), lengths.tolist(), "value")
 
 
 def _numbers(column: pa.Array) -> np.ndarray:
-    """Return a column of whole numbers; 0 where there is none."""
+    """Return a column of whole numbers as an array, with 0 for null."""
     return np.nan_to_num(column.to_numpy(zero_copy_only=False))
 
 
-# -- made-up movies ----------------------------------------------------------------------------------------------------
+# -- synthetic movies --------------------------------------------------------------------------------------------------
 
 OBJECTS = ("cat", "dog", "ball", "car", "bird", "boat", "kite", "train")
 MOVES = {"left": (-1, 0), "right": (1, 0), "up": (0, 1), "down": (0, -1)}
-LOOKS = 8  # numbers of a frame that tell the object; two more tell its place
-SHORTEST, LONGEST = 3, 6  # frames of an object
-STEP = 0.5  # that an object moves from frame to frame
+LOOKS = 8  # numbers per frame that encode the object; two more are its position
+SHORTEST, LONGEST = 3, 6  # frames per object
+STEP = 0.5  # distance that an object moves per frame
 
 
 class Movie(NamedTuple):
@@ -248,14 +251,14 @@ class Movie(NamedTuple):
 
     frames: Float[np.ndarray, "T F"]
     sentence: str
-    owner: list[int]  # of each frame, which object of the sentence is in it
+    owner: list[int]  # for each frame, the index in the sentence of the object that it shows
 
 
 class Frames(VectorSource):
     """Movies of one to `most` objects, one after another: `a cat moves left then a kite moves up`.
 
-    A frame holds the look of its object, a vector of unit length that is the same in all movies, and its place; both
-    with noise. One frame alone does not tell how the object moves.
+    A frame contains the appearance of its object, a unit vector that is the same in all movies, and its position, both
+    with noise. A single frame does not show how the object moves.
     """
 
     fields = ("values", "target")
@@ -274,9 +277,9 @@ class Frames(VectorSource):
 
         Args:
             size: Movies in all splits together.
-            most: Most objects of a movie, all different.
+            most: Maximum number of objects per movie, all different.
             noise: Standard deviation of the noise on each number of a frame.
-            seed: Seed of all that is drawn.
+            seed: Seed of all random choices.
             validation_fraction: Fraction of the movies that is validation.
             test_fraction: Fraction of the movies that is test.
         """
@@ -290,8 +293,8 @@ class Frames(VectorSource):
 
     @cached_property
     def movies(self) -> list[Movie]:
-        """All movies; one more changes none before it."""
-        # Not by the seed: a run may be asked about movies of another one.
+        """All movies; a larger `size` does not change the first ones."""
+        # The seed does not change how objects look: a run may be evaluated on movies of another seed.
         looks = np.random.Generator(np.random.PCG64(0)).standard_normal((len(OBJECTS), LOOKS))
         looks /= np.linalg.norm(looks, axis=1, keepdims=True)
         return [

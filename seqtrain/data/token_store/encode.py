@@ -1,4 +1,4 @@
-"""Text to tokens in several processes; the result does not depend on their number."""
+"""Tokenisation in several processes; the result does not depend on their number."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from seqtrain.data.token_store.index import dtype_of
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.errors import RunFailed
 
-JOB_CHARACTERS = 1 << 20  # handed to a process at a time
-JOBS_AHEAD = 2  # that each process has waiting, so that it never waits itself
-SECONDS_TO_END = 5.0  # that a process which was told to end is waited for
+JOB_CHARACTERS = 1 << 20  # characters sent to a process at a time
+JOBS_AHEAD = 2  # queued jobs per process, so that no process is idle
+SECONDS_TO_END = 5.0  # seconds until a process that should end is killed
 Job = list[tuple[str, bool]]
-"""Segments, each with whether it ends its document."""
+"""Segments, each with True if it ends its document."""
 
 
 class Encoded(NamedTuple):
-    """Some segments, tokenised: the tokens of all, and counts of each."""
+    """Tokenised segments: their concatenated tokens, and counts for each segment."""
 
-    tokens: Integer[np.ndarray, " n"]  # in the type of the store, one segment after another
-    lengths: Int[np.ndarray, " m"]  # tokens
-    ends: Bool[np.ndarray, " m"]  # whether a document ends with it
-    num_bytes: Int[np.ndarray, " m"]  # of its text in UTF-8
-    num_words: Int[np.ndarray, " m"]  # between white space, and line ends; counted of tokenizer=word alone
-    num_unknown: Int[np.ndarray, " m"]  # tokens that are <unk>
+    tokens: Integer[np.ndarray, " n"]  # in the store's dtype
+    lengths: Int[np.ndarray, " m"]  # number of tokens
+    ends: Bool[np.ndarray, " m"]  # True if the segment ends its document
+    num_bytes: Int[np.ndarray, " m"]  # UTF-8 bytes of the text
+    num_words: Int[np.ndarray, " m"]  # words and line ends; counted only for tokenizer=word
+    num_unknown: Int[np.ndarray, " m"]  # number of <unk> tokens
 
 
 def encoded(tokenizer: Tokenizer, segments: Iterable[tuple[str, bool]], processes: int) -> Iterator[Encoded]:
-    """Yield the segments, tokenised, in their order; the grouping has no meaning.
+    """Yield the tokenised segments in their order, in arbitrary groups.
 
     Args:
-        tokenizer: Makes the tokens.
-        segments: Segments of `segments_of`: no token goes over the end of one.
-        processes: Number of processes; 1 is this process. Each holds a few jobs of JOB_CHARACTERS.
+        tokenizer: Tokenizes the segments.
+        segments: Segments from `segments_of`, whose ends never split a token.
+        processes: Number of processes; 1 means this process. Each has a few jobs of JOB_CHARACTERS in memory.
 
     Raises:
-        RunFailed: A process was killed.
+        RunFailed: A worker process was killed.
     """
     jobs = _jobs(segments)
     if processes == 1:
@@ -73,12 +73,12 @@ def _jobs(segments: Iterable[tuple[str, bool]]) -> Iterator[Job]:
 
 
 def _encode(tokenizer: Tokenizer, job: Job) -> Encoded:
-    """Tokenise a job into a few arrays, since one for each of many short documents would be as costly to hand over."""
+    """Tokenise a job into a few arrays; one array for each short document would be slow to send."""
     texts = [text for text, _ in job]
     tokens, counts = [], []
     for (text, ends), ids in zip(job, tokenizer.encode_segments(texts), strict=True):
         unknown = 0 if tokenizer.unknown is None else int((ids == tokenizer.unknown).sum())
-        # Only tokenizer=word needs this count; for other tokenizers it would take a fortieth of the time.
+        # Only tokenizer=word needs this count, which takes one fortieth of the time.
         num_words = len(text.split()) + text.count("\n") if tokenizer.kind == "word" else 0
         tokens.append(ids.astype(dtype_of(tokenizer.vocab_size)))
         counts.append((len(ids), ends, len(text.encode()), num_words, unknown))
@@ -87,8 +87,8 @@ def _encode(tokenizer: Tokenizer, job: Job) -> Encoded:
 
 
 def _in_order(workers: list[Connection], jobs: Iterator[Job]) -> Iterator[Encoded]:
-    """Deal jobs to the workers in turn, and yield their results in the same order."""
-    waiting: deque[Connection] = deque()  # who has the oldest job that is not taken yet, then the next
+    """Send jobs to the workers in turn, and yield their results in the same order."""
+    waiting: deque[Connection] = deque()  # workers of the outstanding jobs, oldest job first
     for turn, job in enumerate(jobs):
         if len(waiting) == JOBS_AHEAD * len(workers):
             yield _answer(waiting.popleft().recv)
@@ -105,14 +105,14 @@ def _answer(ask: Callable[..., Any], *given: Job) -> Any:
         return ask(*given)
     except (EOFError, OSError):
         raise RunFailed(
-            "a process that tokenises was killed (the machine may have run out of memory); the same command goes on"
+            "a worker process was killed (the machine may have run out of memory); run the same command to continue"
         ) from None
 
 
 @contextlib.contextmanager
 def _workers(tokenizer: Tokenizer, count: int) -> Iterator[list[Connection]]:
-    """Start processes that encode jobs, each at the other end of a connection, and end them in any case."""
-    # Spawned, not forked: the library's threads, which have trained the tokenizer here, would not be there.
+    """Start processes that encode jobs; yield a connection to each, and end them in any case."""
+    # Spawned, not forked: threads of `tokenizers`, which may have trained the tokenizer here, do not survive a fork.
     context: Any = multiprocessing.get_context("spawn")
     processes, connections = [], []
     try:
@@ -120,7 +120,7 @@ def _workers(tokenizer: Tokenizer, count: int) -> Iterator[list[Connection]]:
             ours, theirs = context.Pipe()
             process = context.Process(target=_work, args=(theirs, type(tokenizer), tokenizer.content), daemon=True)
             process.start()
-            theirs.close()  # or a worker that died would be waited for without end
+            theirs.close()  # else reading from a dead worker would block forever
             processes.append(process)
             connections.append(ours)
         yield connections
@@ -133,9 +133,9 @@ def _workers(tokenizer: Tokenizer, count: int) -> Iterator[list[Connection]]:
 
 
 def _work(connection: Connection, kind: type[Tokenizer], content: dict[str, Any]) -> None:
-    """Encode jobs until the other end is closed, such as when the first process was killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the first process says what comes of it
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a process for each core needs no threads beside it
+    """Encode jobs until the other end is closed, for example because the main process was killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the main process handles it
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # with one process per core, threads are not needed
     tokenizer = kind(content)
     jobs: SimpleQueue[Job | None] = SimpleQueue()
     threading.Thread(target=_receive, args=(connection, jobs), daemon=True).start()
@@ -145,7 +145,7 @@ def _work(connection: Connection, kind: type[Tokenizer], content: dict[str, Any]
 
 
 def _receive(connection: Connection, jobs: SimpleQueue[Job | None]) -> None:
-    """Receive jobs as soon as they come; otherwise both sides might wait for each other to receive."""
+    """Receive jobs in a thread: otherwise both sides might wait for each other to receive."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             jobs.put(connection.recv())

@@ -1,8 +1,8 @@
-"""Content of a token store's index.json: files with their sizes and hashes, the tokenizer, the splits.
+"""A token store's index.json: files with their sizes and hashes, the tokenizer and the splits.
 
-A store is a folder: `shard-00000.bin` and so on hold tokens, `train.documents.bin` the beginning of each document and
-the end of the last one, `tokenizer.json` the tokenizer. index.json is written last. It is a function of text, tokenizer
-and shard size only: it holds no times, no paths, and no number of processes.
+A store is a folder: `shard-00000.bin` and so on contain tokens, `train.documents.bin` contains the beginning of each
+document and the end of the last one, and `tokenizer.json` is the tokenizer. index.json is written last. It depends only
+on text, tokenizer and shard size, not on times, paths or the number of processes.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ MISSING = "is missing; copy the whole store, or prepare it again"
 FORMAT = 1
 MAX_INDEX_BYTES = 1 << 27  # some 500,000 shards
 COUNTS = ("tokens", "documents", "bytes", "words", "unknown")  # of a split
-MAX_CHECKED = 1 << 22  # documents whose order every start checks, in some milliseconds
+MAX_CHECKED = 1 << 22  # maximum number of documents whose order is checked at every start, in some milliseconds
 
 
 @dataclass(frozen=True)
 class TokenStore:
-    """Splits of tokens that one tokenizer made, open for reading."""
+    """Splits tokenised by one tokenizer, open for reading."""
 
     path: Path
     tokenizer: Tokenizer
-    hash: str  # what identifies tokens, documents and tokenizer
+    hash: str  # identifies tokens, documents and tokenizer
     splits: dict[Split, Corpus]
-    remarks: tuple[str, ...] = ()  # what a person should know of how it was read
+    remarks: tuple[str, ...] = ()  # lines about the store, logged before training
 
 
 def shard_name(number: int) -> str:
-    """Return the file name of a shard; numbers go through all splits."""
+    """Return the file name of a shard; shards of all splits are numbered consecutively."""
     return f"shard-{number:05d}.bin"
 
 
@@ -59,13 +59,13 @@ def documents_name(split: str) -> str:
 
 
 def dtype_of(vocab_size: int) -> str:
-    """Return the type of tokens for a vocabulary: two bytes each if they also hold the special tokens."""
+    """Return the dtype of tokens for a vocabulary: two bytes if all ids fit, including special tokens."""
     small, large = DTYPES
     return small if vocab_size + 1 < 1 << 16 else large
 
 
 def write_index(folder: Path, content: Mapping[str, Any]) -> None:
-    """Write index.json with the hash of its own content, which makes the folder a store."""
+    """Write index.json with the hash of its content, which makes the folder a complete store."""
     whole = {**content, "hash": _content_hash(content)}
     write_text(folder / INDEX, plain_json(whole, indent=1) + "\n")
 
@@ -73,14 +73,14 @@ def write_index(folder: Path, content: Mapping[str, Any]) -> None:
 def open_store(folder: Path) -> TokenStore:
     """Open the store in a folder; check its index, and the sizes and times of its files.
 
-    A file that changed after the index is read once and compared with its hash; the cache remembers the result until
-    the file changes again. No token of any other file is read.
+    A file that changed after the index is read once and compared with its hash; the cache keeps the result until the
+    file changes again. No tokens of other files are read.
 
     Args:
         folder: Folder that `seqtrain prepare --store` wrote.
 
     Raises:
-        UserError: It is not a store, is not finished, or a file is missing, of another size or content.
+        UserError: The folder is not a store or is not finished; or a file is missing, or its size or content differs.
     """
     content = read_index(folder)
     since = (folder / INDEX).stat().st_ctime_ns
@@ -94,7 +94,7 @@ def open_store(folder: Path) -> TokenStore:
                     compared += _check_unchanged(folder, file, since)
                 splits[split] = _open_split(folder, split, content, tokenizer)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{folder / INDEX}: is no index of a token store ({error!r})") from None
+        raise UserError(f"{folder / INDEX}: is not an index of a token store ({error!r})") from None
     remark = f"{folder}: {compared} files are newer than {INDEX}, as after a copy: each was compared with its hash"
     return TokenStore(folder, tokenizer, content["hash"], splits, (remark,) if compared else ())
 
@@ -108,26 +108,26 @@ def read_index(folder: Path) -> dict[str, Any]:
         content = load_json(path, MAX_INDEX_BYTES)
     except FileNotFoundError:
         raise Unavailable(
-            f"{folder}: no token store ({INDEX} is missing); where it was moved, put it or a link to it back; "
-            f"`seqtrain prepare --store {folder}` makes one, or goes on with one that was interrupted"
+            f"{folder}: no token store ({INDEX} is missing); if the store was moved, move it back or set a link; "
+            f"`seqtrain prepare --store {folder}` writes a new store, or continues one that was interrupted"
         ) from None
     except (OSError, ValueError, RecursionError) as error:
-        raise kind_of(error)(f"{path}: is no index of a token store ({error})") from None
+        raise kind_of(error)(f"{path}: is not an index of a token store ({error})") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise UserError(f"{path}: is no index of a token store that this version can read")
+        raise UserError(f"{path}: is not an index of a token store that this version can read")
     without_hash = {key: value for key, value in content.items() if key != "hash"}
     if content.get("hash") != _content_hash(without_hash):
-        raise UserError(f"{path}: is damaged or was edited, as its hash says; remove the folder and prepare it again")
+        raise UserError(f"{path}: does not match its hash (damaged or edited); remove the folder and prepare it again")
     return content
 
 
 def verify_files(folder: Path) -> Iterator[str]:
-    """Read every file that belongs to a store; yield the names of those that are as they were written.
+    """Compare every file of a store with its hash; yield the names of unchanged files.
 
-    Afterwards the index is the newest file, so that later starts do not read the others again.
+    Afterwards the index is the newest file, so later starts do not read the others again.
 
     Raises:
-        UserError: A file is not as it was written.
+        UserError: A file has changed.
     """
     content = read_index(folder)
     _tokenizer(folder, content)
@@ -137,12 +137,12 @@ def verify_files(folder: Path) -> Iterator[str]:
             _check_file(folder, entry)
             _check_hash(folder / entry["file"], file_hash(folder / entry["file"]), entry)
             yield entry["file"]
-    with contextlib.suppress(OSError):  # a store that can only be read
+    with contextlib.suppress(OSError):  # a read-only store
         os.utime(folder / INDEX)
 
 
 def _tokenizer(folder: Path, content: Mapping[str, Any]) -> Tokenizer:
-    """Return the tokenizer of a store; raise UserError if it is missing, or is another one."""
+    """Return the tokenizer of a store; raise UserError if it is missing or is not the store's."""
     if not (folder / TOKENIZER).exists():
         raise Unavailable(f"{folder / TOKENIZER}: {MISSING}")
     tokenizer = load_tokenizer(folder / TOKENIZER)
@@ -154,7 +154,7 @@ def _tokenizer(folder: Path, content: Mapping[str, Any]) -> Tokenizer:
 def _open_split(folder: Path, split: Split, content: Mapping[str, Any], tokenizer: Tokenizer) -> Corpus:
     entry = content["splits"][split]
     dtype = content["dtype"]
-    if dtype not in DTYPES:  # memory that is read as objects would be jumped to
+    if dtype not in DTYPES:  # an edited index could say "object": bytes would be used as pointers
         raise ValueError(f"dtype {dtype}")
     parts = []
     for shard in entry["shards"]:
@@ -168,8 +168,8 @@ def _open_split(folder: Path, split: Split, content: Mapping[str, Any], tokenize
     if [int(documents[0]), int(documents[-1]), len(documents)] != ends or len(tokens) != counts["tokens"]:
         raise ValueError(f"the documents of {split} do not fit its tokens")
     if len(documents) <= MAX_CHECKED and (np.diff(documents) <= 0).any():
-        raise ValueError(f"the documents of {split} do not rise")
-    # Two splits of one store are two texts; the tokenizer decides what the same bytes mean.
+        raise ValueError(f"the document offsets of {split} are not increasing")
+    # Each split has its own hash; it includes the tokenizer, which decides what the same bytes mean.
     identity = json.dumps([entry, content["tokenizer"]["hash"]], sort_keys=True)
     hash = hashlib.sha256(identity.encode()).hexdigest()[:32]
     return Corpus(tokens, documents, counts["bytes"], counts["words"], counts["unknown"], hash)
@@ -181,13 +181,13 @@ def _check_unchanged(folder: Path, entry: Mapping[str, Any], since: int) -> bool
     Args:
         folder: The store.
         entry: The file's entry in the index.
-        since: Time of change of the index, in nanoseconds.
+        since: Change time (ctime) of the index, in nanoseconds.
 
     Raises:
-        UserError: It is missing, or of another size or content.
+        UserError: The file is missing, or its size or content differs.
     """
     path, stat = folder / entry["file"], _check_file(folder, entry)
-    if stat.st_ctime_ns <= since:  # the change of time cannot be set back, as that of modification can
+    if stat.st_ctime_ns <= since:  # unlike the modification time, the change time cannot be set back
         return False
     key = (str(path.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
     _check_hash(path, cached_json(f"sha256 {key}", lambda: file_hash(path)), entry)
@@ -196,13 +196,13 @@ def _check_unchanged(folder: Path, entry: Mapping[str, Any], since: int) -> bool
 
 def _check_hash(path: Path, found: str, entry: Mapping[str, Any]) -> None:
     if found != entry["sha256"]:
-        raise UserError(f"{path}: is damaged, as its hash says; remove the folder and prepare it again")
+        raise UserError(f"{path}: does not match its hash; remove the folder and prepare it again")
 
 
 def _check_file(folder: Path, entry: Mapping[str, Any]) -> os.stat_result:
-    """Return size and times of a file that the index names; raise UserError if it is missing or of another size."""
+    """Return size and times of a file in the index; raise UserError if it is missing or its size differs."""
     name = cast(str, entry["file"])
-    if Path(name).name != name:  # an index from elsewhere may name any file
+    if Path(name).name != name:  # an untrusted index may name any file
         raise ValueError(f"file {name}")
     path = folder / name
     try:
@@ -212,7 +212,7 @@ def _check_file(folder: Path, entry: Mapping[str, Any]) -> os.stat_result:
         raise Unavailable(f"{path}: {MISSING}") from None
     if stat.st_size != entry["bytes"]:
         raise UserError(
-            f"{path}: has {stat.st_size:,} bytes, and {entry['bytes']:,} were written; it is cut off, or of another "
+            f"{path}: has {stat.st_size:,} bytes instead of {entry['bytes']:,}; it is truncated, or belongs to another "
             "store"
         )
     return stat

@@ -1,8 +1,8 @@
-"""Several token stores read as one, by weights.
+"""Weighted mixture of several token stores.
 
-The mixture is cut into blocks of equal length, each from one store. The blocks of a store follow one another, from its
-beginning to its end and over again. Their places among the blocks of the other stores are drawn once, from the weights
-only, so a resumed run, or one of more processes, reads the same.
+The mixture consists of blocks of equal length, each from one store. The blocks of a store are read in order, from its
+beginning to its end and then again. The order of stores depends only on the weights, so a resumed run, or a run with
+more processes, reads the same tokens.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from seqtrain.data.token_store.index import TokenStore
 from seqtrain.data.token_store.tokens import MappedTokens, TokenArray, mapped_offsets
 from seqtrain.errors import UserError
 
-FORMAT = 2  # of the order of blocks, part of the mixture's hash
+FORMAT = 2  # version of the order of blocks, part of the mixture's hash
 MAX_STORES = 256
-MAX_BLOCKS = 1 << 26  # of an epoch; each takes six bytes of memory
-MAX_TOKENS_AT_ONCE = 1 << 24  # whose documents are looked up together, unless a block is longer
+MAX_BLOCKS = 1 << 26  # per epoch; each takes six bytes of memory
+MAX_TOKENS_AT_ONCE = 1 << 24  # tokens whose documents are looked up together, unless a block is longer
 
 
 class Mixture(TokenArray):
-    """Tokens of several stores, mixed block by block. An epoch reads each store once, or more often."""
+    """Tokens of several stores, mixed block by block. An epoch reads each store at least once."""
 
     def __init__(self, tokens: Sequence[TokenArray], weights: Sequence[float], block: int) -> None:
         """Draw the order of the blocks.
@@ -38,7 +38,7 @@ class Mixture(TokenArray):
         Args:
             tokens: Tokens of each store.
             weights: Weight of each store, above 0.
-            block: Tokens of a block.
+            block: Number of tokens per block.
 
         Raises:
             UserError: An epoch has too many blocks.
@@ -53,10 +53,10 @@ class Mixture(TokenArray):
         if num_blocks > MAX_BLOCKS:
             raise UserError(
                 f"data.mix: an epoch that reads each store once has {num_blocks:,.0f} blocks, more than "
-                f"{MAX_BLOCKS:,}; give data.mix_block a larger value, or the smallest weight"
+                f"{MAX_BLOCKS:,}; increase data.mix_block or the smallest weight"
             )
         self.counts = np.maximum(np.rint(num_blocks * shares).astype(np.int64), whole)
-        # The k-th of n blocks stands within the k-th of n equal parts of the epoch, so weights hold everywhere.
+        # A store's k-th of n blocks is in the k-th of n equal parts of the epoch, so any part matches the weights.
         keys, seed = [], np.zeros(1, dtype=np.uint64)
         for number, count in enumerate(self.counts.tolist()):
             draws = mixed(mixed(seed, np.array([number])), np.arange(count)) / 2.0**64
@@ -77,20 +77,20 @@ class Mixture(TokenArray):
         return found
 
     def origin(self, index: Int[np.ndarray, "*shape"]) -> tuple[Int[np.ndarray, "*shape"], Int[np.ndarray, "*shape"]]:
-        """Return the store of the tokens at these places, and the place of each in its store."""
+        """Return, for the tokens at these positions, the index of the store and the position in it."""
         block, within = np.divmod(index, self.block)
         owner = self._owners[block].astype(np.int64)
         return owner, (self._ranks[block].astype(np.int64) * self.block + within) % self._sizes[owner]
 
     def shares(self) -> list[float]:
-        """Return how often an epoch reads each store, on average over its tokens."""
+        """Return how often an epoch reads each token of each store, on average."""
         return (self.counts * self.block / self._sizes).tolist()
 
     def documents(self, offsets: Sequence[Int[np.ndarray, " offsets"]]) -> Iterator[Int[np.ndarray, " n"]]:
         """Yield the beginnings of documents in the mixture, some blocks at a time, in order.
 
-        A document begins where one of a store does, and with every block: the tokens before a block in the mixture are
-        not its context.
+        A document begins where a store's document begins, and at the beginning of every block: the previous block is
+        from another position, so it is not its context.
 
         Args:
             offsets: Beginnings of the documents of each store, and the end of the last one.
@@ -108,7 +108,7 @@ class Mixture(TokenArray):
 
 
 def mix_stores(stores: Sequence[TokenStore], weights: Sequence[float], block: int) -> TokenStore:
-    """Return the mixture of the stores' train splits; validation and test are those of all stores, one after another.
+    """Return the mixture of the stores' train splits; validation and test are concatenated over all stores.
 
     A split that several stores have in common is read once.
 

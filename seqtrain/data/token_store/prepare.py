@@ -1,7 +1,7 @@
-"""Preparation of a token store from a source: its text is tokenised once, by several processes, in bounded memory.
+"""Preparation of a token store: a source is tokenised once, by several processes, in bounded memory.
 
-The folder records from the start what it is made of (`source.json`), so that a second call either continues with the
-same, or is refused.
+The folder records its data and options from the start (`source.json`): a second call continues with the same ones, or
+raises an error if they differ.
 """
 
 from __future__ import annotations
@@ -41,44 +41,44 @@ class GivesSegments(Protocol):
 
 @runtime_checkable
 class KnowsOrigins(Protocol):
-    """A source that can tell without reading its text whether the text has changed."""
+    """A source that can detect changes of its text without decoding it."""
 
     def origins(self, splits: Sequence[Split]) -> dict[str, str]:
-        """Return hashes, such as those of the files that the splits are read from, by the name of what may change."""
+        """Return hashes by name, such as the hash of each file that the splits are read from."""
         ...
 
 
 @dataclass(frozen=True)
 class Order:
-    """Content of a store that is to be made."""
+    """Options of a new store."""
 
     source: Source
-    recipe: Recipe | None  # how its tokenizer is made, where none is given
+    recipe: Recipe | None  # trains the tokenizer, if none is given
     tokenizer: Tokenizer | None
-    asked: Mapping[str, Any]  # the same in words, by option: what a second call must ask for again
+    asked: Mapping[str, Any]  # values by option; a second call must have the same
     processes: int
-    shard_tokens: int  # in every shard but the last one of a split
-    sample: int  # characters of train that the tokenizer is made from, at most
+    shard_tokens: int  # tokens of every shard except the last one of a split
+    sample: int  # maximum number of train's characters for training the tokenizer
 
 
 def prepare(folder: Path, order: Order, say: Callable[[str], None]) -> TokenStore:
     """Write the store, or the rest of it after an earlier call; return it, open.
 
     Args:
-        folder: A new folder, or that of an earlier call.
-        order: Content of the store.
-        say: Takes lines for the user.
+        folder: A new folder, or the folder of an earlier call.
+        order: Options of the store.
+        say: Called with lines for the user.
 
     Raises:
-        UserError: The folder holds something else, or was begun with another text, tokenizer or option.
-        RunFailed: A process that tokenises was killed.
+        UserError: The folder contains something else, or was begun with another text, tokenizer or option.
+        RunFailed: A worker process was killed.
     """
     splits: list[Split] = [split for split in SPLITS if order.source.has(split)]
     lock = _claim(folder, order, splits)
     try:
         if exists(folder / INDEX):
             store = open_store(folder)
-            clear(folder)  # of a call that was killed after its last word
+            clear(folder)  # an earlier call may have been killed before it did this
             say(f"{folder}: is complete already (--verify compares its files with their hashes)")
             return store
         writer = Writer(folder, _tokenizer(folder, order, say), order.shard_tokens, say)
@@ -108,11 +108,11 @@ def _claim(folder: Path, order: Order, splits: list[Split]) -> IO[bytes]:
     if not exists(folder / SOURCE):
         what = "is a file"
         if folder.is_dir():
-            what = f"holds something else ({', '.join(path.name for path in listed(folder)[:3])})"
+            what = f"contains other files ({', '.join(path.name for path in listed(folder)[:3])})"
         raise UserError(f"--store {folder}: {what}; name a new folder")
     lock = locked(folder / folders.LOCK)
     if lock is None:
-        raise UserError(f"--store {folder}: another process prepares it; wait for that one")
+        raise UserError(f"--store {folder}: another process is preparing it; wait until it has finished")
     try:
         _check_same(folder, wanted)
     except BaseException:
@@ -128,36 +128,36 @@ def _check_same(folder: Path, wanted: Mapping[str, Any]) -> None:
         begun = load_json(path, MAX_SOURCE_BYTES)
         asked, origins = dict(begun["asked"]), dict(begun["origins"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise kind_of(error)(f"{path}: does not say what the store is made of ({error!r}); name a new folder") from None
+        raise kind_of(error)(f"{path}: does not record the store's data ({error!r}); name a new folder") from None
     faults = []
     for key in dict.fromkeys([*asked, *wanted["asked"]]):
         if asked.get(key) != wanted["asked"].get(key):
             faults.append(
-                f"--store {folder}: was begun with {_option(key, asked)}, and now {_option(key, wanted['asked'])} is "
-                "asked for; name a new folder, or ask for the same"
+                f"--store {folder}: was begun with {_option(key, asked)}, but this command has "
+                f"{_option(key, wanted['asked'])}; name a new folder, or use the same options"
             )
-    if faults:  # then the text is another one, too
+    if faults:  # with other options the text differs, too
         raise UserError(*faults)
     for name in dict.fromkeys([*origins, *wanted["origins"]]):
         if name not in wanted["origins"]:
-            faults.append(f"{name}: is gone, and {folder} was begun with it; put it back, or name a new folder")
+            faults.append(f"{name}: is missing, but {folder} was begun with it; restore it, or name a new folder")
         elif name not in origins:
-            faults.append(f"{name}: is new, and {folder} was begun without it; take it away, or name a new folder")
+            faults.append(f"{name}: is new, but {folder} was begun without it; remove it, or name a new folder")
         elif origins[name] != wanted["origins"][name]:
-            faults.append(f"{name}: has changed since {folder} was begun with it; put it back, or name a new folder")
+            faults.append(f"{name}: has changed since {folder} was begun; restore it, or name a new folder")
     if faults:
         raise UserError(*faults)
 
 
 def _segments(source: Source, split: Split) -> Iterator[Segment]:
-    """Return the documents of a split in segments, each of them whole where the source does not cut them."""
+    """Return the documents of a split in segments, or whole if the source does not divide them."""
     if isinstance(source, GivesSegments):
         return source.segments(split)
     return (Segment(text, True) for text in source.documents(split))
 
 
 def _origins(source: Source, splits: Sequence[Split]) -> dict[str, str]:
-    """Return hashes that show whether the text of these splits has changed, by default those of the text itself."""
+    """Return hashes that change with the text of these splits; by default hashes of the text itself."""
     if isinstance(source, KnowsOrigins):
         return source.origins(splits)
     found = {}
@@ -165,7 +165,7 @@ def _origins(source: Source, splits: Sequence[Split]) -> dict[str, str]:
         digest = hashlib.sha256()
         for text, ends in _segments(source, split):
             digest.update(text.encode("utf-8", "surrogatepass"))
-            if ends:  # no text holds this byte
+            if ends:  # UTF-8 never contains this byte
                 digest.update(b"\xff")
         found[f"the text of {split}"] = digest.hexdigest()
     return found
@@ -176,7 +176,7 @@ def _option(key: str, asked: Mapping[str, Any]) -> str:
 
 
 def _tokenizer(folder: Path, order: Order, say: Callable[[str], None]) -> Tokenizer:
-    """Return the tokenizer of the store: the one given, that of an earlier call, or one made from a sample of train."""
+    """Return the store's tokenizer: that of an earlier call, a given one, or one trained on a sample of train."""
     path = folder / TOKENIZER
     if exists(path):
         return load_tokenizer(path)
@@ -192,13 +192,13 @@ def _tokenizer(folder: Path, order: Order, say: Callable[[str], None]) -> Tokeni
 
 
 def _sample(source: Source, most: int, say: Callable[[str], None]) -> Iterator[str]:
-    """Yield parts of train, spread evenly over it, of about `most` characters; all of it if it has no more."""
+    """Yield evenly spread parts of train, about `most` characters in total; all of train if it is shorter."""
     total = sum(len(text) for text, _ in _segments(source, "train"))
     if total > most:
         say(f"tokenizer: made from {most / total:.1%} of train's characters, spread over all of it (--sample)")
     position, kept = 0, 0
     for text, _ in segments_of(_segments(source, "train")):
-        # Taken where the sample lags behind the share that it is to have of what has passed.
+        # Take a segment whenever the sample is smaller than its share of the text so far.
         if total <= most or kept * total <= most * position:
             kept += len(text)
             yield text
@@ -206,7 +206,7 @@ def _sample(source: Source, most: int, say: Callable[[str], None]) -> Iterator[s
 
 
 def _counted(order: Order, tokenizer: Tokenizer, split: Split) -> tuple[list[int], Callable[[int], Iterator[Encoded]]]:
-    """Return a list of token counts, and a function that encodes a split from a segment on and fills the list."""
+    """Return a list, and a function that encodes a split from a given segment on and adds token counts to the list."""
     new: list[int] = []
 
     def encode(first: int) -> Iterator[Encoded]:

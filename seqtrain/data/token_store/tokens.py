@@ -1,4 +1,4 @@
-"""Tokens that lie in files, as one sequence that is read on demand."""
+"""Tokens in files, as one sequence that is read on demand."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from jaxtyping import Int, Shaped
 
 from seqtrain.errors import UserError
 
-MAX_MAPPED_BYTES = 1 << 26  # that stay mapped after they were read: what the process is said to hold
-FAULT_BYTES = 1 << 16  # that Linux maps when one token of a file is touched for the first time
+MAX_MAPPED_BYTES = 1 << 26  # maximum bytes that stay mapped after reading, which count as the process's memory
+FAULT_BYTES = 1 << 16  # bytes that Linux maps when a page of a file is touched for the first time
 
 
 class TokenArray(ABC):
-    """Ids (n,) that are taken by place, by slice or by an array of places, like a numpy array of one dimension."""
+    """Token ids (n,), indexed by position, slice or array of positions, like a 1-D numpy array."""
 
-    dtype: np.dtype  # of what is taken
+    dtype: np.dtype  # of the arrays that are returned
 
     @abstractmethod
     def __len__(self) -> int:
@@ -28,7 +28,7 @@ class TokenArray(ABC):
 
     @abstractmethod
     def take(self, index: Int[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "*shape"]:
-        """Return the tokens at these places, from 0 to n - 1."""
+        """Return the tokens at these positions, from 0 to n - 1."""
 
     @overload
     def __getitem__(self, index: slice) -> Any: ...
@@ -37,7 +37,7 @@ class TokenArray(ABC):
     @overload
     def __getitem__(self, index: int) -> Any: ...
     def __getitem__(self, index: Any) -> Any:
-        """Return the tokens at a place, a slice or an array of places; the slice `[::-1]` of all reads nothing yet."""
+        """Return the tokens at a position, slice or array of positions; `[::-1]` returns a view and reads nothing."""
         if isinstance(index, np.ndarray):
             return self.take(index)
         if isinstance(index, slice):
@@ -48,20 +48,20 @@ class TokenArray(ABC):
         return self.take(np.array([range(len(self))[index]]))[0]
 
     def between(self, begin: int, end: int) -> Shaped[np.ndarray, " m"]:
-        """Return the tokens (m,) from place `begin` up to `end`."""
+        """Return the tokens (m,) from position `begin` up to `end`."""
         return self.take(np.arange(begin, max(begin, end)))
 
     def astype(self, dtype: Any) -> np.ndarray:
-        """Return all tokens, in memory."""
+        """Return all tokens as an array in memory."""
         return self[:].astype(dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """Return all tokens, in memory; numpy calls this for operations that need an array."""
+        """Return all tokens as an array in memory; numpy calls this for operations that need an array."""
         return self[:] if dtype is None else self.astype(dtype)
 
 
 class Reversed(TokenArray):
-    """Tokens of another sequence from the last one to the first."""
+    """Tokens of another sequence in reverse order."""
 
     def __init__(self, tokens: TokenArray) -> None:
         self._tokens = tokens
@@ -75,7 +75,7 @@ class Reversed(TokenArray):
 
 
 class Stretch(TokenArray):
-    """Tokens of another sequence from one place up to another."""
+    """Tokens of another sequence in a range of positions."""
 
     def __init__(self, tokens: TokenArray, begin: int, end: int) -> None:
         self._tokens = tokens
@@ -94,7 +94,7 @@ class Stretch(TokenArray):
 
 
 class Part(NamedTuple):
-    """Place of some of the tokens: a range of a file."""
+    """A range of a file that contains some of the tokens."""
 
     path: Path
     dtype: str  # as in the file: <u2, <u4 or another type of integers
@@ -103,14 +103,14 @@ class Part(NamedTuple):
 
 
 class MappedTokens(TokenArray):
-    """Tokens of files one after another, mapped when they are first read, and unmapped again.
+    """Concatenated tokens of several files, which are mapped when they are first read.
 
-    The pages that a map has touched count as memory of the process. They are therefore released whenever they may
-    exceed MAX_MAPPED_BYTES; they stay in the system's page cache, which shrinks when memory is needed.
+    Touched pages of a map count as memory of the process. They are released whenever they may exceed MAX_MAPPED_BYTES,
+    but stay in the system's page cache, which shrinks when memory is needed.
     """
 
     def __init__(self, parts: Sequence[Part], vocab_size: int) -> None:
-        """Set the files. `vocab_size`: upper bound of every id; a file with a larger id is damaged."""
+        """Set the files. `vocab_size`: every id is below it; a file with a larger id is damaged."""
         self.parts = tuple(part for part in parts if part.count)
         self.vocab_size = vocab_size
         self.dtype = np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
@@ -149,7 +149,7 @@ class MappedTokens(TokenArray):
         return found
 
     def _mapped(self, number: int) -> np.ndarray:
-        """Return the tokens of a part as they lie in the file."""
+        """Return the tokens of a part with the file's dtype."""
         if number not in self._maps:
             part = self.parts[number]
             with open(part.path, "rb") as file:
@@ -157,8 +157,8 @@ class MappedTokens(TokenArray):
             array = np.frombuffer(content, dtype=part.dtype, count=part.count, offset=part.offset)
             self._maps[number] = content, array
         content, array = self._maps[number]
-        if content.size() < len(content):  # to touch what is gone would end the process by SIGBUS
-            raise UserError(f"{self.parts[number].path}: was cut off while it was read; put the whole file back")
+        if content.size() < len(content):  # reading beyond the file's end would kill the process by SIGBUS
+            raise UserError(f"{self.parts[number].path}: was truncated while it was read; restore the whole file")
         return array
 
     def _touch(self, number: int, num_bytes: int) -> None:
@@ -171,18 +171,18 @@ class MappedTokens(TokenArray):
             self._touched = 0
 
     def _checked(self, tokens: np.ndarray, number: int) -> np.ndarray:
-        """Return the tokens in the type of the sequence; raise UserError if one is not an id of the vocabulary."""
-        # Asked of what is read alone: to look through all of it would be a pass over the text.
+        """Return the tokens in the sequence's dtype; raise UserError if one is not an id of the vocabulary."""
+        # Only the tokens that are read: checking all of them would take a pass over the text.
         if tokens.size and (int(tokens.max()) >= self.vocab_size or int(tokens.min()) < 0):
             wrong = next(token for token in tokens.reshape(-1).tolist() if not 0 <= token < self.vocab_size)
             raise UserError(
-                f"{self.parts[number].path}: holds the token {wrong}, and the vocabulary has {self.vocab_size:,}; it "
-                "is damaged, or of another tokenizer"
+                f"{self.parts[number].path}: contains the token {wrong}, but the vocabulary has {self.vocab_size:,}; "
+                "the file is damaged, or its tokens are from another tokenizer"
             )
         return tokens.astype(self.dtype)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_maps": {}}  # a map cannot be handed to another process; it makes its own
+        return {**self.__dict__, "_maps": {}}  # maps cannot be pickled; the other process creates its own
 
 
 class Pages:
@@ -204,7 +204,7 @@ class Pages:
 
 
 def map_key(array: Shaped[np.ndarray, "..."]) -> str | None:
-    """Return a key of the mapped file, valid until it is written to; None for an array in memory."""
+    """Return a key of the mapped file, which changes when the file is written; None for an array in memory."""
     if not isinstance(array, np.memmap) or array.filename is None or not isinstance(array.base, mmap.mmap):
         return None
     path = Path(array.filename).resolve()

@@ -1,7 +1,7 @@
-"""Writer of token stores, shard by shard: after an interruption, a second call continues and gives the same bytes.
+"""Writer of token stores, shard by shard: after an interruption, a second call continues and writes the same bytes.
 
-Small files in `unfinished/` record what is done; each is written when its shard is on the disk. They record how many
-segments of the text a shard has used up, so that the next call need not tokenise them again.
+Small files in `unfinished/` record the progress; each is written when its shard is on disk. They record how many
+segments of the text a shard has consumed, so that the next call need not tokenise these again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from seqtrain.files.checked import file_hash, load_json
 UNFINISHED = "unfinished"
 MAX_RECORD_BYTES = 1 << 16
 Encode = Callable[[int], Iterator[Encoded]]
-"""Gives the segments of a split, tokenised, from the one of this number on."""
+"""Function that yields the tokenised segments of a split from a given segment on."""
 
 
 @dataclass
@@ -39,14 +39,14 @@ class Shard:
     number: int
     tokens: int = 0
     sha256: str = ""
-    documents_sha256: str = ""  # of the file in `unfinished/` with where its documents end
-    segments: int = 0  # of the split's text that end in this shard or before it
-    taken: int = 0  # tokens of the next segment that stand in this shard
-    documents: int = 0  # that end in this shard
-    bytes: int = 0  # of the segments that end in this shard, as are words and unknown
+    documents_sha256: str = ""  # of the file in `unfinished/` with the ends of the shard's documents
+    segments: int = 0  # segments of the split that end in this shard or an earlier one
+    taken: int = 0  # tokens of the next segment that are in this shard
+    documents: int = 0  # documents that end in this shard
+    bytes: int = 0  # in segments that end in this shard, as are words and unknown
     words: int = 0
     unknown: int = 0
-    last_end: int = 0  # of a document: tokens of the split before it
+    last_end: int = 0  # end of the last document, in tokens of the split
 
     @property
     def file(self) -> str:
@@ -55,18 +55,18 @@ class Shard:
 
 @dataclass
 class Writer:
-    """Writes the shards of a folder; one process at a time has one."""
+    """Writes the shards of a folder; only one process at a time may write."""
 
     folder: Path
     tokenizer: Tokenizer
-    shard_tokens: int  # in every shard but the last one of a split
+    shard_tokens: int  # tokens of every shard except the last one of a split
     say: Callable[[str], None]
     shards: list[Shard] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.dtype = np.dtype(dtype_of(self.tokenizer.vocab_size))
         if self.work.is_symlink() or (exists(self.work) and not self.work.is_dir()):
-            raise UserError(f"{self.work}: is no folder of this store; remove it")
+            raise UserError(f"{self.work}: is not a folder; remove it")
         self.work.mkdir(exist_ok=True)
         for folder in (self.folder, self.work):
             remove_temporary(folder)
@@ -79,7 +79,7 @@ class Writer:
     def write_split(self, split: Split, encode: Encode) -> dict[str, Any]:
         """Write the missing part of a split, and return its entry in the index.
 
-        Raises UserError if the split holds no token.
+        Raises UserError if the split has no tokens.
         """
         first = len(self.shards)
         mine = self._finished(split, first)
@@ -88,7 +88,7 @@ class Writer:
         self._join_documents(split, mine)
         entry: dict[str, Any] = {name: sum(getattr(shard, name) for shard in mine) for name in COUNTS}
         if not entry["tokens"]:
-            raise UserError(f"data: the {split} split holds no text; give it some, or leave it out")
+            raise UserError(f"data: the {split} split contains no text; add text, or leave the split out")
         entry["documents_file"] = _file_entry(self.folder, documents_name(split))
         entry["shards"] = []
         for shard in mine:
@@ -113,7 +113,7 @@ class Writer:
         shards: list[Shard] = []
         for number in itertools.count(first):
             path = self.work / f"{shard_name(number)}.json"
-            # A shard whose record or file is gone, or has changed since, is written again.
+            # A shard is written again if its record or file is missing or has changed.
             try:
                 shard = Shard(**load_json(path, MAX_RECORD_BYTES))
                 hashes = file_hash(self.folder / shard.file), file_hash(path.with_suffix(".documents"))
@@ -125,12 +125,12 @@ class Writer:
         raise AssertionError("numbers do not end")
 
     def _write_shards(self, split: Split, encode: Encode, shards: list[Shard]) -> None:
-        """Write shards from the end of the finished ones; add them to `shards`, and to those of the store."""
-        shard = Shard(split, len(self.shards) - 1, tokens=self.shard_tokens)  # as if a full one stood before the first
+        """Write the shards after the finished ones; add them to `shards` and to the store's shards."""
+        shard = Shard(split, len(self.shards) - 1, tokens=self.shard_tokens)  # an imaginary full shard before the first
         before = sum(each.tokens for each in shards)
         if shards:
             shard = shards[-1]
-            self.say(f"{split}: goes on after {before:,} tokens")
+            self.say(f"{split}: continues after {before:,} tokens")
         stream = _Stream(encode(shard.segments), shard.segments, shard.taken)
         # A shard that is not full is the last one of its split.
         while shard.tokens == self.shard_tokens:
@@ -142,8 +142,8 @@ class Writer:
             self.say(f"{split}: {before:,} tokens")
 
     def _write_shard(self, shard: Shard, stream: _Stream, before: int) -> None:
-        """Fill a shard from the stream; `before`: tokens of the split in the shards before it."""
-        ends = [np.zeros(0, dtype=np.int64)]  # of documents, counted from the beginning of the split
+        """Fill a shard from the stream; `before`: number of the split's tokens in earlier shards."""
+        ends = [np.zeros(0, dtype=np.int64)]  # of documents, relative to the beginning of the split
         digest = hashlib.sha256()
         with atomic(self.folder / shard.file) as file:
             while shard.tokens < self.shard_tokens:
@@ -153,7 +153,7 @@ class Writer:
                 content = taken.tokens.tobytes()
                 digest.update(content)
                 file.write(content)
-                # A document without tokens ends where the one before it does, and is left out.
+                # A document without tokens ends where the previous one does, and is left out.
                 new = np.unique(before + shard.tokens + taken.ends)
                 new = new[new > shard.last_end]
                 if len(new):
@@ -170,11 +170,11 @@ class Writer:
         shard.documents_sha256 = hashlib.sha256(content).hexdigest()
         with atomic(self.work / f"{shard.file}.documents") as file:
             file.write(content)
-        # Last of all: from here on the shard is done.
+        # Written last: it marks the shard as finished.
         write_text(self.work / f"{shard.file}.json", plain_json(asdict(shard)))
 
     def _join_documents(self, split: Split, shards: list[Shard]) -> None:
-        """Write the beginnings of the documents of a split, and the end of the last one."""
+        """Write the file with the beginning of each document of a split and the end of the last one."""
         with atomic(self.folder / documents_name(split)) as file:
             file.write(np.zeros(1, dtype="<i8").tobytes())
             for shard in shards:
@@ -196,14 +196,20 @@ class _Stream:
     """Tokens of a split's segments, taken in parts of any size."""
 
     def __init__(self, jobs: Iterator[Encoded], segments: int, taken: int) -> None:
-        """Set the start. `segments`: used up before the first job; `taken`: tokens used up of the next segment."""
-        self.segments = segments  # used up
-        self.taken = taken  # tokens of the next segment
+        """Set the start.
+
+        Args:
+            jobs: Tokenised segments.
+            segments: Number of segments consumed before the first job.
+            taken: Number of tokens consumed from the next segment.
+        """
+        self.segments = segments  # consumed
+        self.taken = taken  # consumed from the next segment
         self._jobs = jobs
         self._job: Encoded | None = None
-        self._edges = np.zeros(0, dtype=np.int64)  # where each segment of the job ends among its tokens
-        self._first = 0  # segment of the job that is not used up
-        self._begin = 0  # token of the job that is the next
+        self._edges = np.zeros(0, dtype=np.int64)  # end of each segment among the job's tokens
+        self._first = 0  # the job's first segment that is not consumed
+        self._begin = 0  # the job's next token
 
     def take(self, most: int) -> _Taken | None:
         """Return the next tokens, at most `most`; empty for segments without tokens, None at the end."""
@@ -213,10 +219,10 @@ class _Stream:
             if job is None:
                 return None
             self._edges = np.cumsum(job.lengths)
-            # Only before the first job may a part of a segment have been taken.
+            # Only in the first job may a part of a segment have been consumed before.
             self._first, self._begin = 0, self.taken
         begin, end = self._begin, min(self._begin + most, len(job.tokens))
-        last = int(np.searchsorted(self._edges, end, side="right"))  # segments of the job that end there or before
+        last = int(np.searchsorted(self._edges, end, side="right"))  # segments of the job that end at `end` or before
         ended = slice(self._first, last)
         self.segments += last - self._first
         self.taken = end - (int(self._edges[last - 1]) if last else 0)
@@ -238,6 +244,6 @@ def clear(folder: Path) -> None:
 
 
 def _file_entry(folder: Path, name: str) -> dict[str, Any]:
-    """Return the index's entry for a file on the disk."""
+    """Return the index's entry for a file on disk."""
     path = folder / name
     return {"file": name, "bytes": path.stat().st_size, "sha256": file_hash(path)}

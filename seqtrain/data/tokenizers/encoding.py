@@ -1,7 +1,7 @@
 """Text to token ids and back.
 
 Each tokenizer is saved in the format of the `tokenizers` library, which runs BPE. The other tokenizers use look-up
-tables, which give the same ids as that library does for the file, many times faster.
+tables, which produce the same ids as the library, many times faster.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
 
 Kind = Literal["byte", "char", "word", "bpe", "ids", "foreign", "none"]
-HIDDEN = "[MASK]"  # stands for a hidden token in the texts of `encode_masked`
-SEGMENT = 1 << 18  # characters encoded as one piece; bounds the memory that a long document takes
+HIDDEN = "[MASK]"  # a hidden token in the texts of `encode_masked`
+SEGMENT = 1 << 18  # characters encoded as one piece; limits memory for long documents
 BATCH = 1 << 22  # characters handed to the threads of `tokenizers` at a time
-# The longest stretch that ends in a word and stands before a space or a line end. No token of any tokenizer made here
-# spans that place from the left, so cutting there changes no token.
+# The longest text that ends in a word before a space or a line end. No token of a tokenizer trained here crosses this
+# position, so cutting there does not change any token.
 CUT = re.compile(r".*\S(?=[ \n])", re.DOTALL)
 NEXT_CUT = re.compile(r"\S(?=[ \n])")
-# Tokenizers of others may join a mark and the line end behind it, but no word and the space behind it.
+# Third-party tokenizers may join a punctuation mark and the next line end, but not a word and the next space.
 SPACE_CUT, NEXT_SPACE_CUT = re.compile(r".*\S(?= )", re.DOTALL), re.compile(r"\S(?= )")
-# Characters of a text that `tokenizers` is given: measured, it takes three quarters of the time that it takes of whole
-# segments, for which it asks the system for memory again and again.
+# Characters passed to `tokenizers` as one text: this takes three quarters of the time for whole segments, for which the
+# library allocates memory again and again.
 AT_A_TIME = 1 << 14
 
 
 def segments(text: str, size: int = SEGMENT, *, at_spaces: bool = False) -> Iterator[str]:
-    """Yield pieces of at most `size` characters that make up `text`, cut where no token is split.
+    """Yield consecutive pieces of `text` with at most `size` characters, cut where no token is split.
 
-    A cut is within a word only if the word and the white space before it are longer than a piece. The empty text is one
-    piece. `at_spaces`: cut before spaces alone, not before line ends.
+    A cut is within a word only if the word and the white space before it are longer than a piece. An empty text is one
+    piece. `at_spaces`: cut only before spaces, not before line ends.
     """
     return (segment for segment, _ in segments_of([(text, True)], size, at_spaces=at_spaces))
 
@@ -53,8 +53,8 @@ def segments_of(
 
     Args:
         parts: Parts of documents, cut anywhere, each with True if it ends its document.
-        size: The most characters of a segment.
-        at_spaces: Cut before spaces alone, not before line ends.
+        size: Maximum number of characters per segment.
+        at_spaces: Cut only before spaces, not before line ends.
 
     Returns:
         The segments of each document, in order, each with True if it is the document's last.
@@ -64,12 +64,12 @@ def segments_of(
     for text, ends in parts:
         waiting += text
         begin = 0
-        # A segment is cut only once the character behind it is known, so that the cut does not depend on the parts.
+        # A segment is cut only once the next character is known, so that the cut does not depend on the parts.
         while len(waiting) - begin > size:
             end = begin + size
             if cut := last_cut.match(
                 waiting, begin, end + 1
-            ):  # one more, so that it sees the space after a whole segment
+            ):  # one more character, to see a space after a full segment
                 end = cut.end()
             yield waiting[begin:end], False
             begin = end
@@ -80,9 +80,9 @@ def segments_of(
 
 
 def whole_words(text: str, size: int = AT_A_TIME, *, at_spaces: bool = False) -> Iterator[str]:
-    """Yield parts of about `size` characters that make up `text`, cut where no token is split.
+    """Yield consecutive parts of `text` with about `size` characters, cut where no token is split.
 
-    A part is longer if there is no such cut. The empty text is one part. `at_spaces`: cut before spaces alone.
+    A part is longer if there is no such cut. An empty text is one part. `at_spaces`: cut only before spaces.
     """
     last_cut, next_cut = (SPACE_CUT, NEXT_SPACE_CUT) if at_spaces else (CUT, NEXT_CUT)
     begin = 0
@@ -96,12 +96,12 @@ def whole_words(text: str, size: int = AT_A_TIME, *, at_spaces: bool = False) ->
 
 
 def encoded_by_library(backend: Any, texts: Iterable[str], *, at_spaces: bool = False) -> Iterator[np.ndarray]:
-    """Yield the ids (n,) int64 of each text by a tokenizer of `tokenizers`, without any special token.
+    """Yield the ids (n,) int64 of each text from a tokenizer of `tokenizers`, without special tokens.
 
     Args:
         backend: The library's tokenizer.
-        texts: Texts, each given in parts of whole words.
-        at_spaces: Cut them before spaces alone, not before line ends.
+        texts: The texts; each is passed to the library in parts of whole words.
+        at_spaces: Cut only before spaces, not before line ends.
     """
     parts: list[str] = []
     counts = []
@@ -117,31 +117,31 @@ def encoded_by_library(backend: Any, texts: Iterable[str], *, at_spaces: bool = 
 class Tokenizer(ABC):
     """Converts text to ids 0..V-1 and back.
 
-    Three ids stand for no text: V (`start`), before the first token, and as a target the end; V+1 (`separator`), after
-    a text that stands for itself; V+2 (`mask`), in place of a hidden token.
+    Three ids have no text: V (`start`) precedes the first token, and as a target is the end; V+1 (`separator`) follows
+    a text in an example; V+2 (`mask`) replaces a hidden token.
     """
 
     kind: ClassVar[Kind]
-    lossless: bool  # whether decode(encode(text)) is text, for any text
+    lossless: bool  # True if decode(encode(text)) == text for any text
     unknown: int | None = None  # id of <unk>
-    at_spaces: ClassVar[bool] = False  # whether a long text is cut before spaces alone
-    before: str = ""  # what a token that begins a word holds of the text before the word
+    at_spaces: ClassVar[bool] = False  # True if long texts may be cut only before spaces, not before line ends
+    before: str = ""  # text before a word that is part of the word's first token, such as a space
 
     def __init__(self, content: dict[str, Any]) -> None:
         """Set the vocabulary. `content`: the tokenizer.json of the `tokenizers` library."""
         self._set(content, content["model"]["vocab"])
-        if not self.lossless:  # BPE may have learnt the characters <unk> as a token like any other
+        if not self.lossless:  # BPE may have learnt the characters <unk> as an ordinary token
             self.unknown = self.ids[UNKNOWN]
 
     def _set(self, content: dict[str, Any], ids: dict[str, int]) -> None:
-        """Set what is saved, and the ids 0..V-1 of the tokens of text."""
+        """Set the file's content, and the ids 0..V-1 of tokens with text."""
         self.content = content
         self.ids = ids
         self.vocab_size = len(self.ids)  # V
         self.start = self.vocab_size
         self.separator = self.vocab_size + 1
         self.mask = self.vocab_size + 2
-        # The order of keys in the file is no part of what the tokenizer is.
+        # The order of keys in the file does not matter.
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         self.hash = hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
 
@@ -159,15 +159,15 @@ class Tokenizer(ABC):
         return np.concatenate([*ids, self.encode(last)])
 
     def joins(self, tokens: np.ndarray) -> np.ndarray:
-        """Return a mask (n,) of the tokens that continue the word of the token before them.
+        """Return a mask (n,) of the tokens that continue the word of the previous token.
 
-        A token does if both are letters or digits at the place where they meet; a byte that is not a character by
-        itself counts as a letter. Tokens that stand for no text, and words, are words by themselves.
+        A token does if the characters on both sides of the boundary are letters or digits; a byte that is not a
+        character by itself counts as a letter. Tokens without text, and words, never continue a word.
         """
         opens, closes = self._edges
         joined = opens[tokens]
         joined[1:] &= closes[tokens[:-1]]
-        joined[:1] = False  # nothing stands before the first one
+        joined[:1] = False  # the first token has no previous token
         return joined
 
     @cached_property
@@ -179,17 +179,18 @@ class Tokenizer(ABC):
         return table[0], table[1]
 
     def _sides(self, token: int) -> tuple[bool, bool]:
-        """Return True for each side, begin and end, of the token that may lie within a word; the default is neither."""
+        """Return, for the token's begin and end, True if that side may be within a word; by default both are False."""
         return False, False
 
     def text_lengths(self, tokens: np.ndarray) -> np.ndarray:
-        """Return the length of text of each of the tokens (n,): in bytes, or in characters if tokens are characters."""
+        """Return the text length of each of the tokens (n,): in bytes, or in characters if tokens are characters."""
         return np.ones(len(tokens), dtype=np.int64)
 
     def text_ends(self, text: str) -> np.ndarray | None:
-        """Return the place (n,) in the text at which each of its tokens ends, in characters.
+        """Return the position (n,) in the text, in characters, at which each of its tokens ends.
 
-        None: lengths of tokens tell it. They do not if less is read than is written, such as no accents.
+        None means that token lengths determine it. They do not if the tokenizer normalises text, such as by removing
+        accents.
         """
         return None
 
@@ -213,7 +214,7 @@ class Tokenizer(ABC):
                 batch.append(segment)
                 ends.append(number == len(cut))
                 num_characters += len(segment)
-                # Many short documents go to the threads together; a long one goes in several batches.
+                # Many short documents share a batch for the threads; a long one is split over several batches.
                 if num_characters >= BATCH:
                     yield from zip(self._encode(batch), ends, strict=True)
                     batch, ends, num_characters = [], [], 0
@@ -229,7 +230,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of the ids; broken UTF-8 becomes U+FFFD."""
+        """Return the text of the ids; invalid UTF-8 becomes U+FFFD."""
 
     def token_text(self, token: int) -> str:
         """Return one token in printable form."""
@@ -305,7 +306,7 @@ class WordTokenizer(Tokenizer):
             word = self.tokens[token]
             if word == LINE_END:
                 word = "\n"
-            elif written and written[-1] != "\n":  # no space begins a line
+            elif written and written[-1] != "\n":  # no space at the beginning of a line
                 word = f" {word}"
             written.append(word)
         return "".join(written)
@@ -322,7 +323,7 @@ class BPETokenizer(Tokenizer):
         from tokenizers import Tokenizer as Backend
         from tokenizers import models, pre_tokenizers
 
-        # Only its tables are used: other parts of an untrusted file, such as regular expressions, are not.
+        # Only its tables are used: other parts of an untrusted file, such as regular expressions, are ignored.
         backend = Backend(models.BPE(self.ids, merges(self.content)))
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
         return backend
@@ -349,13 +350,13 @@ class BPETokenizer(Tokenizer):
 
 
 class IdTokenizer(Tokenizer):
-    """A token is a number of an unknown vocabulary; a text is such numbers between white space."""
+    """A token is an id of an unknown vocabulary; a text is a list of ids separated by white space."""
 
     kind, lossless = "ids", True
 
     @classmethod
     def of(cls, vocab_size: int) -> IdTokenizer:
-        """Return a tokenizer of the ids 0..V-1."""
+        """Return a tokenizer for the ids 0..V-1."""
         vocab = {str(index): index for index in range(vocab_size)}
         parts = dict.fromkeys(("truncation", "padding", "normalizer", "post_processor", "decoder"))
         model = {"type": "WordLevel", "vocab": vocab, "unk_token": "0"}
@@ -370,8 +371,8 @@ class IdTokenizer(Tokenizer):
     def _id(self, word: str) -> int:
         if word not in self.ids:
             raise UserError(
-                f"{word}: is no id from 0 to {self.vocab_size - 1}; the run was trained on ids without a tokenizer, so "
-                "that it reads and writes ids"
+                f"{word}: is not an id from 0 to {self.vocab_size - 1}; the run was trained on ids without a "
+                "tokenizer, so it reads and writes ids"
             )
         return self.ids[word]
 
@@ -383,7 +384,7 @@ class IdTokenizer(Tokenizer):
 
 
 class NoTokens(Tokenizer):
-    """Placeholder for a tokenizer where values are read instead of text; every text has no tokens."""
+    """Placeholder for a tokenizer if the data is values instead of text; no text has any tokens."""
 
     kind, lossless = "none", True
 
@@ -404,19 +405,19 @@ def words(text: str) -> list[str]:
 
 
 def _letters(token: bytes) -> tuple[bool, bool]:
-    """Return True for the first and for the last character that is a letter or digit; a broken character is one."""
+    """Return, for the first and the last character, True if it is a letter or digit, or part of a character."""
     text = token.decode(errors="replace")
     return _is_letter(text[0]), _is_letter(text[-1])
 
 
 def _is_letter(character: str) -> bool:
-    return character.isalnum() or character == "\ufffd"  # that stands for bytes which are no character by themselves
+    return character.isalnum() or character == "\ufffd"  # decoded from bytes that are not a whole character
 
 
 def printable(token: bytes) -> str:
-    """Return bytes as text in which every character prints: others as escapes."""
+    """Return bytes as printable text, with escapes for other characters."""
     text = token.decode(errors="backslashreplace")
-    # An escape is printable, so that what is put in is not replaced again.
+    # Escapes are printable, so they are not replaced again.
     for character in filterfalse(str.isprintable, text):
         text = text.replace(character, character.encode("unicode_escape").decode())
     return text

@@ -22,21 +22,21 @@ from seqtrain.data.tokenizers.encoding import (
 from seqtrain.data.tokenizers.tokenizer_file import ANY, LINE_END, SPACES, UNKNOWN, byte_ids
 from seqtrain.errors import UserError
 
-MAX_SINGLE = 0.2  # of the words of a text: those that occur once, where they may all be read as <unk>
+MAX_SINGLE = 0.2  # maximum fraction of words that occur once, if all of these are to become <unk>
 
 
 class Recipe(ABC):
-    """Method that makes a tokenizer from the training text."""
+    """Method to train a tokenizer."""
 
-    reads_text: ClassVar[bool] = True  # whether what it makes has tokens at all
+    reads_text: ClassVar[bool] = True  # False if the tokenizer never has tokens
 
     @abstractmethod
     def train(self, documents: Iterable[str]) -> Tokenizer:
-        """Return the tokenizer of these documents; raise UserError if they hold no text."""
+        """Return a tokenizer trained on these documents; raise UserError if they are empty."""
 
 
 class NoText(Recipe):
-    """No tokens: values are read as they are."""
+    """No tokenizer, for data of real values."""
 
     reads_text = False
 
@@ -45,19 +45,20 @@ class NoText(Recipe):
 
 
 class OfStore(Recipe):
-    """A tokenizer that is given: it made the tokens of `data=tokens`, or came with a model of others."""
+    """A tokenizer that cannot be trained: that of a token store (`data=tokens`), or of a third-party model."""
 
     def train(self, documents: Iterable[str]) -> Tokenizer:
         raise UserError(
-            "tokenizer: that of a token store, or of a model of others, is given; use tokenizer=bpe, or another"
+            "tokenizer: the tokenizer of a token store or of a third-party model cannot be trained; use tokenizer=bpe, "
+            "or another"
         )
 
 
 class Given(Recipe):
-    """The tokenizer of a run, of an export or of a folder of the hub, for a model that begins without their weights."""
+    """The tokenizer of a run, an export or a model on the hub, without its weights."""
 
     def __init__(self, *, path: str) -> None:
-        """Name the folder. `path`: of the run, the export, or as in `hub:NAME`."""
+        """Set the folder. `path`: folder of the run or the export, or `hub:NAME`."""
         self.path = path
 
     def train(self, documents: Iterable[str]) -> Tokenizer:
@@ -71,7 +72,7 @@ class Byte(Recipe):
         from tokenizers import Tokenizer as Backend
         from tokenizers import decoders, models, pre_tokenizers
 
-        # A BPE without merges: the file can be read by the library, which has no tokenizer of bytes.
+        # A BPE without merges, because the library has no byte tokenizer.
         backend = Backend(models.BPE(byte_ids(), []))
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         backend.decoder = decoders.ByteLevel()
@@ -79,7 +80,7 @@ class Byte(Recipe):
 
 
 class Char(Recipe):
-    """One token per character of the training text, and <unk> for any other."""
+    """One token per character of the training text, and <unk> for all others."""
 
     def train(self, documents: Iterable[str]) -> Tokenizer:
         from tokenizers import Regex, decoders, pre_tokenizers
@@ -97,9 +98,11 @@ class Word(Recipe):
     """One token per word, and <eos> for each line end; words beyond the vocabulary are <unk>."""
 
     def __init__(self, *, max_size: int | None = None, min_count: int | Literal["auto"] = 1) -> None:
-        """Set the limits: keep the `max_size` most frequent words (None: all) that occur `min_count` times or more.
+        """Set the limits of the vocabulary.
 
-        `min_count` auto: see `least_count`.
+        Args:
+            max_size: Maximum number of words; the most frequent ones are kept. None: no limit.
+            min_count: Minimum number of occurrences of a word; auto: see `least_count`.
         """
         self.max_size = max_size
         self.min_count = min_count
@@ -109,10 +112,10 @@ class Word(Recipe):
 
         counts: Counter[str] = Counter()
         for text in _not_empty(documents):
-            for part in segments(text):  # or the list of its words would take many times the text's own memory
+            for part in segments(text):  # a list of all words would need many times the text's memory
                 counts.update(words(part))
-        del counts[UNKNOWN], counts[LINE_END]  # they have ids of their own, however often the text spells them
-        # Words of equal counts in their own order, not in that of the text: which of them stay depends on no order.
+        del counts[UNKNOWN], counts[LINE_END]  # these always have ids, however often they occur in the text
+        # Words of equal counts are sorted by spelling: the vocabulary does not depend on the order of the text.
         least = least_count(counts) if self.min_count == "auto" else int(self.min_count)
         frequent = sorted((-count, word) for word, count in counts.items() if count >= least)
         if counts and not frequent:
@@ -124,10 +127,10 @@ class Word(Recipe):
 
 
 def least_count(counts: Mapping[str, int]) -> int:
-    """Return the least count with which a word of a text has a token of its own.
+    """Return the minimum count of words in the vocabulary.
 
-    It is 2, so that words that occur once stand for unknown words, and `<unk>` is trained. It is 1 if no word occurs
-    once, or if so many do that too little of the text would be left.
+    The result is 2, so that words that occur once become `<unk>`, which is thereby trained. It is 1 if no word occurs
+    once, or if too much of the text would become `<unk>`.
 
     Args:
         counts: Count of each word in the text.
@@ -139,10 +142,10 @@ def least_count(counts: Mapping[str, int]) -> int:
 
 
 class BPE(Recipe):
-    """Byte-level byte-pair encoding: any text is encoded without loss, frequent sequences as one token."""
+    """Byte-level byte-pair encoding: encodes any text without loss, and frequent sequences as one token."""
 
     def __init__(self, *, size: int = 2048) -> None:
-        """Set the size. `size`: tokens in the vocabulary, including the 256 bytes."""
+        """Set the vocabulary size. `size`: number of tokens, including the 256 bytes."""
         self.size = size
 
     def train(self, documents: Iterable[str]) -> Tokenizer:
@@ -152,7 +155,7 @@ class BPE(Recipe):
         backend = Backend(models.BPE())
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
         backend.decoder = decoders.ByteLevel()
-        # All bytes are in it, whether train has them or not: so any text has tokens.
+        # All bytes are in the vocabulary, whether train has them or not, so any text can be encoded.
         trainer = trainers.BpeTrainer(
             vocab_size=self.size, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
         )
@@ -161,7 +164,7 @@ class BPE(Recipe):
 
 
 def _word_level(tokens: list[str]) -> Any:
-    """Return a look-up table, in the format of `tokenizers`, that gives the tokens their ids in this order."""
+    """Return a look-up table of `tokenizers` that assigns ids to the tokens in this order."""
     from tokenizers import Tokenizer as Backend
     from tokenizers import models
 
@@ -169,10 +172,10 @@ def _word_level(tokens: list[str]) -> Any:
 
 
 def _not_empty(documents: Iterable[str]) -> Iterator[str]:
-    """Yield the documents; raise UserError at the end if all were empty."""
+    """Yield the documents; raise UserError at the end if all of them are empty."""
     empty = True
     for text in documents:
         empty = empty and not text
         yield text
     if empty:
-        raise UserError("data: the training text is empty, so no tokenizer can be made from it; give files with text")
+        raise UserError("data: the training text is empty, so no tokenizer can be trained; give files with text")

@@ -1,4 +1,4 @@
-"""Tokenizers that were saved, read again: those made here, and those of others."""
+"""Loading of saved tokenizers: those trained by seqtrain, and third-party ones."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ MAX_BYTES = 1 << 27  # of tokenizer.json
 
 
 def load_tokenizer(path: Path | str) -> Tokenizer:
-    """Read what `Tokenizer.save` wrote; raise UserError for any other file."""
+    """Read a file that `Tokenizer.save` wrote; raise UserError for any other file."""
     try:
         content = load_json(Path(path), MAX_BYTES)
         if "tokenizer" in content:
             return ForeignTokenizer(content)
         tokenizer_class = _class_of(content)
-        check_vocabulary(content, tokenizer_class.kind)  # before any of it is used
+        check_vocabulary(content, tokenizer_class.kind)  # before the content is used
         return tokenizer_class(content)
     except FileNotFoundError:
         raise Unavailable(f"{path}: no such tokenizer file") from None
@@ -37,7 +37,7 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
 
 
 def _class_of(content: dict[str, Any]) -> type[Tokenizer]:
-    """Return the class of tokenizer that a file holds, by the entries that training writes."""
+    """Return the class of a file's tokenizer, by the entries that training writes."""
     before = content["pre_tokenizer"]
     if before["type"] == "WhitespaceSplit":
         return IdTokenizer

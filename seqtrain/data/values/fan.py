@@ -1,4 +1,4 @@
-"""Numbers of a fan chart: the history of a series, its true future, and the forecast."""
+"""Data of a fan chart: the history of a series, its true future, and the forecast."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, Shaped
 
-MIN_READ, MAX_READ = 24, 300  # values before a forecast that a small picture shows
-READ_PER_STEP = 3  # of them for each step ahead, between those bounds
+MIN_READ, MAX_READ = 24, 300  # limits of the number of history values in a small plot
+READ_PER_STEP = 3  # history values per forecast step, within these limits
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Fan:
     history: Float[np.ndarray, " n"]
     times: Shaped[np.ndarray, " H"]
     median: Float[np.ndarray, " H"]
-    # The ends of the central interval of each share, such as 0.8; empty for a point forecast.
+    # Lower and upper end of each central interval, by its probability, such as 0.8; empty for a point forecast.
     bands: Mapping[float, tuple[Float[np.ndarray, " H"], Float[np.ndarray, " H"]]] = field(default_factory=dict)
     truth: Float[np.ndarray, " H"] | None = None
     title: str = ""
@@ -34,12 +34,12 @@ def by_steps(
     truth: Float[np.ndarray, " H"] | None,
     title: str,
 ) -> Fan:
-    """Return a fan over steps, counted from the last value that was read, which is step 0.
+    """Return a fan whose times are steps; the last value of the history is step 0.
 
     Args:
-        history: Values that were read, (n,).
+        history: Values before the forecast, (n,).
         median: Forecast, (H,).
-        bands: Ends of the central interval, (H,) each, for each share such as 0.8.
+        bands: Lower and upper ends, (H,) each, of each central interval, by its probability, such as 0.8.
         truth: True future values, (H,), or None.
         title: Title of the chart.
     """
@@ -47,6 +47,6 @@ def by_steps(
 
 
 def num_read(horizon: int) -> int:
-    """Return the most values before a forecast that a figure shows."""
-    # So much that the forecast is seen against its past, and still takes a good part of the picture.
+    """Return the maximum number of history values in a plot."""
+    # Enough to see the forecast in its context, while it still fills a good part of the plot.
     return min(max(READ_PER_STEP * horizon, MIN_READ), MAX_READ)

@@ -1,4 +1,4 @@
-"""Scaling of series: the columns that models read, their means and deviations, and the other features of a step."""
+"""Scaling of series: the columns that models read, their means and standard deviations, and time features."""
 
 from __future__ import annotations
 
@@ -20,57 +20,57 @@ from seqtrain.files.checked import load_json
 Missing = Literal["mask", "mean"]
 TimeFeature = Literal["hour", "weekday", "yearday"]
 PERIODS: dict[str, float] = {"hour": 86400.0, "weekday": 604800.0, "yearday": 31556952.0}
-"""Seconds of the cycle that each feature of time tells the place in."""
+"""Length, in seconds, of the cycle of each time feature."""
 
-MONDAY = 4 * 86400  # the first one after 1970 began, in seconds
+MONDAY = 4 * 86400  # the first Monday of 1970, in seconds
 MAX_BYTES = 1 << 26  # of series.json
-BLOCK_ROWS = 1 << 16  # that are read at a time
-MEDIAN_ROWS = 1 << 16  # whose steps tell the time between two rows
-LEAST_CORRELATION = 0.3  # with the values of a season before, and above the lowest one at a shorter distance
-MAX_CHANNELS = 64  # that are looked at for a season
+BLOCK_ROWS = 1 << 16  # rows read at a time
+MEDIAN_ROWS = 1 << 16  # rows from which the usual time between two rows is computed
+LEAST_CORRELATION = 0.3  # minimum height of a peak: the autocorrelation itself, and above its minimum at shorter lags
+MAX_CHANNELS = 64  # channels examined to find the season
 SHOWN_COLUMNS = 6
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """Scaling, fitted on train only; it is saved in the run, and undone in every answer."""
+    """Scaling, fitted on train only; it is saved in the run, and predictions are converted back with it."""
 
-    columns: tuple[str, ...]  # of values
+    columns: tuple[str, ...]  # columns of values
     known_columns: tuple[str, ...]
-    mean: tuple[float, ...]  # of each value column, and then of each known one
+    mean: tuple[float, ...]  # of each value column, then of each known column
     std: tuple[float, ...]  # above 0
-    masked: tuple[bool, ...]  # of each value column: whether the model is told where it is missing
-    apart: bool  # whether each column of a series is a series of its own
+    masked: tuple[bool, ...]  # for each value column: True if the model reads a mask of its missing values
+    apart: bool  # True if each column of a series is a separate series
     features: tuple[TimeFeature, ...]
     season: int  # steps
-    step_seconds: int | None  # between two rows, most often; or steps, where times are whole numbers; None: no times
-    naive: tuple[tuple[float, ...], ...]  # of each channel of each series the seasonal naive error of train, scaled
-    clock: Clock | None = None  # of the table; None also in runs of before it was kept
+    step_seconds: int | None  # median seconds between rows, or steps if times are whole numbers; None: no times
+    naive: tuple[tuple[float, ...], ...]  # scaled seasonal naive error of train, for each channel of each series
+    clock: Clock | None = None  # clock of the table; also None in runs that were saved before this field existed
 
     @property
     def hash(self) -> str:
-        """Hash of all fields, exact to the last bit."""
+        """Hash of all fields at full precision."""
         return hashlib.blake2b(self._text().encode(), digest_size=16).hexdigest()
 
     @property
     def num_channels(self) -> int:
-        """Values of a time step that are predicted."""
+        """Number of predicted values per time step."""
         return 1 if self.apart else len(self.columns)
 
     @property
     def read_masks(self) -> tuple[bool, ...]:
-        """True for each channel that a model reads with a mask of missing values."""
+        """For each channel, True if the model also reads a mask of its missing values."""
         # A model that reads one column at a time has the same inputs for all of them.
         return (any(self.masked),) if self.apart else self.masked
 
     @property
     def num_masked(self) -> int:
-        """Channels with a mask of missing values that the model reads."""
+        """Number of channels with a mask of missing values."""
         return sum(self.read_masks)
 
     @property
     def num_features(self) -> int:
-        """Numbers that a model reads at a time step."""
+        """Number of inputs of the model per time step."""
         ahead = len(self.known_columns) + 2 * len(self.features)
         return self.num_channels + 2 * self.num_masked + ahead
 
@@ -80,7 +80,7 @@ class Scaling:
 
     @property
     def words(self) -> str:
-        """Description of the role of each column."""
+        """One-line description of the role of each column."""
         clock = self.clock
         parts = [f"time {clock.column or 'made up'} ({clock.form or 'whole numbers'})"] if clock else ["no time"]
         for name, columns in (
@@ -101,11 +101,11 @@ class Scaling:
 
     @classmethod
     def load(cls, path: Path) -> Scaling:
-        """Read what `save` wrote; raise UserError for anything else."""
+        """Read a file that `save` wrote; raise UserError for any other file."""
         try:
             content = load_json(path, MAX_BYTES)
             if not isinstance(content, dict) or {"clock", *content} != cls.__annotations__.keys():
-                raise ValueError("other entries than a scaling has")
+                raise ValueError("unexpected or missing entries")
             return cls(**_checked(content))
         except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
             raise kind_of(error)(f"{path}: not a scaling of series ({error})") from None
@@ -129,7 +129,7 @@ def _checked(content: dict[str, Any]) -> dict[str, Any]:
     found["apart"] = bool(content["apart"])
     found["features"] = tuple(content["features"])
     if len(found["masked"]) != len(found["columns"]) or not set(found["features"]) <= PERIODS.keys():
-        raise ValueError("masked or features are not those of its columns")
+        raise ValueError("masked or features do not match the columns")
     found["season"] = int(content["season"])
     seconds = content["step_seconds"]
     found["step_seconds"] = None if seconds is None else int(seconds)
@@ -137,7 +137,7 @@ def _checked(content: dict[str, Any]) -> dict[str, Any]:
     clock = content.get("clock")
     found["clock"] = None if clock is None else Clock(**clock)
     if found["season"] < 1 or any(len(row) != len(found["naive"][0]) for row in found["naive"]):
-        raise ValueError("season or naive errors are none")
+        raise ValueError("season or naive errors are not valid")
     return found
 
 
@@ -153,27 +153,27 @@ def fit(
 
     Args:
         train: Rows of train.
-        missing: `mask`: the model reads which values are missing, and since when; `mean`: it reads the mean there.
-        features: Features of time beside the values; `auto`: those whose cycle is in train twice or more.
-        season: Steps of a season; None: from the autocorrelation of train.
+        missing: `mask`: the model reads which values are missing, and since when; `mean`: the mean replaces them.
+        features: Time features; `auto`: those whose cycle occurs at least twice in train.
+        season: Steps per season; None: from the autocorrelation of train.
         forecast: False if no value is predicted; then there is no season, and a column may be constant.
 
     Raises:
-        UserError: A column has no value, or always the same one; or features of time are asked for without dates.
+        UserError: A column has no values or is constant; or time features are requested but there are no dates.
     """
     series = train.series
     if features and features != "auto" and not series.has_dates:
-        raise UserError("data.time_features: the rows have no dates; name data.time_column, or leave it out")
+        raise UserError("data.time_features: the rows have no dates; set data.time_column, or leave the features out")
     mean, std, is_missing = _moments(train)
     for number, column in enumerate(series.columns):
         _check_column(column, mean[number], std[number] if forecast else 1.0)
-    # A known column that is the same in all of train is read as 0: there is nothing to be learnt of it.
+    # A known column that is constant in train is scaled to 0: it contains no information.
     std[std == 0] = 1.0
-    # The time is known ahead, so its features leak nothing.
+    # Time is known ahead, so its features do not leak values.
     if features == "auto":
         features = calendar(train)
     found_season = season or (find_season(train) if forecast else 1)
-    # Naive errors are of each series, of which a set with labels has thousands.
+    # Computed only for forecasts: a labelled data set may have thousands of series.
     naive = _naive_errors(train, std, found_season) if forecast else ((1.0,) * series.values.shape[1],)
     return Scaling(
         columns=series.columns,
@@ -195,7 +195,7 @@ def _check_column(column: str, mean: float, std: float) -> None:
         raise UserError(f"data: column {column} has no value in train; leave it out of data.columns")
     if std == 0:
         raise UserError(
-            f"data: column {column} is always {mean:g} in train, to 12 digits; there is nothing to predict, "
+            f"data: column {column} is always {mean:g} in train, to 12 digits; there is nothing to predict: "
             "leave it out of data.columns"
         )
 
@@ -213,38 +213,38 @@ def _moments(train: SeriesSplit) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         is_missing |= np.isin(np.arange(num_values), columns[~seen.all(0)])
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = total / count
-        # A second time: squares of large numbers would lose what they differ by.
+        # In a second pass: differences between large numbers would be lost in a sum of squares.
         for columns, block in _blocks(train):
             np.add.at(squares, columns, np.nansum((block - mean[columns]) ** 2, 0))
         std = np.sqrt(squares / count)
-    # The mean of equal numbers may differ from them in its last digit.
+    # The mean of equal numbers may differ from them in the last digit.
     std[std <= 1e-12 * np.abs(mean)] = 0.0
     return mean, std, is_missing
 
 
 def _blocks(train: SeriesSplit) -> Iterator[tuple[np.ndarray, Float[np.ndarray, "b C+K"]]]:
-    """Yield the rows of train, some at a time, each with the columns of its numbers."""
+    """Yield blocks of train's rows, each with the indices of its columns."""
     series, num_values = train.series, len(train.series.columns)
     known = num_values + np.arange(len(series.known_columns))
     for number, (begin, end) in enumerate(zip(train.begin, train.end, strict=True)):
         columns = np.concatenate([series.channels[number], known])
-        # Series may be files mapped into memory: taken whole they would fill it.
+        # Series may be memory-mapped files that are larger than memory.
         for first in range(begin, end, BLOCK_ROWS):
             rows = slice(first, min(first + BLOCK_ROWS, end))
             yield columns, np.concatenate([series.values[rows], series.known[rows]], 1)
 
 
 def step_of(series: Series) -> int | None:
-    """Return the usual difference of two rows, in seconds or steps; None if they have no times."""
+    """Return the usual time between two rows, in seconds or steps; None if they have no times."""
     begin, end = series.offsets[:2]
     if series.times is None or end - begin < 2:
         return None
-    # The median, which a gap or a doubled hour does not move; of the first rows, as a long table has more than enough.
+    # The median, which gaps and repeated hours hardly change; the first rows of a long table are enough.
     return int(np.median(np.diff(series.times[begin : min(end, begin + MEDIAN_ROWS)])))
 
 
 def calendar(train: SeriesSplit) -> tuple[TimeFeature, ...]:
-    """Return the features of time whose cycle has four rows or more, and is in train of each series twice or more."""
+    """Return the time features whose cycle has at least four rows and occurs at least twice in each series of train."""
     times, step = train.series.times, step_of(train.series)
     if times is None or step is None or not train.series.has_dates:
         return ()
@@ -262,7 +262,7 @@ def find_season(train: SeriesSplit) -> int:
     for begin, end in list(zip(train.begin, train.end, strict=True))[:MAX_CHANNELS]:
         for column in np.asarray(train.series.values[begin:end][-MEDIAN_ROWS:]).T[: MAX_CHANNELS - len(found)]:
             time, seen = np.arange(len(column)), ~np.isnan(column)
-            # Around its line, as a trend is like itself at every distance; a missing value lies on the line.
+            # Remove the linear trend, which correlates with itself at every lag; missing values are on its line.
             line = np.polyfit(time[seen], column[seen], 1) if seen.sum() > 2 else np.zeros(2)
             power = np.abs(np.fft.rfft(np.where(seen, column - np.polyval(line, time), 0.0), 2 * len(time))) ** 2
             products = np.fft.irfft(power)[: most + 1]
@@ -276,18 +276,18 @@ def find_season(train: SeriesSplit) -> int:
     peaks = 2 + np.flatnonzero((here > mean[1 : most - 1]) & (here >= mean[3:]) & (height >= LEAST_CORRELATION))
     if not len(peaks):
         return 1
-    # A season is as much like the one before the last; and noise may stand before the top of a wide peak.
+    # Multiples of the season are peaks, too: take the first high one, then its maximum, since noise makes small peaks.
     first = int(peaks[mean[peaks] >= 0.8 * mean[peaks].max()][0])
     return first + int(np.argmax(mean[first : first + first // 5 + 1]))
 
 
 def _naive_errors(train: SeriesSplit, std: Float[np.ndarray, " columns"], season: int) -> tuple[tuple[float, ...], ...]:
-    """Return the scaled mean absolute difference from the season before in train; 0 where there is none."""
+    """Return the scaled mean absolute difference from the previous season in train; 0 if train is too short."""
     series, errors = train.series, []
     for number, (begin, end) in enumerate(zip(train.begin, train.end, strict=True)):
         scale = std[series.channels[number]]
         total, count = np.zeros(len(scale)), np.zeros(len(scale), dtype=np.int64)
-        # Only train counts: MASE must not be divided by an error of test (Hyndman and Koehler 2006).
+        # From train only: MASE must not be divided by an error on test (Hyndman and Koehler 2006).
         for first in range(begin + season, end, BLOCK_ROWS):
             last = min(first + BLOCK_ROWS, end)
             difference = np.abs(series.values[first:last] - series.values[first - season : last - season]) / scale

@@ -1,4 +1,4 @@
-"""Series of real values, end to end in one table, and the rows of it that are a split."""
+"""Series of real values, concatenated in one table, and splits as ranges of its rows."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ BLOCK_ROWS = 1 << 16  # that are looked at, or hashed, at a time
 
 
 PARTS = re.compile(r"\d{4}(?:-(\d\d)(?:-(\d\d)(?:([T ])(\d\d)(?::(\d\d)(?::(\d\d)(?:[.,]\d+)?)?)?(.*))?)?)?")
-"""Of a time as ISO 8601 has it."""
+"""Parts of a time in ISO 8601."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Format of a table's times: a run keeps it to check other tables, and to write answers in the same format."""
+    """Format of a table's times; a run keeps it to check other tables, and to write predictions in the same format."""
 
-    column: str | None  # None: made up
-    form: str  # as strftime has it; empty: whole numbers
-    offset: int | None = None  # seconds east of UTC, of the last row; None: times are of no zone
+    column: str | None  # None: generated data
+    form: str  # format for strftime; empty: whole numbers
+    offset: int | None = None  # seconds east of UTC, in the last row; None: times without a time zone
 
     @classmethod
     def of(cls, column: str | None, text: str) -> Clock:
@@ -42,11 +42,11 @@ class Clock:
         return cls(column, form, None if offset is None else int(offset.total_seconds()))
 
     def local(self, times: Int[np.ndarray, "*n"]) -> np.ndarray:
-        """Return times as places on an axis: dates in their own zone, or numbers."""
+        """Return times as values of an axis: dates in their time zone, or numbers."""
         return (times + (self.offset or 0)).astype("datetime64[s]") if self.form else times
 
     def text(self, time: int) -> str:
-        """Return a time as the table writes it."""
+        """Return a time in the table's format."""
         if not self.form:
             return str(time)
         zone = UTC if self.offset is None else timezone(timedelta(seconds=self.offset))
@@ -55,21 +55,21 @@ class Clock:
 
 @dataclass(frozen=True)
 class Series:
-    """Series end to end; the arrays may be files mapped into memory.
+    """Concatenated series; the arrays may be memory-mapped files.
 
     There are S series with C value columns, and K columns that are known ahead of time.
     """
 
     values: Float[np.ndarray, "n C"]  # float64; NaN where a value is missing
     known: Float[np.ndarray, "n K"]  # float64, none missing
-    times: Int[np.ndarray, " n"] | None  # seconds since 1970, or steps; None where the rows have no time
-    offsets: Int[np.ndarray, " S+1"]  # where each series begins, and the end of the last one
-    names: tuple[str, ...]  # of the series
-    columns: tuple[str, ...]  # of values
+    times: Int[np.ndarray, " n"] | None  # seconds since 1970, or steps; None if the rows have no times
+    offsets: Int[np.ndarray, " S+1"]  # first row of each series, and the end of the last one
+    names: tuple[str, ...]  # names of the series
+    columns: tuple[str, ...]  # names of the value columns
     known_columns: tuple[str, ...] = ()
-    column_of: Int[np.ndarray, "S C"] | None = None  # which of `columns` each channel is; None: each its own
-    clock: Clock | None = None  # of `times`
-    asked_after: int | None = None  # rows before the only value of each series; None: they have values all along
+    column_of: Int[np.ndarray, "S C"] | None = None  # index into `columns` of each channel; None: channel c is column c
+    clock: Clock | None = None  # format of `times`
+    asked_after: int | None = None  # rows before the only value of each series; None: values in all rows
 
     @property
     def has_dates(self) -> bool:
@@ -78,7 +78,7 @@ class Series:
 
     @property
     def lengths(self) -> Int[np.ndarray, " S"]:
-        """Rows of each series."""
+        """Number of rows of each series."""
         return np.diff(self.offsets)
 
     @property
@@ -89,11 +89,11 @@ class Series:
         return np.tile(np.arange(len(self.columns)), (len(self.names), 1))
 
     def check_asked(self, history: int, horizon: int) -> None:
-        """Raise UserError if these series have no values where they are asked for.
+        """Raise UserError if these series have no values in the predicted rows.
 
         Args:
             history: Rows that a model reads before the first predicted value.
-            horizon: Rows that it predicts.
+            horizon: Number of predicted rows.
         """
         if self.asked_after is None:
             return
@@ -109,7 +109,7 @@ class Series:
             raise UserError(*faults)
 
     def apart(self) -> Series:
-        """Return the same values with each column of each series as a series of its own, of one channel."""
+        """Return the same values with each column of each series as a separate series of one channel."""
         count = len(self.columns)
         if count == 1:
             return self
@@ -119,7 +119,7 @@ class Series:
                 order.append((begin, end, channel))
                 names.append(f"{self.names[series]} {column}".strip())
                 channels.append([channel])
-        # Known columns and times come once for each channel: every series has to stand for itself.
+        # Known columns and times are repeated for each channel, because each becomes a complete series.
         rows = np.concatenate([np.arange(begin, end) for begin, end, _ in order])
         return replace(
             self,
@@ -134,10 +134,10 @@ class Series:
 
 @dataclass(frozen=True)
 class SeriesSplit:
-    """Rows of a split: those of each series from `begin` to `end`; rows before them may be read, too."""
+    """Rows of a split: from `begin` to `end` in each series; earlier rows may be read as history."""
 
     series: Series
-    begin: Int[np.ndarray, " S"]  # rows of the whole table
+    begin: Int[np.ndarray, " S"]  # row indices of the whole table
     end: Int[np.ndarray, " S"]
 
     @property
@@ -147,14 +147,14 @@ class SeriesSplit:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows of the split, over all series."""
+        """Number of rows of the split, in all series."""
         return int((self.end - self.begin).sum())
 
     @property
     def has_a_value(self) -> bool:
-        """True if any of its values is not missing; a measure of nothing would look like a perfect one."""
+        """True if any value is present; without any, an error of 0 would look like a perfect forecast."""
         for begin, end in zip(self.begin, self.end, strict=True):
-            for first in range(begin, end, BLOCK_ROWS):  # most often the first block tells
+            for first in range(begin, end, BLOCK_ROWS):  # usually the first block contains a value
                 if not np.isnan(self.series.values[first : min(first + BLOCK_ROWS, end)]).all():
                     return True
         return False
@@ -167,7 +167,7 @@ class SeriesSplit:
         if self.series.times is not None:
             tables.append(self.series.times)
         for name, begin, end in zip(self.series.names, self.begin, self.end, strict=True):
-            # Names and lengths too: the same numbers cut elsewhere are other series.
+            # With names and lengths: the same numbers with other boundaries are different series.
             digest.update(repr((name, int(end - begin))).encode())
             for table in tables:
                 for first in range(begin, end, BLOCK_ROWS):
@@ -178,10 +178,10 @@ class SeriesSplit:
 def bounds(
     series: Series, rows: Sequence[int] | None, validation: float, test: float
 ) -> dict[str, tuple[Int[np.ndarray, " S"], Int[np.ndarray, " S"]]]:
-    """Return the first row of each split in each series (S,), and the end: train first, then validation, then test.
+    """Return begin and end rows of each split in each series (S,): train first, then validation, then test.
 
     Args:
-        series: All series; each is cut by itself.
+        series: All series; each is split separately.
         rows: Rows of each series in train, validation and test; rows left at the end are in no split. None: fractions.
         validation: Fraction of each series that is validation, if `rows` is None.
         test: Fraction of each series that is test, if `rows` is None.
@@ -192,7 +192,7 @@ def bounds(
     begin, lengths = series.offsets[:-1], series.lengths
     if rows is None:
         sizes = [np.zeros_like(lengths), (lengths * validation).astype(np.int64), (lengths * test).astype(np.int64)]
-        # Train takes what rounding leaves, so that no row is lost.
+        # Train takes the rest of the rounding, so that no row is lost.
         sizes[0] = lengths - sizes[1] - sizes[2]
     else:
         sizes = [np.full_like(lengths, count) for count in rows]
@@ -200,16 +200,16 @@ def bounds(
         if len(short):
             raise UserError(
                 f"data.rows=[{','.join(map(str, rows))}]: {_called(series, short[0])} has "
-                f"{in_rows(int(lengths[short[0]]))}; ask for fewer"
+                f"{in_rows(int(lengths[short[0]]))}; use fewer"
             )
-    # Test may be empty: no training reads it.
+    # Test may be empty, because training does not read it.
     for name, size in zip(("train", "validation"), sizes, strict=False):
         empty = np.flatnonzero(size < 1)
         if len(empty):
             has = in_rows(int(lengths[empty[0]]))
             raise UserError(
                 f"data: {_called(series, empty[0])} has {has}, which leaves none for {name}; "
-                "give longer series, or other data.validation_fraction and data.test_fraction"
+                "use longer series, or change data.validation_fraction and data.test_fraction"
             )
     found = {}
     for name, size in zip(("train", "validation", "test"), sizes, strict=True):
@@ -228,12 +228,12 @@ def _called(series: Series, number: int) -> str:
     return f"series {series.names[number]}" if series.names[number] else "the series"
 
 
-MAX_GROWTH = 2  # times the rows that a table may have once its gaps are filled
+MAX_GROWTH = 2  # maximum ratio of the rows of a table with filled gaps to its rows
 
 
 def without_gaps(series: Series) -> tuple[Series, list[str]]:
-    """Return series with a row for each step of time, and lines to log; added rows have missing values."""
-    # The usual case, which goes on from the mapped file and copies nothing into memory.
+    """Return series with one row per time step, and lines to log; added rows have missing values."""
+    # The usual case: no copy of a memory-mapped file is needed.
     if series.times is None or _are_even(series.times, series.offsets):
         return series, []
     steps = [
@@ -245,7 +245,7 @@ def without_gaps(series: Series) -> tuple[Series, list[str]]:
     step = int(every.min())
     where = "data: the time between rows"
     whole = int((every // step).sum()) + len(series.names)
-    # Months and years have no even length; and a table that would be mostly gaps does not have even steps.
+    # Months and years vary in length; and a table that would be mostly gaps does not have even steps.
     if (every % step).any() or whole > MAX_GROWTH * len(series.times):
         months = {months_of_a_step(series.times[begin:end]) for begin, end in pairwise(series.offsets)}
         words = f"uneven ({step:,} to {every.max():,}{' s' if series.has_dates else ''})"
@@ -253,7 +253,7 @@ def without_gaps(series: Series) -> tuple[Series, list[str]]:
             words = "one month" if months == {1} else f"{months.pop()} months"
         return series, [f"{where} is {words}; each row is read as one step"]
     if series.known_columns:
-        return series, [f"{where} has gaps, which are not filled, since data.known_columns are not known there"]
+        return series, [f"{where} has gaps, which are not filled, because data.known_columns are unknown there"]
     rows = []
     begin = 0
     for part in steps:
@@ -263,17 +263,17 @@ def without_gaps(series: Series) -> tuple[Series, list[str]]:
     values = np.full((whole, series.values.shape[1]), np.nan)
     values[place] = series.values
     ends = np.array([each[-1] + 1 for each in rows])
-    # Each series has its own gaps, so that all that come after it are moved.
+    # Each series has its own gaps, which shift all later series.
     offsets = np.concatenate([[0], ends])
     first = np.repeat([series.times[begin] for begin in series.offsets[:-1]], np.diff(offsets))
     times = first + step * (np.arange(whole) - np.repeat(offsets[:-1], np.diff(offsets)))
     gaps = int((every > step).sum())
     filled = replace(series, values=values, known=np.zeros((whole, 0)), times=times, offsets=offsets)
-    return filled, [f"data: {gaps:,} gaps in time; the {whole - len(place):,} rows that are not there count as missing"]
+    return filled, [f"data: {gaps:,} gaps in time; {whole - len(place):,} rows with missing values are inserted"]
 
 
 def months_of_a_step(times: Int[np.ndarray, " n"]) -> int | None:
-    """Return the months between two rows if all steps have that, and no number of seconds, in common; else None."""
+    """Return the months between rows if all steps have the same number of months but not of seconds; else None."""
     if len(times) < 3 or len(set(np.diff(times).tolist())) == 1:
         return None
     months = set(np.diff(times.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)).tolist())
@@ -281,7 +281,7 @@ def months_of_a_step(times: Int[np.ndarray, " n"]) -> int | None:
 
 
 def _are_even(times: Int[np.ndarray, " n"], offsets: Int[np.ndarray, " S+1"]) -> bool:
-    """Return True if all steps of time within series have the same length."""
+    """Return True if all time steps within the series have the same length."""
     known: int | None = None
     for begin, end in pairwise(offsets.tolist()):
         for first in range(begin, end - 1, BLOCK_ROWS):

@@ -22,24 +22,24 @@ from seqtrain.models.layers.slots import KeysValues, Seen, Slots, by_keys
 from seqtrain.models.stepper import fold, unfold
 
 Cache = tuple[Float[Tensor, "B G M K"], Float[Tensor, "B G M K"]]
-"""Keys and values of M tokens that were read before."""
+"""Keys and values of M tokens from earlier chunks."""
 
 SourceKeysValues = tuple[Float[Tensor, "B G S K"], Float[Tensor, "B G S K"]]
-"""Those of the S tokens of a source."""
+"""Keys and values of the S tokens of a source."""
 
 HeadsOfThree = tuple[Float[Tensor, "B H T K"], Float[Tensor, "B G T K"], Float[Tensor, "B G T K"]]
 """Queries, keys and values."""
 
-MOST_KEYS_BY_HAND = 256  # in bf16 on a CPU; with more the weights take longer to write than the fused kernel to run
+MOST_KEYS_BY_HAND = 256  # in bf16 on a CPU; with more keys, writing the weights takes longer than the fused kernel
 
 
 def tokens_before(
     num_before: Int[Tensor, " B"], starts: Bool[Tensor, "B T"] | None
 ) -> Int[Tensor, " B"] | Int[Tensor, "B T"]:
-    """Count the tokens before a chunk that are of each token's document; below 0, it begins so many tokens after.
+    """Count the tokens of each token's document before the chunk; negative if the document begins within the chunk.
 
     Args:
-        num_before: tokens of its document that each lane has read before the chunk.
+        num_before: number of tokens of its document that each lane has read before the chunk.
         starts: True where a document begins; None: nowhere.
     """
     if starts is None:
@@ -51,14 +51,14 @@ def tokens_before(
 def window_mask(
     num_before: Int[Tensor, " B"] | Int[Tensor, "B {length}"], length: int, cached: int, attention_window: int | None
 ) -> Bool[Tensor, "B 1 {length} {cached+length}"]:
-    """Return a mask of the M cached and T new keys that each of T queries sees: its own and those of earlier tokens.
+    """Return a mask of the M cached and T new keys that each of T queries sees: its own key and earlier ones.
 
     Args:
-        num_before: tokens that each lane has read before, or `tokens_before`; the cache is right-aligned, so as many
-            of its last keys are real, as far as it reaches.
+        num_before: number of tokens that each lane has read before, or `tokens_before`. The cache is right-aligned: as
+        many of its last keys are real, up to its size.
         length: T.
-        cached: M; key j stands M - j tokens before the first query.
-        attention_window: how many tokens before itself a query sees; None for all.
+        cached: M; key j is M - j tokens before the first query.
+        attention_window: number of earlier tokens that a query sees; None for all.
     """
     key = torch.arange(cached + length, device=num_before.device)
     query = cached + torch.arange(length, device=num_before.device)
@@ -66,23 +66,24 @@ def window_mask(
     window = behind >= 0
     if attention_window is not None:
         window &= behind <= attention_window
-    # Without this a lane that was reset, or has read less than the cache holds, would attend to keys of zeros.
+    # Otherwise a lane that was reset, or that has read fewer tokens than the cache holds, would attend to keys of
+    # zeros.
     before = num_before if num_before.dim() == 2 else num_before.unsqueeze(1)
     real = key >= (cached - before).unsqueeze(-1)  # (B, 1, M+T), or (B, T, M+T)
     return (window & real).unsqueeze(1)
 
 
-BLOCK = 128  # queries that are read at once, at least, where a window is shorter than the chunk
+BLOCK = 128  # minimum number of queries per block if a window is shorter than the chunk
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """A window over a chunk that is cut into n blocks of b queries, each with the M keys before it and its own.
+    """A window over a chunk cut into n blocks of b queries. Each block has its own keys and the M keys before them.
 
     Attributes:
-        mask: the keys, N = M + b, that each query of a block sees.
-        length: T; the last block may have places beyond it.
-        missing: zeros before the first key, so that M keys stand before the chunk.
+        mask: the keys that each query of a block sees, of N = M + b.
+        length: T; the last block may extend beyond it.
+        missing: zeros before the first key, so that M keys precede the chunk.
     """
 
     mask: Bool[Tensor, "B n b N"]
@@ -109,9 +110,9 @@ class Blocks:
 def window_of(
     num_before: Int[Tensor, " B"] | Int[Tensor, "B {length}"], length: int, cached: int, window: int
 ) -> Bool[Tensor, "B 1 {length} {cached+length}"] | Blocks:
-    """Return what `window_mask` does or, where the window is short beside the chunk, its blocks: T x M, not T x N."""
+    """Return `window_mask` or, if the window is short relative to the chunk, its blocks: T x M instead of T x N."""
     size = max(BLOCK, window // 2)
-    if active() or length < 2 * size + window:  # a picture of the weights has all keys of the chunk
+    if active() or length < 2 * size + window:  # a plot of the weights shows all keys of the chunk
         return window_mask(num_before, length, cached, window)
     device, count = num_before.device, -(-length // size)
     key, query = torch.arange(window + size, device=device), torch.arange(size, device=device)
@@ -121,7 +122,7 @@ def window_of(
         before = F.pad(num_before, (0, count * size - length)).view(-1, count, size, 1)
     place = (
         size * torch.arange(count, device=device).view(-1, 1, 1) + key
-    )  # (n, 1, M+b): of each key, in the padded row
+    )  # (n, 1, M+b): position of each key in the padded row
     mask = (behind >= 0) & (behind <= window) & (place >= window - before)
     return Blocks(mask, length, window - cached)
 
@@ -132,15 +133,15 @@ def newest(
     """Return the last `count` of `cached` old and T new keys: before the end, or before each lane's length."""
     if lengths is None:
         return keys[:, :, keys.shape[2] - count :]
-    # What is not there yet is zero, on the left, and masked by the count of tokens.
+    # Missing keys are zeros on the left, masked by the count of tokens.
     keys = F.pad(keys, (0, 0, count - cached, 0))
-    # The places that end at a lane's length begin `count` keys before it, so `lengths` keys in.
+    # The `count` positions that end at a lane's length begin `lengths` positions into the array.
     index = lengths.unsqueeze(1) + torch.arange(count, device=keys.device)  # (B, M)
     return keys.gather(2, index[:, None, :, None].expand(-1, keys.shape[1], -1, keys.shape[3]))
 
 
 def of_document(keys: Float[Tensor, "B G N K"], num_read: Int[Tensor, " B"]) -> Float[Tensor, "B G N K"]:
-    """Return the newest keys of each lane; all but the last `num_read` are of another document, and become zeros."""
+    """Return the newest keys of each lane, with zeros for all but the last `num_read`, which belong to its document."""
     age = torch.arange(keys.shape[2], 0, -1, device=keys.device)
     return keys.masked_fill((age > num_read.unsqueeze(1))[:, None, :, None], 0.0)
 
@@ -170,7 +171,7 @@ def attend(
     if key.shape[1] < query.shape[1]:
         key, value = (part.repeat_interleave(query.shape[1] // part.shape[1], 1) for part in (key, value))
     if not active() and not _faster_by_hand(query, key):
-        # torch's fused kernel never makes the weights, which take T x N numbers for each head.
+        # torch's fused kernel never makes the weights, which have T x N entries per head.
         mixed = F.scaled_dot_product_attention(query, key, value, mask, dropout, causal)
         return mixed.transpose(1, 2).flatten(2)
     scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)
@@ -222,10 +223,10 @@ class QueryKeyValue(nn.Linear):
     def forward(
         self, x: Float[Tensor, "B T D"], num_heads: int | None = None, turns: Complex[Tensor, "T P"] | None = None
     ) -> Float[Tensor, "B T E"] | HeadsOfThree:
-        """Return all three side by side or, with a number of heads, each of them cut into heads.
+        """Return all three concatenated or, with a number of heads, each of them split into heads.
 
-        With `turns`, queries and keys are turned by their positions. Their numbers then stand in another order than in
-        the weights, the same in both, so that their product is that of what `rotate` gives.
+        With `turns`, queries and keys are rotated by their positions. Their numbers are then ordered differently than
+        in the weights, equally in both, so that their product is the same as with `rotate`.
         """
         if num_heads is None:
             return super().forward(x)
@@ -233,10 +234,11 @@ class QueryKeyValue(nn.Linear):
 
 
 class _Heads(torch.autograd.Function):
-    """A linear map, `split_heads` and the turn of queries and keys.
+    """A linear map, `split_heads` and the rotation of queries and keys.
 
-    The rows of the weights change places, not the numbers of each token, since they are fewer; then a turn is one pass
-    in place, where `rotate` takes four by rows of half a head. The gradient is joined in one pass, not in two.
+    The rows of the weights are reordered instead of each token's numbers, because there are fewer of them. Then a
+    rotation is one pass in place, where `rotate` takes four passes over rows of half a head. The gradient is
+    concatenated in one pass instead of two.
     """
 
     @staticmethod
@@ -253,7 +255,7 @@ class _Heads(torch.autograd.Function):
             placed = neighbours(weight, num_heads)
             placed_bias = None if bias is None else neighbours(bias, num_heads)
         packed = F.linear(x, placed, placed_bias)
-        # Under autocast the product is one of numbers of fewer bits, and those are kept, as autograd does.
+        # Under autocast the product uses lower precision, and its operands are saved, as autograd does.
         ctx.save_for_backward(x.to(packed.dtype), weight, turns)
         ctx.num_heads = num_heads
         heads = split_heads(packed, 3, num_heads)
@@ -284,7 +286,7 @@ class _Heads(torch.autograd.Function):
 
 
 class Attention(nn.Module):
-    """Sizes and norms that all attention has: H heads of queries, and G of keys and values, which are K wide."""
+    """Sizes and norms shared by all kinds of attention: H heads of queries, and G of keys and values, of width K."""
 
     def __init__(self, options: BlockOptions, name: str) -> None:
         super().__init__()
@@ -305,7 +307,7 @@ class Attention(nn.Module):
         *,
         causal: bool,
     ) -> Float[Tensor, "B T H*K"]:
-        """Mix the values with `attend`; in training some weights are dropped."""
+        """Mix the values with `attend`; with dropout of weights in training."""
         dropout = self.dropout if self.training else 0.0
         return attend(query, key, value, mask=mask, causal=causal, dropout=dropout, name=self.name)
 
@@ -321,7 +323,7 @@ class SelfAttention(Attention):
 
     def heads(self, x: Float[Tensor, "B T D"], rotary: Float[Tensor, "2 T K"] | None) -> HeadsOfThree:
         """Return queries and keys, rotated by their positions, and values."""
-        # Compiled code cannot multiply complex numbers, and the one pass is for as many heads of each.
+        # Compiled code cannot multiply complex numbers, and the single pass needs equally many heads of each.
         if torch.compiler.is_compiling() or self.query_norm is not None or self.num_kv_heads < self.num_heads:
             return self.split(x, rotary)
         return self.query_key_value(x, self.num_heads, None if rotary is None else turns_of(rotary))
@@ -334,7 +336,7 @@ class SelfAttention(Attention):
             query, key = both[:, : self.num_heads], both[:, self.num_heads :]
             both = torch.cat([normed(query, self.query_norm), normed(key, self.key_norm)], 1)
         if rotary is not None:
-            both = rotate(both, rotary)  # both at once: at one token a call is the cost
+            both = rotate(both, rotary)  # both at once: for a single token the calls dominate the cost
         return both[:, : self.num_heads], both[:, self.num_heads :], value
 
 
@@ -354,13 +356,14 @@ class CausalSelfAttention(SelfAttention):
         """
         query, key, value = self.heads(x, None)
         if cache is not None:
-            # The state is kept in the parameters' precision; under autocast it joins keys of a lower one.
+            # The state keeps the parameters' precision; under autocast it is concatenated with keys of a lower
+            # precision.
             key = torch.cat([cache[0].to(key.dtype), key], 2)
             value = torch.cat([cache[1].to(value.dtype), value], 2)
         elif torch.compiler.is_compiling():
-            # Compiled code that gives views of its own results fails where torch takes it from its cache on disk.
+            # Compiled code that returns views of its own results fails when torch loads it from its cache on disk.
             key, value = key.clone(), value.clone()
-        # Keys are cached unrotated: where they stand relative to the window changes with every chunk.
+        # Keys are cached unrotated, because their positions relative to the window change with every chunk.
         turned = key
         if rotary is not None:
             query, turned = rotate(query, rotary[:, -x.shape[1] :]), rotate(key, rotary)
@@ -371,7 +374,7 @@ class CausalSelfAttention(SelfAttention):
         return self.out(mixed), (key, value)
 
     def alone(self, x: Float[Tensor, "B T D"], rotary: Float[Tensor, "2 T K"] | None) -> Float[Tensor, "B T D"]:
-        """Return the mixed values of `forward` without cache and mask. Nothing is cached, which takes less time."""
+        """Return the same mixed values as `forward` without cache and mask, faster because nothing is cached."""
         return self.out(self.attend(*self.heads(x, rotary), None, causal=True))
 
     def step(
@@ -396,7 +399,7 @@ class BidirectionalSelfAttention(SelfAttention):
 
 
 class CrossAttention(Attention):
-    """Attention of each token to the tokens of a source, whose keys and values are made once."""
+    """Attention of each token to the tokens of a source, whose keys and values are computed once."""
 
     def __init__(self, options: BlockOptions, name: str) -> None:
         super().__init__(options, name)
@@ -408,7 +411,7 @@ class CrossAttention(Attention):
     def read(self, source: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> SourceKeysValues:
         """Return keys and values of a right-padded source.
 
-        They are zero at padding, so an empty source is mixed to zero.
+        They are zero at padding, so attention to an empty source returns zeros.
         """
         padding = padding_of(lengths, source.shape[1]).unsqueeze(-1)
         key, value = split_heads(self.key_value(source).masked_fill(padding, 0.0), 2, self.num_kv_heads)

@@ -35,14 +35,14 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with an activation between them; gated, the first gives a gate and what the gate multiplies."""
+    """Two linear maps with an activation between them; gated, the first one returns a gate and the gated values."""
 
     def __init__(self, options: BlockOptions) -> None:
         super().__init__()
         dim, width = options.dim, options.inner
         self.gated = options.feed_forward == "gated"
         self.activate = ACTIVATIONS[options.activation]
-        # The name `out` marks what ends a residual path: models scale its first weights by their depth.
+        # The name `out` marks the end of a residual path: models scale its initial weights by depth.
         self.wide = nn.Linear(dim, 2 * width if self.gated else width, bias=options.bias)
         self.out = nn.Linear(width, dim, bias=options.bias)
 
@@ -55,13 +55,13 @@ class FeedForward(nn.Module):
 
 
 class ResidualNorm(nn.Module):
-    """The norm of one residual path: it stands before the part (pre) or after the sum (post)."""
+    """The norm of one residual path: applied before the part (pre) or after the sum (post)."""
 
     bias: Float[Tensor, " D"] | None
 
     def __init__(self, options: BlockOptions) -> None:
         super().__init__()
-        # Its own weights, so that they are called norm1.weight, as in torch's own blocks.
+        # Registered directly, so that weights are named norm1.weight, as in torch's own blocks.
         self.weight = nn.Parameter(torch.ones(options.dim))
         self.rms = options.norm_kind == "rms"
         bias = options.bias and not self.rms
@@ -88,13 +88,13 @@ class ResidualNorm(nn.Module):
 class Block(nn.Module):
     """The parts common to all blocks: attention, attention to a source if any, feed-forward, and a norm for each."""
 
-    # Of each kind of block, and not options: no model mixes them.
+    # Attributes of each kind of block instead of options, because no model mixes them.
     attention_type: type[SelfAttention]
     has_source: bool
 
     def __init__(self, options: BlockOptions, name: str) -> None:
         super().__init__()
-        # The order in which modules are made decides which random numbers become whose first weights.
+        # The order in which modules are created decides which random numbers initialise which weights.
         self.attention = self.attention_type(options, f"{name} self")
         if self.has_source:
             self.cross = CrossAttention(options, f"{name} cross")
@@ -139,7 +139,7 @@ class DecoderBlock(Block):
     ) -> tuple[Float[Tensor, "B T D"], KeysValues | None]:
         """Return the stream after this block, and the keys and values of this layer.
 
-        `alone`: there is neither cache nor mask, and the keys and values are not returned (None).
+        `alone`: without cache and mask; the keys and values are returned as None.
         """
         normed, keys_values = self.norm1.before(x), None
         if alone:
@@ -176,7 +176,7 @@ class CrossDecoderBlock(Block):
         """Return the stream after this block, and the keys and values of this layer's self-attention."""
         mixed, keys_values = self.attention(self.norm1.before(x), cache, mask, rotary)
         x = self.norm1.after(x, mixed)
-        # The keys and values of the source are made once, by `begin`, since no token of the target changes them.
+        # `begin` computes the keys and values of the source once, since no token of the target changes them.
         x = self.norm2.after(x, self.cross(self.norm2.before(x), source, source_mask))
         return self.norm3.after(x, self.feed_forward(self.norm3.before(x))), keys_values
 
@@ -199,19 +199,19 @@ def in_depth(make: Callable[[str], M], num_layers: int, share_layers: bool) -> n
     """Return the layers of a model, in order.
 
     Args:
-        make: Makes a layer with this name, such as `layer 1`.
+        make: Creates a layer with this name, such as `layer 1`.
         num_layers: L.
         share_layers: True if one layer is applied L times (as in ALBERT, Lan et al. 2020, arXiv 1909.11942).
     """
-    if share_layers:  # one module at L places, so that its weights stay one wherever they are moved
+    if share_layers:  # one module in L positions, so that its weights stay shared wherever they are moved
         return nn.ModuleList([make(EACH_LAYER)] * num_layers)
     return nn.ModuleList(make(EACH_LAYER.format(layer + 1)) for layer in range(num_layers))
 
 
 def count_weights(module: nn.Module) -> int:
-    """Count the numbers in the matrices and kernels of a module; each costs two operations a token.
+    """Count the numbers in the matrices and kernels of a module; each costs two operations per token.
 
-    Embedding tables are left out: a lookup needs no operation. Layers that share weights count one by one.
+    Embedding tables are left out: a lookup needs no operation. Layers that share weights are counted separately.
     """
     total = 0
     for _, part in module.named_modules(remove_duplicate=False):
@@ -230,6 +230,6 @@ def initialise_transformer(parts: Sequence[nn.Module]) -> None:
                 nn.init.zeros_(module.bias)
             if isinstance(module, nn.Embedding):
                 tables.append(module)
-    # Last, so that a seed gives the same matrices with a table and without one.
+    # Last, so that a seed gives the same matrices with and without a table.
     for table in tables:
         nn.init.normal_(table.weight, std=table.embedding_dim**-0.5)

@@ -1,4 +1,4 @@
-"""Front ends: what stands between the data and a model, from tokens (B, T) or values (B, T, F) to (B, T, E)."""
+"""Front ends: the layer between data and model, from tokens (B, T) or values (B, T, F) to (B, T, E)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch.nn import functional as F
 
 
 class TokenEmbedding(nn.Module):
-    """A learned vector per token: `vocab_size` tokens of text, then `specials` that stand for no text.
+    """A learned vector per token: `vocab_size` tokens of text, then `specials` special tokens.
 
     The first special is `start`, which as a target means the end; the second is `separator`, the third `mask`.
-    With `embed_dim` the vectors have that width, and one map for all of them makes it `dim`: the table is factorised
+    With `embed_dim` the vectors have that width, and one shared map widens them to `dim`: the table is factorised
     (Lan et al. 2020, arXiv 1909.11942).
     """
 
@@ -24,13 +24,14 @@ class TokenEmbedding(nn.Module):
         super().__init__()
         self.vocab_size = vocab_size
         self.start = vocab_size
-        # Set also where a task has fewer specials: its batches then hold no such token.
+        # Set even if a task has fewer special tokens: its batches then never contain this one.
         self.separator = vocab_size + 1
         self.mask = vocab_size + 2
-        # So that a tied head's scores of a hidden state of unit scale start with unit variance.
+        # So that a tied head's scores for a hidden state of unit scale start with unit variance.
         width = dim if embed_dim is None else embed_dim
         self.weight = nn.Parameter(torch.empty(vocab_size + specials, width).normal_(std=dim**-0.5))
-        # A bare matrix, as models draw the linear maps that they find anew; it keeps the scale of the vectors.
+        # A bare parameter, because models reinitialise the linear maps that they find; it keeps the scale of the
+        # vectors.
         matrix = None if embed_dim is None else nn.Parameter(torch.empty(dim, width).normal_(std=width**-0.5))
         self.register_parameter("projection", matrix)
 
@@ -45,7 +46,7 @@ class TokenEmbedding(nn.Module):
         """
         if self.projection is not None:
             hidden = hidden @ self.projection
-        # The start is the first special, right behind the text, and no task predicts the others.
+        # The start is the first special token, after all tokens of text, and no task predicts the others.
         return F.linear(hidden, self.weight[: self.vocab_size + end])
 
 
@@ -53,11 +54,11 @@ class ValueProjection(nn.Module):
     """Real values as vectors: one linear map of the `num_features` values of a time step, or of a patch of them.
 
     Args:
-        num_features: Numbers that are read at once.
+        num_features: Number of values that are read at once.
         dim: E.
         masked: For each channel of a step, True if a mask and the logarithm of 1 + the steps since it was seen stand
             behind the channels: first all masks, then all times.
-        patch: Time steps that are read as one.
+        patch: Number of time steps that are read as one.
         as_tokens: True to begin at the scale of the vectors of tokens, which an encoder-decoder multiplies.
     """
 
@@ -73,7 +74,7 @@ class ValueProjection(nn.Module):
                 self.linear.bias.mul_(dim**-0.5)
 
     def blank(self, batch: int, length: int) -> Float[Tensor, "B T F"]:
-        """Return zeros of this shape, which can be read, on the device of the weights."""
+        """Return zeros of this shape, as valid input, on the device of the weights."""
         weight = self.linear.weight
         return torch.zeros(batch, length, self.linear.in_features, dtype=weight.dtype, device=weight.device)
 
@@ -86,8 +87,8 @@ def filtered_last(
 ) -> Float[Tensor, "B 1 D"]:
     """Return the sum of the last K inputs as vectors, each unit weighted by its own filter; T may be less than K.
 
-    A filter of each unit and a linear map of all features can change places. So values are filtered first, as one
-    product of matrices, and no value is a vector of D numbers on the way.
+    The filter of each unit and a linear map of all features commute. So values are filtered first, as one matrix
+    product, and no value is expanded to D numbers.
     """
     inputs = inputs[:, -len(filters) :]
     filters = filters[len(filters) - inputs.shape[1] :]

@@ -14,7 +14,7 @@ from seqtrain.models.layers.block_options import BlockOptions
 Positions = Literal["rotary", "sinusoidal", "learned", "none"]
 
 BASE = 10_000.0
-"""Ratio of the longest wavelength to the shortest, of sinusoids and, unless another is set, of rotary angles."""
+"""Ratio of the longest wavelength to the shortest, for sinusoids and, by default, rotary angles."""
 
 
 def check_sizes(options: BlockOptions, positions: Positions, max_length: int | None) -> None:
@@ -23,13 +23,13 @@ def check_sizes(options: BlockOptions, positions: Positions, max_length: int | N
         raise ValueError(f"dim={options.dim} must be a multiple of num_heads={options.num_heads}")
     if options.num_heads % options.kv_heads:
         raise ValueError(f"num_heads={options.num_heads} must be a multiple of num_kv_heads={options.kv_heads}")
-    # Rotary positions turn pairs of a head's numbers, and sinusoids are pairs of a sine and a cosine.
+    # Rotary positions rotate pairs of a head's numbers, and sinusoids are pairs of a sine and a cosine.
     if positions == "rotary" and options.head_width % 2:
         source = "dim / num_heads" if options.head_dim is None else "head_dim"
         raise ValueError(f"{source} = {options.head_width} must be even for rotary positions")
     if positions == "sinusoidal" and options.dim % 2:
         raise ValueError(f"dim={options.dim} must be even for sinusoidal positions")
-    # A bound without a table would cut texts for nothing, and a table needs its size.
+    # A bound without a table would only cut texts, and a table needs its size.
     if (positions == "learned") != (max_length is not None):
         raise ValueError(
             "positions=learned: add max_length, the size of their table"
@@ -55,10 +55,10 @@ def place(
 
     Args:
         x: embedded tokens.
-        positions: the kind; rotary positions are added in attention, so here x stays as it is.
+        positions: the kind; rotary positions are added in attention, so x is not changed here.
         table: of learned positions; None for sinusoids.
-        num_before: tokens that each lane has read before, from which positions count on, or those of each token's
-            document; None for none.
+        num_before: tokens that each lane, or each token's document, has read before; positions count on from it. None
+        for 0.
     """
     if positions in ("rotary", "none"):
         return x
@@ -96,7 +96,7 @@ class PlacedInput(nn.Module):
 
 def angles(index: Int[Tensor, "*T"], width: int, base: float = BASE) -> Float[Tensor, "*T {width}//2"]:
     """Return the `width / 2` angles of each position, in float64."""
-    # A stream counts its positions on without end, and an angle in float32 drifts after a million tokens.
+    # Positions of a stream grow without end, and an angle in float32 is inexact after a million tokens.
     rates = base ** (-torch.arange(0, width, 2, device=index.device, dtype=torch.float64) / width)
     return index.to(torch.float64).unsqueeze(-1) * rates
 
@@ -120,7 +120,7 @@ def rotary_table(
 def rotate(x: Float[Tensor, "*B T K"], table: Float[Tensor, "2 T K"]) -> Float[Tensor, "*B T K"]:
     """Rotate each pair (i, i + K/2) of x by its position's angle."""
     cos, sin = table.to(x.dtype)
-    # Halves, not neighbours, make a pair: then one roll swaps them, and the sines have the signs.
+    # A pair consists of halves, not neighbours: then one roll swaps them, and the sines carry the signs.
     return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
 
 

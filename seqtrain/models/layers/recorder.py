@@ -1,4 +1,4 @@
-"""A context in which attention layers hand out their maps, so that no flag changes what a model returns."""
+"""A context in which attention layers expose their maps, so that no flag changes what a model returns."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ EACH_LAYER = "layer {}"
 class AttentionMap(NamedTuple):
     """The weights of one attention layer in one call."""
 
-    name: str  # its place in the model, such as "layer 1 self" or "layer 2 cross"
-    weights: Float[Tensor, "B H T N"]  # how each of T queries shares itself out among N keys, before dropout
+    name: str  # its position in the model, such as "layer 1 self" or "layer 2 cross"
+    weights: Float[Tensor, "B H T N"]  # weights of N keys for each of T queries, before dropout
 
 
 _open: list[list[AttentionMap]] = []  # innermost last; a plain list, since torch.compile cannot trace a ContextVar

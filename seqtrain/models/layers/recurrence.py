@@ -26,7 +26,7 @@ def mirror_index(x: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"] | None) -
     Only the real tokens are reversed; padding stays in place. A lane read backwards therefore begins with its own last
     token, as it would alone, and needs no packing.
     """
-    # An index, and not a flip of the tensor, because each lane has an end of its own.
+    # An index instead of a flip of the tensor, because each lane has its own end.
     ends = real_lengths(x, lengths)
     time = torch.arange(x.shape[1], device=x.device)
     backwards = ends.unsqueeze(1) - 1 - time
@@ -34,7 +34,7 @@ def mirror_index(x: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"] | None) -
 
 
 def reverse(x: Float[Tensor, "B T D"], mirror: Int[Tensor, "B T 1"]) -> Float[Tensor, "B T D"]:
-    """Reverse each lane from its end. Done twice it gives x again, because the index is its own inverse."""
+    """Reverse each lane from its end. Applied twice it returns x, because the index is its own inverse."""
     return x.gather(1, mirror.expand_as(x))
 
 
@@ -62,14 +62,14 @@ def layers_of(
     """Return L recurrent layers for `run_layers`.
 
     Args:
-        make: makes torch's module from a number of layers and the dropout between them.
+        make: creates torch's module from a number of layers and the dropout between them.
         num_layers: L.
         dropout: between the layers.
         share_layers: True if one layer is applied L times.
     """
     if share_layers:
         return nn.ModuleList([make(1, 0.0)] * num_layers)
-    return make(num_layers, dropout if num_layers > 1 else 0.0)  # torch warns of one that has no place
+    return make(num_layers, dropout if num_layers > 1 else 0.0)  # torch warns about dropout without a second layer
 
 
 def run_layers(
@@ -79,7 +79,7 @@ def run_layers(
 
     Args:
         core: torch's module of all layers, or a ModuleList with one module a layer.
-        x: what the first one reads.
+        x: input of the first layer.
         state: as in `run_fused`.
         dropout: applied between the layers of a list.
     """
@@ -101,13 +101,13 @@ def run_fused(
 
     Args:
         core: torch's module, batch first.
-        x: what it reads.
-        state: the hidden state, and of an LSTM the cell behind it.
+        x: input sequence.
+        state: the hidden state, followed by the cell for an LSTM.
 
     Returns:
         Outputs of the last layer, and the state after them.
     """
-    # torch keeps layers first, ours is batch first like every state; the copy costs nothing measurable.
+    # torch's states are layers first, ours batch first; the copy has no measurable cost.
     before = [value.transpose(0, 1).contiguous() for value in state]
     if torch.is_autocast_enabled("cpu") and x.device.type == "cpu" and not _gains_by_bf16(core):
         with torch.autocast("cpu", enabled=False):
@@ -120,7 +120,7 @@ def run_fused(
 def _gains_by_bf16(core: nn.Module) -> bool:
     """Return True if a recurrence should be computed in bf16 on this CPU; else it is computed in float32."""
     if not torch.backends.cpu.get_cpu_capability().startswith("AVX512"):
-        return False  # oneDNN has no bf16 recurrences for such a CPU, and fails
-    # torch's RNN and GRU call a product at each token; of narrow ones the call takes longer than the product.
+        return False  # oneDNN has no bf16 recurrences for such a CPU, and raises an error
+    # torch's RNN and GRU call one product per token; for narrow ones the call takes longer than the product.
     assert isinstance(core, nn.RNNBase)
     return core.hidden_size > {"RNN_TANH": 128, "GRU": 96}.get(core.mode, 0)

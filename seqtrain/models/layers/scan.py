@@ -20,9 +20,9 @@ def scan(
 ) -> Float[Tensor, "B T D"]:
     """Compute h_t = keep_t h_{t-1} + add_t for all t, from h_0 = `start`.
 
-    The steps of a block are done one after another, in all blocks at once; then each block is told what the one before
-    it ended with. That is 16 + T / 16 steps in a row, and three operations a number, where doubling the reach of each
-    position (Hillis & Steele 1986) takes log2 T passes over all numbers, and keeps what each of them made.
+    The steps of a block are sequential, in all blocks at once; then each block gets the final state of the block
+    before. This takes 16 + T / 16 sequential steps and three operations per number. Doubling the reach of each position
+    (Hillis & Steele 1986) would take log2 T passes over all numbers, and store the result of each pass.
 
     Args:
         keep: The share of the state that each step keeps.
@@ -30,7 +30,7 @@ def scan(
         start: The state before the first step.
 
     Returns:
-        The state after each step, in the precision of `add`; bf16 and fp16 are added up in float32.
+        The state after each step, in the precision of `add`; bf16 and fp16 are summed in float32.
     """
     return _Scan.apply(keep, add, start)
 
@@ -57,7 +57,7 @@ class _Scan(torch.autograd.Function):
         ctx: Any, grad: Float[Tensor, "B T D"]
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T D"], Float[Tensor, "B D"]]:
         keep, hidden, start = ctx.saved_tensors
-        # What a state is worth: its own gradient, and what the step behind it keeps of that one's worth.
+        # The gradient of a state: its own gradient, plus the share that the next step keeps of its state's gradient.
         kept_behind = torch.cat([keep[:, 1:], torch.zeros_like(keep[:, :1])], 1)
         worth = _scan(kept_behind, grad, torch.zeros_like(start), from_the_end=True)
         before = torch.cat([start.to(hidden.dtype).unsqueeze(1), hidden[:, :-1]], 1)
@@ -73,7 +73,7 @@ def _scan(
     computed = torch.promote_types(given, torch.float32)
     keep, add, state = keep.to(computed), add.to(computed), start.to(computed)
     missing = -length % BLOCK if length > BLOCK else 0
-    if missing:  # steps that leave the state as it is
+    if missing:  # steps that do not change the state
         keep = functional.pad(keep, (0, 0, 0, missing), value=1.0)
         add = functional.pad(add, (0, 0, 0, missing))
     size = min(length, BLOCK)
@@ -84,7 +84,7 @@ def _scan(
         steps.reverse()
         blocks.reverse()
     hidden = torch.empty_like(add)
-    # One block begins with the state itself, several with nothing: what the state adds to them comes last.
+    # A single block starts with the state, several start with zeros; the state's contribution is added last.
     now = state.unsqueeze(1) if num_blocks == 1 else torch.zeros_like(add[:, :, 0])
     for step in steps:
         torch.addcmul(add[:, :, step], keep[:, :, step], now, out=hidden[:, :, step])

@@ -1,8 +1,8 @@
 """Keys and values of one layer while a sequence is written token by token: rotated once, and written in place.
 
-A slot is the place of a token: 0 for the first one that is kept of what was read before, counted on from there. Lanes
-that have read less stand right-aligned, so that all rows write into the same slot. Rotary attention knows distances
-alone, so a slot serves as position, however much was read before.
+A slot is the index of a token: 0 for the first kept token of what was read before, then counting up. Lanes that have
+read less are right-aligned, so that all rows write into the same slot. Rotary attention depends only on distances, so a
+slot can serve as position, however much was read before.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torch.nn import functional as F
 from seqtrain.models.stepper import Stepper, fold, unfold
 
 KeysValues = tuple[Float[Tensor, "B G N K"], Float[Tensor, "B G N K"]]
-"""Those of all N tokens that attention sees, old and new."""
+"""Keys and values of all N tokens that attention sees, old and new."""
 
-SPARE = 32  # slots at least that are made at a time
+SPARE = 32  # minimum number of slots allocated at a time
 
 
 class Seen:
@@ -53,7 +53,7 @@ class Slots:
         if not shared:
             self.used = count
             self.key, self.value = _with_room(prefix[0], count, prefix[0]), _with_room(prefix[1], count, prefix[1])
-        # The buffers of before: memory that is at hand.
+        # The previous buffers: memory that can be reused.
         self.spares: list[Float[Tensor, "N H C K"] | None] = [None, None]
 
     def keep(self, rows: Int[Tensor, " N"], lanes: Int[Tensor, " B"] | None) -> None:
@@ -74,13 +74,14 @@ class Slots:
         """Write a key and a value, and mix the values of all slots that are seen."""
         self._write(key, value, seen.begin)
         query = by_keys(query, key.shape[1])
-        # From here on a row's own keys are those of the buffers from slot `begin` on.
+        # From here on a row's own keys are those in the buffers from slot `begin` on.
         begin = max(seen.begin - self.first, 0)
         keys, values = self.key[:, :, begin : self.used], self.value[:, :, begin : self.used]
         if self.prefix is None or seen.begin >= self.first:
             self.prefix = None  # no later token sees it again
             return F.scaled_dot_product_attention(query, keys, values, seen.mask).flatten(1).unsqueeze(1)
-        # Two softmaxes in one: over the prefix, at which all rows of a lane look together, and over each row's own.
+        # Two softmaxes in one: over the prefix, which all rows of a lane attend to together, and over each row's own
+        # keys.
         prefix_key, prefix_value = (part[:, :, seen.begin :].to(key.dtype) for part in self.prefix)
         lanes = len(prefix_key)
         scaled = query / math.sqrt(query.shape[-1])
@@ -96,7 +97,7 @@ class Slots:
     def _write(self, key: Float[Tensor, "N G 1 K"], value: Float[Tensor, "N G 1 K"], begin: int) -> None:
         """Write a key and a value into the next slot; keys before slot `begin` are not seen again."""
         if self.used == self.key.shape[2]:
-            # Room for as many again: so each key is moved a few times at most, however long the text becomes.
+            # Double the size, so that each key is moved only a few times, however long the text becomes.
             first = max(begin, self.first)
             begin = first - self.first
             self.key = _with_room(self.key[:, :, begin : self.used], self.used - begin, key)
@@ -125,11 +126,11 @@ def _picked(
     buffer: Float[Tensor, "N H C K"], used: int, rows: Int[Tensor, " M"], spare: Float[Tensor, "R H C K"] | None
 ) -> Float[Tensor, "M H C K"]:
     """Copy the used part of some rows of a buffer, into the memory of a spare one if that is large enough."""
-    # New memory of megabytes at each token would cost more than the copying: the system hands it out page by page.
+    # Allocating megabytes at each token would cost more than copying: the system provides new memory page by page.
     if spare is None or len(spare) < len(rows):
         spare = buffer.new_empty(len(rows), *buffer.shape[1:])
     picked = spare[: len(rows)]
-    # Many times as fast as indexing with [rows], which copies number by number.
+    # Many times faster than indexing with [rows], which copies number by number.
     torch.index_select(buffer[:, :, :used], 0, rows, out=picked[:, :, :used])
     return picked
 
@@ -138,10 +139,10 @@ class BlockStepper(Stepper):
     """Keeps the slots of every layer, and which of them each row sees.
 
     Args:
-        prefixes: of each layer, keys and values of what was read before, right-aligned, keys rotated by their slots.
+        prefixes: for each layer, keys and values of earlier tokens, right-aligned, with keys rotated by their slots.
         filled: tokens that each lane has read before.
-        attention_window: how many tokens before itself a token sees; None: all.
-        branches: whether rows of a lane will come to be several, which then share what was read before.
+        attention_window: number of earlier tokens that a token sees; None: all.
+        branches: True if lanes will have several rows, which then share the prefix.
     """
 
     def __init__(
@@ -153,7 +154,7 @@ class BlockStepper(Stepper):
         self.num_before = filled  # of each row
         self.branches = branches
         self.prefix_length = self.slot = prefixes[0][0].shape[2]
-        # Of each lane, where what it has read begins; before that its slots are of no token.
+        # For each lane, the slot where its tokens begin; earlier slots are empty.
         self.real = (self.slot - filled).clamp(min=0)
         self.last_begin = int(self.real.max())  # from this slot on every lane has tokens
 
@@ -181,7 +182,7 @@ class BlockStepper(Stepper):
     def keep(self, rows: Int[Tensor, "B W"]) -> None:
         old_lanes = len(self.num_before) // self.width
         lanes = None
-        # Lanes stay in order, so as many as before are all of them.
+        # Lanes stay in order, so if their number is unchanged, all lanes are kept.
         if len(rows) < old_lanes:
             lanes = rows[:, 0] // self.width
             self.real = self.real[lanes]

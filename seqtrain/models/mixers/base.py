@@ -1,4 +1,4 @@
-"""The interface of a mixer, the part of a block by which a token learns of earlier ones, and the block around it.
+"""The interface of a mixer, the part of a block that exchanges information between tokens, and the block around it.
 
 Letters: `B` lanes, `T` time, `D` width, `H` heads, `K` key width, `V` value width, `C` channels.
 """
@@ -36,14 +36,14 @@ class Mixer(nn.Module, ABC):
 
         Args:
             x: The sequence.
-            state: That before its first token; it stays as it is.
-            starts: True where a document begins: the state before such a token counts as zeros. None: nowhere.
+            state: State before its first token; it is not modified.
+            starts: True where a document begins: the state is reset to zeros before such a token. None: nowhere.
         """
 
     def flops(self, length: int) -> float:
-        """Return the operations per token of products between tokens and with the memory, by theory.
+        """Return the operations per token for products between tokens and with the memory, by theory.
 
-        Those of maps, convolutions and attention are counted where they stand.
+        Linear maps, convolutions and attention are not included; they are counted elsewhere.
 
         Args:
             length: Tokens that are read at a time.
@@ -51,12 +51,12 @@ class Mixer(nn.Module, ABC):
         return 0.0
 
     def steps(self, length: int) -> int:
-        """Return the number of operations that wait for one another when `length` tokens are read."""
+        """Return the number of sequential operations for `length` tokens."""
         return length
 
 
 class MixerBlock(nn.Module):
-    """A mixer and a feed-forward part, each added to the stream behind a norm."""
+    """A mixer and a feed-forward part, each added to the residual stream and applied after a norm."""
 
     def __init__(self, mixer: Mixer, options: BlockOptions) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class MixerBlock(nn.Module):
 
 
 class ShortConvolution(nn.Module):
-    """A causal convolution of each channel over its last `width` values, then silu; of width 0 it changes nothing."""
+    """A causal convolution of each channel over its last `width` values, then silu; with width 0 it is the identity."""
 
     def __init__(self, channels: int, width: int, *, bias: bool = False) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class ShortConvolution(nn.Module):
             self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
 
     def initial(self, batch: int) -> State:
-        """Return the values before the first one: zeros. Empty without a convolution."""
+        """Return zeros for the values before the first token; empty without a convolution."""
         return {"conv": self.weight.new_zeros(batch, self.width - 1, self.channels)} if self.width else {}
 
     def forward(
@@ -104,7 +104,7 @@ class ShortConvolution(nn.Module):
                 here = slice(tap, tap + length)
                 mixed = mixed + torch.where(document[:, here] == own, values[:, here], 0.0) * self.weight[:, 0, tap]
             newest = torch.where(document[:, length:] == own[:, -1:], newest, 0.0)
-        # A copy: a view would keep all values alive.
+        # A copy: a view would keep all values in memory.
         return F.silu(mixed), {"conv": newest.to(state["conv"].dtype).contiguous()}
 
 
@@ -119,11 +119,11 @@ def joined(x: Float[Tensor, "B H T V"]) -> Float[Tensor, "B T H*V"]:
 
 
 def exact(x: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
-    """Return numbers in float32 at least: recurrences are not computed in fewer bits."""
+    """Return numbers in at least float32, because recurrences need its precision."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def full_precision(device: torch.device) -> torch.autocast:
     """Return a context without autocast."""
-    # Autocast does not know the meta device, on which operations are counted.
+    # Autocast does not support the meta device, on which operations are counted.
     return torch.autocast("cpu" if device.type == "meta" else device.type, enabled=False)

@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 CHUNK = 32  # tokens; on a CPU 16 to 64 take about as long
-BLOCK = 16  # tokens of a chunk whose decays of -5 and more are multiplied without overflow in float32
+BLOCK = 16  # tokens whose log decays of at least -5 multiply without overflow in float32
 
 
 def chunked(x: Shaped[Tensor, "B H T *F"], size: int) -> Shaped[Tensor, "B H N {size} *F"]:
-    """Cut time into chunks; the last one is filled with zeros."""
+    """Split time into chunks; the last one is padded with zeros."""
     missing = -x.shape[2] % size
     if missing:
         x = F.pad(x, (0, 0) * (x.dim() - 3) + (0, missing))
@@ -28,9 +28,10 @@ def numbered(starts: Bool[Tensor, "B T"] | None, size: int) -> Int[Tensor, "B 1 
 
 
 def summed(x: Float[Tensor, "*B"], document: Int[Tensor, "*#B"] | None, dim: int) -> Float[Tensor, "*B"]:
-    """Sum up each document from its first token on.
+    """Return cumulative sums that restart at each document.
 
-    Sums are doubled in reach (Hillis & Steele 1986), so that no number of another document is added and taken back.
+    The reach of sums is doubled (Hillis & Steele 1986), so that numbers of another document are never added and
+    subtracted.
     """
     if document is None:
         return x.cumsum(dim)
@@ -45,11 +46,11 @@ def summed(x: Float[Tensor, "*B"], document: Int[Tensor, "*#B"] | None, dim: int
 
 
 class Decay:
-    """Products of decays within the chunks, one decay a head.
+    """Products of decays within the chunks, one decay per head.
 
-    Between two documents they are 0. This is a mask: a decay of -inf would give differences that are NaN.
+    Between two documents they are 0, by a mask: a decay of -inf would give differences that are NaN.
 
-    Logarithms are summed in float64: of sums as large as a chunk's, float32 keeps too few digits for a difference.
+    Logarithms are summed in float64: for sums over a chunk, float32 has too few digits for differences.
 
     Attributes:
         begin: (B, H, N, C, 1), decay from before the chunk to after each token.
@@ -67,7 +68,7 @@ class Decay:
         self.begin = to_begin.exp().to(log_decay.dtype)
         self.end = to_end.exp().to(log_decay.dtype)
         self.whole = self.begin[..., -1:, :]
-        # Masked before the exponential: of a later token the difference is positive, and may overflow.
+        # Masked before the exponential: for a later token the difference is positive and may overflow.
         difference = (total - total.transpose(-1, -2)).to(log_decay.dtype).masked_fill(unseen, -torch.inf)
         self.between = difference.exp()
 
@@ -77,7 +78,7 @@ class Decay:
 
 
 class ChannelDecay:
-    """The same with a decay for each channel of the keys, of which no logarithm may be below -5.
+    """Like `Decay`, with one decay per channel of the keys, whose logarithm must be at least -5.
 
     Attributes:
         begin: (B, H, N, C, K), decay from before the chunk to after each token.
@@ -89,8 +90,8 @@ class ChannelDecay:
         number = None if document is None else document.unsqueeze(-1)
         total, dtype = summed(log_decay.double(), number, -2), log_decay.dtype
         self.size, self.unseen = total.shape[-2], later(total, document)
-        # Factors relative to the first row of each block, so that no later token is in an earlier one's product.
-        # Before the block they are at most 1; in it at most e^75, which float32 holds.
+        # Factors are relative to the first row of each block, so that no later token contributes to an earlier one.
+        # Factors from before the block are at most 1; within it at most e^75, which fits in float32.
         self.left, self.right, begin = [], [], []
         for first in range(0, self.size, BLOCK):
             last = min(first + BLOCK, self.size)
@@ -133,9 +134,9 @@ def later(
 def memories(
     whole: Float[Tensor, "B H N _ _"], written: Float[Tensor, "B H N K V"], memory: Float[Tensor, "B H K V"]
 ) -> tuple[Float[Tensor, "B H N K V"], Float[Tensor, "B H K V"]]:
-    """Go from chunk to chunk: M <- whole M + written. Return the memory before each chunk, and after the last."""
+    """Iterate over chunks: M <- whole M + written. Return the memory before each chunk, and after the last."""
     before = []
-    # `unbind`, not an index a chunk: the gradient of each index is as large as the whole text.
+    # `unbind`, not one index per chunk: the gradient of each index is as large as the whole text.
     for keep, new in zip(whole.unbind(2), written.unbind(2), strict=True):
         before.append(memory)
         memory = keep * memory + new
@@ -143,7 +144,7 @@ def memories(
 
 
 def steps_in_chunks(length: int) -> int:
-    """Return the number of operations that wait for one another: one in all chunks at once, then chunk by chunk."""
+    """Return the number of operations in sequence: one in all chunks at once, then one per chunk."""
     return 1 + math.ceil(length / CHUNK)
 
 
@@ -158,12 +159,12 @@ def decayed_sum(
     """Compute S_t = e^{g_t} S_{t-1} + k_t v_t^T and o_t = q_t^T S_t (Dao & Gu 2024, arXiv 2405.21060).
 
     Args:
-        query: What is asked of the memory after each token; one for all heads, or one for each.
-        writes: Keys k, where each token writes, and values v, what it writes; a token writes all pairs that are given.
+        query: Query q to the memory after each token; one for all heads, or one per head.
+        writes: Keys k and values v that each token writes; a token writes all given pairs.
         log_decay: g, at most 0.
         memory: S before the first token.
         size: Tokens of a chunk. The result does not depend on it.
-        starts: True where S_{t-1} counts as zeros. None: nowhere.
+        starts: True where S_{t-1} is reset to zeros. None: nowhere.
 
     Returns:
         The answers o, and S after the last token.
@@ -181,7 +182,7 @@ def decayed_sum(
 
 
 def delta_flops(length: int, keys: int, values: int) -> float:
-    """Count the operations of `gated_delta_rule` for each key that is written, of a head with K keys and V values."""
+    """Count the operations of `gated_delta_rule` per written key, for a head with K keys and V values."""
     size = min(CHUNK, length)
     # Products of a chunk with itself, its triangular system, and three with the memory.
     return 2 * (2 * size * keys + size * values + size * (keys + values) / 2 + 3 * keys * values)
@@ -199,17 +200,18 @@ def gated_delta_rule(
 ) -> tuple[Float[Tensor, "B H T V"], Float[Tensor, "B H K V"]]:
     """Compute S_t = S' + beta_t k_t (v_t - S'^T k_t)^T with S' = e^{g_t} S_{t-1}, and o_t = q_t^T S_t.
 
-    It decays first, then takes back a share of what the key held, then writes (Yang et al. 2024, arXiv 2412.06464).
+    The memory decays, then a share of the key's old value is removed, then the new one is written (Yang et al. 2024,
+    arXiv 2412.06464).
 
     Args:
-        query: What is asked of the memory after each token.
-        key: Where each token writes, of length 1.
-        value: What it writes.
-        beta: Share of what the key held that is replaced: 0 to 2.
-        log_decay: g, at most 0: one a head, or one for each channel of the keys, then at least -5.
+        query: Query q to the memory after each token.
+        key: Key k of each token, of length 1.
+        value: Value v of each token.
+        beta: Share of the key's old value that is replaced: 0 to 2.
+        log_decay: g, at most 0: one per head, or one per channel of the keys, then at least -5.
         memory: S before the first token.
         size: Tokens of a chunk. The result does not depend on it.
-        starts: True where S_{t-1} counts as zeros. None: nowhere.
+        starts: True where S_{t-1} is reset to zeros. None: nowhere.
 
     Returns:
         The answers o, and S after the last token.
@@ -219,9 +221,9 @@ def gated_delta_rule(
     parts = (query, key, value, beta, log_decay)
     query, key, value, beta, log_decay = (chunked(part, size) for part in parts)
     decay = (Decay if log_decay.dim() == 4 else ChannelDecay)(log_decay, numbered(starts, size))
-    # What each token writes depends on what earlier tokens of the chunk wrote: a triangular system for all of them.
+    # What a token writes depends on what earlier tokens of the chunk wrote: a triangular system.
     weighed = key * beta.unsqueeze(-1)
-    system = decay.products(weighed, key)  # what stands on its diagonal is not read: it counts as 1
+    system = decay.products(weighed, key)  # its diagonal is not read; it counts as 1
     given = torch.cat([value * beta.unsqueeze(-1), weighed * decay.begin], -1)
     solved = torch.linalg.solve_triangular(system, given, upper=False, unitriangular=True)
     writes, erases = solved.split([value.shape[-1], key.shape[-1]], -1)

@@ -1,4 +1,4 @@
-"""Attention maps at the end of training, as a picture: the positions one example attends to."""
+"""A plot of attention maps at the end of training: the positions that one example attends to."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class AttentionMaps(Callback):
         if not trainer.is_global_zero:
             return
         training = pl_module.training
-        pl_module.eval()  # with dropout the maps would differ from drawing to drawing
+        pl_module.eval()  # with dropout the maps would differ at each drawing
         log_picture(trainer, "attention", "the maps of attention", partial(self._draw, pl_module))
         pl_module.train(training)
 
     def _draw(self, learner: Learner) -> Path | None:
         try:
             maps = self._maps(learner)
-        except UserError:  # the model does not attend
+        except UserError:  # the model has no attention
             return None
         path = self.run.plots / "attention.png"
         draw(maps, path, "validation, first example")

@@ -1,4 +1,4 @@
-"""Times at which to save, so that a resumed run ends with the bits of an uninterrupted one, and checkpoints to keep."""
+"""When to save, so that a resumed run ends bit for bit like an uninterrupted one, and which checkpoints to keep."""
 
 from __future__ import annotations
 
@@ -28,17 +28,16 @@ if TYPE_CHECKING:
 
 
 AUTO_STEPS = 200
-REST = 50  # times the seconds of a save, before `auto` saves again
+REST = 50  # `auto` saves again after this many times the duration of a save
 
 
 class Checkpoints(Callback):
     """Save every `every` steps, after each validation and before leaving on a signal; keep the last and the best.
 
-    With `every="auto"` that is every 200 steps, unless the last save is so recent that saving would take more than a
-    fiftieth of the time.
+    With `every="auto"` the interval is 200 steps, or longer if saving would take more than a fiftieth of the time.
 
     Lightning resumes exactly only after an optimiser step with no validation pending, or after a validation. Every
-    process saves, because each holds a part of the state. The first process alone names the files.
+    process saves, because each has a part of the state. Only the first process names the files.
     """
 
     def __init__(
@@ -58,8 +57,8 @@ class Checkpoints(Callback):
         self.keep_best = keep_best
         self.signals = signals
         self.pruning = pruning
-        self.ranked: list[dict[str, Any]] = []  # step and metrics of the best validations, the best first
-        self.stopped = False  # by early stopping, which Lightning would forget
+        self.ranked: list[dict[str, Any]] = []  # step and metrics of the best validations, best first
+        self.stopped = False  # True after early stopping, which Lightning does not restore
         self.rest_until = 0.0  # seconds of this process's clock
 
     @property
@@ -81,7 +80,7 @@ class Checkpoints(Callback):
         self.load_state_dict(checkpoint["callbacks"][self.state_key])
         trainer.should_stop = self.stopped or self._pruned
         self._name_best(trainer)  # the process may have been killed between two names
-        if trainer.is_global_zero:  # or before it removed old checkpoints
+        if trainer.is_global_zero:  # or killed before it removed old checkpoints
             remove_older(self.run.checkpoints, self.keep_last, step=checkpoint["global_step"])
 
     def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
@@ -118,13 +117,13 @@ class Checkpoints(Callback):
         if isinstance(self.every, int):
             return trainer.global_step % self.every == 0
         resting = time.monotonic() < self.rest_until
-        # Clocks differ: all processes save, or none.
+        # Clocks differ, so the processes agree: all save, or none.
         return trainer.global_step % AUTO_STEPS == 0 and not trainer.strategy.reduce_boolean_decision(resting)
 
     def _rank(self, validation: dict[str, Any], name: str, mode: str) -> None:
-        """Insert a validation into the ranking: the earlier of equals is better; a step measured twice is kept once.
+        """Insert a validation into the ranking: ties go to the earlier one; a step that is measured twice is kept once.
 
-        Validations that are equal by the monitored metric are ranked by their loss. NaN is last.
+        Validations with equal values of the monitored metric are ranked by their loss. NaN is last.
         """
 
         def badness(entry: dict[str, Any]) -> tuple[float, float]:
@@ -137,10 +136,10 @@ class Checkpoints(Callback):
 
     def _save(self, trainer: Trainer) -> None:
         step, begin = trainer.global_step, time.monotonic()
-        # An overflow shows in the loss one step later: a checkpoint before that would count as the last good one.
+        # An overflow shows in the loss one step later, so a checkpoint before that would count as the last good one.
         finite = all(bool(torch.isfinite(weight).all()) for weight in trainer.lightning_module.parameters())
         if not trainer.strategy.reduce_boolean_decision(finite):
-            raise NonFinite(f"a weight is no number any more at step {step}")
+            raise NonFinite(f"a weight is not finite at step {step}")
         self.run.sync()
         trainer.save_checkpoint(self.run.checkpoints / step_name(step))
         if trainer.is_global_zero:
@@ -158,7 +157,7 @@ class Checkpoints(Callback):
         folder = self.run.checkpoints
         wanted = {best_name(entry["step"]): entry["step"] for entry in self.ranked if self.keep_best > 1}
         for name, step in [*wanted.items(), (BEST, self.best["step"])]:
-            # Older steps are removed over time: then only a second name leads to the weights.
+            # Older steps are removed over time: then only a second name refers to the weights.
             for source in (folder / step_name(step), folder / best_name(step)):
                 if source.exists() and source.name != name:
                     _link(source, folder / name)
@@ -183,7 +182,7 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, temporary)
     except OSError:
         shutil.copyfile(source, temporary)
-    os.replace(temporary, target)  # at no moment is there a run without a best checkpoint
+    os.replace(temporary, target)  # so that the run always has a best checkpoint
 
 
 class Plateau(Callback):

@@ -1,4 +1,4 @@
-"""Confusion matrix of a classification as a picture: true label against predicted label."""
+"""Confusion matrix of a classification as a plot: true label against predicted label."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from seqtrain.runs.shown import Confusion, write_confusion
 from seqtrain.training.learner import Learner
 from seqtrain.training.loggers.base import log_picture
 
-MAX_LABELS = 40  # that a picture can hold
+MAX_LABELS = 40  # that fit in a plot
 MAX_LABEL_CHARACTERS = 16
 
 
 class ConfusionMatrix(Callback):
     """Draw plots/confusion.png at each validation of a task that counts true and predicted labels.
 
-    The counts of every validation are kept in the run; the picture shows the newest ones.
+    The counts of every validation are kept in the run; the plot shows the newest ones.
     """
 
     def __init__(self, *, run: Run) -> None:
@@ -35,7 +35,7 @@ class ConfusionMatrix(Callback):
             return
         table = np.array(pl_module.totals["confusion"][0], dtype=np.int64)
         confusion = Confusion(tuple(labels), tuple(map(tuple, table.tolist())))
-        # First: `seqtrain sync` sends from this file what a logger does not get now.
+        # Before plotting: `seqtrain sync` later sends loggers from this file what they do not receive now.
         write_confusion(self.run, trainer.global_step, confusion)
         path = self.run.plots / "confusion.png"
         log_picture(trainer, "confusion", "the confusion matrix", lambda: draw_confusion(confusion, path))
@@ -51,7 +51,7 @@ def plot_confusion(table: np.ndarray, labels: tuple[str, ...], path: Path) -> bo
     """Draw counts (true, predicted), coloured by share of the true label. Return False if there are too many labels."""
     if len(labels) > MAX_LABELS:
         return False
-    fractions = table / np.maximum(table.sum(1, keepdims=True), 1)  # a label may have no example
+    fractions = table / np.maximum(table.sum(1, keepdims=True), 1)  # avoids division by 0 for a label without examples
     size = 2.5 + 0.6 * len(labels)
     figure = Figure(figsize=(size + 1, size), dpi=140, layout="constrained")
     axes = figure.add_subplot()

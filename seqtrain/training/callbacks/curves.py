@@ -1,4 +1,4 @@
-"""Learning curve of a run as a picture: loss or metric against tokens read."""
+"""Learning curve of a run as a plot: loss or metric against tokens read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LARGE = EngFormatter(sep="")  # 20k, 1.5M
 
 
 class Curves(Callback):
-    """Draw plots/learning_curve.png when training ends, with an error too, and pass it to the loggers."""
+    """Draw plots/learning_curve.png when training ends, also after an error, and pass it to the loggers."""
 
     def on_fit_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         self._draw(trainer, pl_module)
@@ -50,7 +50,7 @@ class Curves(Callback):
 def plot_curves(records: list[Record], path: Path, task: Task, *, title: str = "") -> bool:
     """Draw the records of `Run.metrics` to the PNG file `path`. Return False if there is nothing to draw.
 
-    The metric is the one by which runs of the task are compared if training measures it, else the loss.
+    The metric is the one by which the task's runs are compared, or the loss if training does not measure it.
 
     Args:
         records: Records of metrics.jsonl.
@@ -81,7 +81,7 @@ def _label(task: Task, name: str) -> str:
     metric, words = task.metric(name), name.replace("_", " ")
     if metric is None:
         return words
-    if metric.unit.lower() == words:  # as of BLEU, which is its own unit
+    if metric.unit.lower() == words:  # for BLEU, which is its own unit
         return metric.unit
     return f"{words} ({metric.unit})"
 
@@ -104,9 +104,9 @@ def _draw_metric(axes: Axes, records: list[Record], task: Task, measure: str) ->
 
 
 def _draw_small(axes: Axes, points: list[tuple[float, float]], name: str) -> None:
-    """Draw a small panel of a quantity recorded beside the metric."""
+    """Draw a small panel of another recorded quantity."""
     label, spread = SMALL_PANELS[name], [0.0]
-    if name == "gradient_norm":  # the scale of the others begins at 0
+    if name == "gradient_norm":  # the other scales begin at 0
         spread = _values(points)
     _line(axes, points, label, GREY, dots=1)
     _style(axes, label, spread)
@@ -135,12 +135,12 @@ def _style(axes: Axes, label: str, values: list[float]) -> None:
 
 
 def _short(value: float, position: float) -> str:
-    """Return a number as shown at an axis: 0.05, 20k."""
+    """Return a number as formatted on an axis: 0.05, 20k."""
     return LARGE(value) if abs(value) >= 1000 else f"{value:g}"
 
 
 def _points(records: list[Record], name: str) -> list[tuple[float, float]]:
-    """Return (tokens, value) of every record that has a finite number of this name."""
+    """Return (tokens, value) of every record that has a finite value of this name."""
     points = []
     for record in records:
         if math.isfinite(record.get(name, math.nan)):

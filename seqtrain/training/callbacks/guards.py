@@ -1,4 +1,4 @@
-"""Guards of a training: they report what failed, and where."""
+"""Guards of training: report what failed, and where."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Skips(Callback):
         self.known = skipped
         if skipped <= MAX_SAID and trainer.is_global_zero:
             rest = "; more are counted only: `skipped` in metrics.jsonl" if skipped == MAX_SAID else ""
-            say(f"step {trainer.global_step}: loss or gradient is no number, so the update was skipped{rest}")
+            say(f"step {trainer.global_step}: loss or gradient is not finite, so the update was skipped{rest}")
 
 
 class Memory(Callback):
-    """Add a note to an out-of-memory error: the batch that was read, and options that make it smaller."""
+    """Add a note to an out-of-memory error: the batch, and options that make it smaller."""
 
     def __init__(self) -> None:
         self.reading = ""
@@ -57,7 +57,7 @@ class Memory(Callback):
         step = trainer.global_step + 1
         self.reading = (
             f"at step {step}, training on {_shape(batch)}; "
-            f"in a new run give trainer.accumulate={2 * trainer.accumulate_grad_batches}, which changes no loss, or "
+            f"in a new run set trainer.accumulate={2 * trainer.accumulate_grad_batches}, which changes no loss, or "
             f"lower {keys}"
         )
 
@@ -66,7 +66,7 @@ class Memory(Callback):
     ) -> None:
         self.reading = (
             f"at step {trainer.global_step}, evaluating {_shape(batch)}; "
-            "resume with a lower data.eval_batch_size, which changes no number"
+            "resume with a lower data.eval_batch_size, which changes no result"
         )
 
     def on_exception(self, trainer: Trainer, pl_module: Learner, exception: BaseException) -> None:  # type: ignore[override]
@@ -75,7 +75,7 @@ class Memory(Callback):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return True if this error says that memory ran out, on a GPU or elsewhere."""
+    """Return True if this error means that memory ran out, on a GPU or elsewhere."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return True
     # torch has no exception class for errors of its CPU allocator or of a driver.
@@ -100,7 +100,7 @@ WIDTHS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 class SameRanks(Callback):
     """Compare gradients and weights over processes every `every` steps; raise RunFailed if they differ.
 
-    It compares before the update, when gradients are reduced.
+    Processes are compared before the update, when gradients are reduced.
     """
 
     def __init__(self, *, every: int) -> None:
@@ -111,14 +111,14 @@ class SameRanks(Callback):
             return
         weights = list(chain.from_iterable(group["params"] for group in optimizer.param_groups))
         gradients = [weight.grad for weight in weights if weight.grad is not None]
-        # Gradients first: one that differs makes weights differ, and the message should name the cause.
+        # Gradients first: a different gradient makes weights differ, and the message should name the cause.
         for name, tensors in (("gradients", gradients), ("weights", weights)):
             checksums = all_gather(checksum(tensors))
             for rank, other in enumerate(checksums):
                 if other != checksums[0]:
                     raise RunFailed(
-                        f"step {trainer.global_step + 1}: the {name} of process {rank} are not those of process 0; "
-                        "what they compute has come apart, by a fault of the machine or of a model's own code"
+                        f"step {trainer.global_step + 1}: the {name} of process {rank} differ from those of process 0; "
+                        "the cause is a fault of the machine or of the model's code"
                     )
 
 
@@ -126,10 +126,10 @@ def checksum(tensors: Iterable[Tensor]) -> int:
     """Return a number that depends on every bit of the tensors and on their order; equal bits give equal numbers."""
     sums = []
     for tensor in tensors:
-        # As integers: sums of floats would round small differences away, and hide -0 and kinds of nan.
+        # As integers: sums of floats would lose small differences, and hide -0 and kinds of nan.
         bits = tensor.detach().contiguous().view(WIDTHS[tensor.element_size()])
         sums.append(bits.sum(dtype=torch.int64))
     if not sums:
         return 0
-    # Read together: this waits for a GPU once, and not for each tensor.
+    # Transferred together, to wait for the GPU once instead of once per tensor.
     return sum(place * value for place, value in enumerate(torch.stack(sums).tolist(), start=1))

@@ -18,7 +18,7 @@ class PerBatchMetrics(Callback):
 
     def __init__(self) -> None:
         self.batches: list[Reduced] = []
-        self.measure: Callable[[Reduced], dict[str, float]] | None = None  # the task's own, once there are batches
+        self.measure: Callable[[Reduced], dict[str, float]] | None = None  # set once there are batches
         self._terms: list[Terms] = []
 
     def on_validation_batch_end(  # type: ignore[override]
@@ -29,5 +29,5 @@ class PerBatchMetrics(Callback):
         pl_module.eval_sums = Accumulators()
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
-        pl_module.eval_sums = merged(self._terms)  # the learner measures the whole, as without this callback
+        pl_module.eval_sums = merged(self._terms)  # for the metrics of the learner, which stay the same
         self.measure = partial(pl_module.task.measure, facts=pl_module.facts[pl_module.split])

@@ -1,4 +1,4 @@
-"""Progress on the screen: validations, and a bar in a terminal or notebook; elsewhere a line an epoch."""
+"""Progress on the screen: validations, and a bar in a terminal or notebook; elsewhere one line per epoch."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from seqtrain.training.accumulators import LOSS
 from seqtrain.training.callbacks.record import Recorder, step_done
 from seqtrain.training.learner import Learner
 
-MIN_SECONDS_BETWEEN_LINES = 5.0  # about epochs, without a bar: lines about short ones would hide all others
-MIN_SECONDS_BETWEEN_DRAWINGS = 1.0  # of the bar; each costs milliseconds
+MIN_SECONDS_BETWEEN_LINES = 5.0  # between lines about epochs: short epochs would flood the output
+MIN_SECONDS_BETWEEN_DRAWINGS = 1.0  # of the bar; each drawing costs milliseconds
 
 
 class NotebookProgress(Progress):
-    """Progress bar as one output of a notebook cell, redrawn as training goes on. rich's own needs ipywidgets."""
+    """Progress bar as one output of a notebook cell, redrawn during training. rich's own needs ipywidgets."""
 
     shown: Any = None  # IPython's handle of the output
 
     def start(self) -> None:
         """Show the bar below the cell."""
-        from IPython.display import display  # it is there, for rich has found a notebook
+        from IPython.display import display  # available, because rich has detected a notebook
 
         self.shown = display(self, display_id=True)
 
@@ -48,7 +48,7 @@ class ProgressBar(Callback):
         self.steps_per_epoch = steps_per_epoch
         self.console = console
         self.bar: Progress | None = None
-        self.beside_loss: list[Metric] = []  # the first of them that is recorded is shown beside the loss
+        self.beside_loss: list[Metric] = []  # the first recorded one is shown next to the loss
         self._last_drawn = 0.0
 
     def setup(self, trainer: Trainer, pl_module: Learner, stage: str) -> None:  # type: ignore[override]
@@ -73,7 +73,7 @@ class ProgressBar(Callback):
             TextColumn("left"),
             TimeRemainingColumn(),
             console=self.console,
-            auto_refresh=False,  # no thread of its own: drawing happens between steps
+            auto_refresh=False,  # without a thread: drawing happens between steps
         )
         self.task = self.bar.add_task("", total=pl_module.max_steps, completed=trainer.global_step)
         self.bar.start()
@@ -98,7 +98,7 @@ class ProgressBar(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         planned = str(pl_module.max_steps)
-        if pl_module.max_steps != trainer.max_steps:  # the time limit decides, and this is its current estimate
+        if pl_module.max_steps != trainer.max_steps:  # a time limit decides, and max_steps is an estimate
             planned = f"about {planned}"
         step = trainer.global_step
         self._print(f"step {step} of {planned}: {self._training_words(step)}, {self._words('validation')}")
@@ -114,14 +114,14 @@ class ProgressBar(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         if self.bar is not None:
-            self._draw(self.bar, trainer.global_step, pl_module)  # the last drawing may be of a second ago
+            self._draw(self.bar, trainer.global_step, pl_module)  # the last drawing may be a second old
         self.close()
 
     def on_exception(self, trainer: Trainer, pl_module: Learner, exception: BaseException) -> None:  # type: ignore[override]
         self.close()
 
     def _training_words(self, step: int) -> str:
-        """Return the newest training record in words, with its step if that is an earlier one."""
+        """Return the newest training record as text, with its step if it is an earlier one."""
         words, trained = self._words("train"), self.recorder.trained
         return words if trained in (0, step) else f"{words} at step {trained}"
 

@@ -1,4 +1,4 @@
-"""Pruning: stop a trial of a search when its study gives it up."""
+"""Pruning: stop a trial of a search when its study prunes it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class Pruning(Callback):
     """Report each validation to the study, and end the training if the study prunes it.
 
-    Every process of a run has this callback, and all follow the first one. If the study does not answer, the training
-    goes on. It precedes the callback that saves checkpoints: a decision is saved with the state it was made on, so a
-    run that was killed before it recorded how it ended is not trained on.
+    Every process of a run has this callback, and all follow the first one. If the study does not respond, training
+    continues. It precedes the callback that saves checkpoints, so that a decision is saved with the state on which it
+    was made. A run that was killed before it recorded its end is therefore not trained further.
     """
 
     def __init__(self, *, run: Run, warmup: int = 0, after_pruning: bool = False) -> None:
@@ -29,16 +29,16 @@ class Pruning(Callback):
 
         Args:
             run: The trial.
-            warmup: Steps in which its learning rate still rises.
-            after_pruning: True if the run has ended as pruned and the user trains it on.
+            warmup: Number of steps with a rising learning rate.
+            after_pruning: True if the run was pruned and the user continues it.
         """
         self.run = run
-        # Before one step at the full rate a trial has shown nothing of that rate.
+        # Before its first step at the full rate, a trial's results say nothing about that rate.
         self.first_step = warmup + 1 if warmup else 0
         self.after_pruning = after_pruning
-        self.reason = ""  # why the training ended; empty as long as it goes on
+        self.reason = ""  # why training ended; empty while it continues
         self._trial: optuna.trial.Trial | None = None
-        self._silent = False  # True after a line that the study does not answer
+        self._silent = False  # True after logging that the study does not respond
 
     def state_dict(self) -> dict[str, Any]:
         return {"reason": self.reason}
@@ -50,18 +50,18 @@ class Pruning(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         if trainer.state.fn != "fit":
             return
-        last = trainer.global_step >= trainer.max_steps  # nothing is saved any more
+        last = trainer.global_step >= trainer.max_steps  # nothing is saved after it
         reason = self._judged_or_silent(trainer.global_step, pl_module.metrics, last) if self.run.writes else ""
         self.reason = ranks.broadcast(reason)
         trainer.should_stop |= bool(self.reason)
 
     def _judged_or_silent(self, step: int, metrics: dict[str, float], last: bool) -> str:
-        """Return the reason to stop, or an empty string; also if the study does not answer."""
+        """Return the reason to stop, or an empty string (also if the study does not respond)."""
         try:
             return self._judged(step, metrics, last)
-        except Exception as error:  # no fault of a storage may stop the training
+        except Exception as error:  # a fault of the storage must not stop training
             if not self._silent:
-                say(f"the study of the search does not answer, so nothing is pruned: {' '.join(str(error).split())}")
+                say(f"the study of the search does not respond, so nothing is pruned: {' '.join(str(error).split())}")
             self._silent = True
             return ""
 
@@ -74,12 +74,12 @@ class Pruning(Callback):
         if metric is None:
             return ""
         reported = self._trial.storage.get_trial(self._trial._trial_id).intermediate_values
-        if step not in reported:  # else an earlier attempt has reported it
+        if step not in reported:  # otherwise an earlier attempt has reported it
             self._trial.report(metrics[metric], step)
-        # A resumed run was already judged up to its last step: at an older one the study would judge by newer values.
+        # A resumed run was already judged up to its last step; for an older step the study would use newer values.
         if last or step < max(reported, default=0) or not study.gives_up(self._trial, step):
             return ""
-        # After asking the study, so that successive halving notes each rung at its own step.
+        # After the report, so that successive halving records each rung at its own step.
         if step < self.first_step:
             return ""
-        return f"validation {metric} {metrics[metric]:.4g} at step {step} is behind that of other trials"
+        return f"validation {metric} {metrics[metric]:.4g} at step {step} is worse than in other trials"

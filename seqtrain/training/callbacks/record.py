@@ -1,4 +1,4 @@
-"""Record of a run: every point goes to metrics.jsonl first, then to the loggers."""
+"""Record of a run: every record is written to metrics.jsonl first, then to the loggers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from seqtrain.training.accumulators import LOSS
 from seqtrain.training.clipping import Clipping
 from seqtrain.training.learner import Learner, chained
 
-CHECKED_STEPS = 1000  # before the step of a resume, whose batches are computed again from the plan
+CHECKED_STEPS = 1000  # steps before a resume whose batches are recomputed from the plan
 
 
 def step_done(trainer: Trainer, batch_idx: int) -> bool:
@@ -30,7 +30,7 @@ def step_done(trainer: Trainer, batch_idx: int) -> bool:
 
 
 def point(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the numbers of a record, which go to the loggers."""
+    """Return the numbers of a record, for the loggers."""
     return {name: value for name, value in record.items() if name != "read"}
 
 
@@ -45,10 +45,10 @@ class Recorder(Callback):
         self.every = every
         self.plan = plan
         self.recorded: dict[int, str] = {}  # the checksum of what was read, by step, in earlier attempts of this run
-        self.newest: dict[str, float] = {}  # what the progress bar shows
+        self.newest: dict[str, float] = {}  # values for the progress bar
         self.validated = -1  # the step of the newest evaluation
-        self.trained = 0  # the step of the newest record of training
-        self.seconds = 0.0  # of training, until the clock was last stopped, in earlier attempts of this run too
+        self.trained = 0  # the step of the newest training record
+        self.seconds = 0.0  # of training until the clock was last stopped, including earlier attempts of this run
         self._started_at: float | None = None  # by the machine's clock; None while the training clock is stopped
         self._last_record = (0, 0.0)  # tokens and seconds at the last training record, to compute speed
         self._system = SystemUsage()
@@ -79,10 +79,11 @@ class Recorder(Callback):
         self._system.start()
 
     def _planned(self, step: int) -> int:
-        """Return the checksum of what is read up to this step, computed from the plan.
+        """Return the checksum of all batches up to this step, computed from the plan.
 
-        The checkpoint's own checksum cannot show that the data has changed since. In a long run the computation starts
-        at the checksum of a recorded step, at least CHECKED_STEPS earlier, so that a late resume does not take longer.
+        The checkpoint's own checksum cannot detect that the data has changed since. In a long run the computation
+        starts at the checksum of a recorded step, at least CHECKED_STEPS earlier, so that resuming late takes no
+        longer.
         """
         known = max((recorded for recorded in self.recorded if recorded <= step - CHECKED_STEPS), default=0)
         fingerprint = int(self.recorded[known], 16) if known else 0
@@ -91,13 +92,13 @@ class Recorder(Callback):
         return fingerprint
 
     def _check_read(self, step: int, *fingerprints: int) -> None:
-        """Raise RunFailed unless all checksums of what was read up to this step, also the recorded one, are equal."""
+        """Raise RunFailed unless all checksums of the batches up to this step, also the recorded one, are equal."""
         distinct = {f"{fingerprint:08x}" for fingerprint in fingerprints}
         if step in self.recorded:
             distinct.add(self.recorded[step])
         if len(distinct) > 1:
             raise RunFailed(
-                f"run {self.run.path}: step {step} does not go on with the batches that this run began with; the data, "
+                f"run {self.run.path}: step {step} does not continue with the batches of this run; the data, "
                 "its layout or numpy's random numbers have changed: start a new run"
             )
 
@@ -111,7 +112,7 @@ class Recorder(Callback):
         if not step_done(trainer, batch_idx) or trainer.global_step % self.every:
             return
         totals, metrics = pl_module.reduce_sums(), {}
-        if totals:  # else all updates since the last record were skipped
+        if totals:  # otherwise all updates since the last record were skipped
             metrics = pl_module.task.measure(totals, pl_module.facts["train"])
         if not math.isfinite(metrics.get(LOSS, 0.0)):
             raise NonFinite(f"the loss is {metrics[LOSS]} at step {trainer.global_step}")
@@ -132,7 +133,7 @@ class Recorder(Callback):
         self._last_record = (progress.tokens, self.elapsed())
         record["tokens_per_second"] = (progress.tokens - tokens) / max(self._last_record[1] - seconds, 1e-9)
         if self.run.writes:
-            # After the speed is computed, so that this reading does not count.
+            # After the speed is computed, so that this measurement is not included.
             record |= self._system.read(pl_module.device)
         self.trained = trainer.global_step
         self._write(trainer, pl_module, record)
@@ -146,13 +147,13 @@ class Recorder(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         self.validated = trainer.global_step
         values = {f"validation/{name}": value for name, value in pl_module.metrics.items()}
-        # After training no checkpoint follows: a process killed then has already written this record.
+        # No checkpoint follows the end of training, so a process killed before may already have written this record.
         if trainer.state.fn == "fit" or not self._is_validated(trainer.global_step):
             self._write(trainer, pl_module, values)
         self._last_record = (pl_module.progress.tokens, self.elapsed())
 
     def _is_validated(self, step: int) -> bool:
-        """Return True if metrics.jsonl holds a validation of this step."""
+        """Return True if metrics.jsonl contains a validation of this step."""
         return any(record["step"] == step and f"validation/{LOSS}" in record for record in self.run.metrics())
 
     def _write(self, trainer: Trainer, learner: Learner, values: dict[str, Any]) -> None:
@@ -169,7 +170,7 @@ class Recorder(Callback):
             self._num_records = sum(1 for _ in self.run.records())
         self._num_records += 1
         self.newest.update(record)
-        self.run.append(record)  # first: loggers can be rebuilt from the record, but not the record from them
+        self.run.append(record)  # first: loggers can be rebuilt from the file, but not the file from loggers
         for logger in trainer.loggers:
             logger.log_metrics({**point(record), "record": self._num_records}, step)
 
@@ -178,10 +179,11 @@ MICRO = 1e6  # processes exchange integers
 
 
 class Deadline(Callback):
-    """End training at the first step after `seconds` of training, over all attempts, without validations.
+    """End training at the first step after `seconds` of training in all attempts, excluding validations.
 
-    After each step the schedule gets the number of steps that the time allows, so that the learning rate has fallen
-    completely when time is up. It precedes the callback that saves checkpoints, which asks if a step is the last one.
+    After each step the schedule gets the number of steps that the time allows, so that the learning rate has fully
+    decayed when time is up. It precedes the callback that saves checkpoints, which checks whether a step is the last
+    one.
     """
 
     def __init__(self, *, recorder: Recorder, seconds: float) -> None:
@@ -200,14 +202,14 @@ class Deadline(Callback):
             self._look(trainer, pl_module)
 
     def _look(self, trainer: Trainer, learner: Learner) -> None:
-        """Read the clock of the first process, which is the recorded one, so that all processes decide alike."""
+        """Read the clock of the first process, which is the recorded one, so that all processes decide the same."""
         microseconds = round(self.recorder.elapsed() * MICRO) if rank_info().first else 0
         step, spent = trainer.global_step, all_max(microseconds) / MICRO
         if not step:
-            return  # no pace is known yet
+            return  # the speed is not known yet
         self.met = spent >= self.seconds
         if self.met:
-            self.recorder.stop()  # what is saved and measured from here on is not training
+            self.recorder.stop()  # later saving and measuring is not training time
             learner.max_steps = trainer.fit_loop.epoch_loop.max_steps = step
         else:
             learner.max_steps = min(self.limit, max(step + 1, round(step * self.seconds / spent)))
@@ -222,12 +224,12 @@ PROCESSOR, RESIDENT = slice(11, 15), 1  # fields of /proc/PID/stat behind the na
 
 @dataclass
 class SystemUsage:
-    """Usage of the processes of a run on this machine: those that train, and the workers that read data.
+    """Resource usage of a run's processes on this machine: those that train, and the workers that read data.
 
-    Other processes of the machine do not count, such as another trial or a logger's own service.
+    Other processes of the machine, such as another trial or a logger's service, are not counted.
     """
 
-    pids: tuple[int, ...] = ()  # of the processes that train here, this one among them
+    pids: tuple[int, ...] = ()  # of the processes that train here, including this one
     _read_at: float | None = None  # by the clock of the machine; None before the first reading
     _since: float = field(default_factory=time.monotonic)
     _seconds_before: float = field(default_factory=lambda: _processor_seconds(os.getpid()))  # at the last reading
@@ -261,7 +263,7 @@ class SystemUsage:
         self._read_at = now
         processes = self._processes()
         seconds = sum(map(_processor_seconds, processes))
-        # A worker that ends between two readings still counts among the children of its process.
+        # A worker that ends between two measurements still counts among the children of its process.
         busy = (seconds - self._seconds_before) / max(now - self._since, 1e-9)
         found = {f"{PREFIX}cpu_percent": round(100 * max(busy, 0.0), 1)}
         resident = sum(map(_resident_bytes, processes))
@@ -276,11 +278,11 @@ class SystemUsage:
         return found
 
     def _joules(self) -> float:
-        """Return what the processors of the machine have used since the last reading; 0 if they do not tell."""
+        """Return the energy used by the machine's processors since the last measurement; 0 if unavailable."""
         joules = 0.0
-        for zone in POWERCAP.glob("intel-rapl:[0-9]"):  # below one, as intel-rapl:0:1, is a part of it
+        for zone in POWERCAP.glob("intel-rapl:[0-9]"):  # a zone below one, such as intel-rapl:0:1, is part of it
             largest, now = (int(_content(zone / name) or 0) for name in ("max_energy_range_uj", "energy_uj"))
-            joules += (now - self._energy.get(zone, now)) % (largest + 1) / 1e6  # a counter begins again at 0
+            joules += (now - self._energy.get(zone, now)) % (largest + 1) / 1e6  # the counter wraps around
             self._energy[zone] = now
         return joules
 
@@ -298,7 +300,7 @@ class SystemUsage:
             try:
                 found[f"{PREFIX}gpu_percent"] = float(torch.cuda.utilization(device))
                 found[f"{PREFIX}gpu_watts"] = torch.cuda.power_draw(device) / 1000
-            except Exception:  # no nvidia-ml-py, or a driver without this value: not worth a line
+            except Exception:  # no nvidia-ml-py, or a driver without this value: not worth a message
                 self._has_gpu_clock = False
         return found
 
@@ -309,7 +311,7 @@ def _processor_seconds(pid: int) -> float:
         times = os.times()
         return time.process_time() + times.children_user + times.children_system
     stat = _content(PROC / str(pid) / "stat")
-    ticks = stat.rpartition(b")")[2].split()[PROCESSOR]  # a name may hold anything
+    ticks = stat.rpartition(b")")[2].split()[PROCESSOR]  # a name may contain any bytes
     return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 

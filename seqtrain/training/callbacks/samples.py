@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Samples(Callback):
     """Continue `prompt` by `length` tokens, or show `examples` of validation, as the task does.
 
-    Samples are written to samples/step-*.txt, by columns to samples/step-*.json, and to every logger that takes text,
-    tables or pictures.
+    Samples are written to samples/step-*.txt, as columns to samples/step-*.json, and to every logger that supports
+    text, tables or images.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Samples(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         try:
             found = self._sample(pl_module)
-        except NonFinite as error:  # the loss decides whether the training continues
+        except NonFinite as error:  # the loss decides whether training continues
             tell(f"step {trainer.global_step}: no samples: {error}")
             return
         self.newest = "\n".join(sample.text for sample in found)
@@ -64,15 +64,15 @@ class Samples(Callback):
         batch = self.data.sample("validation", self.examples)
         if batch is not None:
             batch = batch.to(learner.device)
-        # In the precision of the weights, as evaluation reads.
+        # In the precision of the weights, as in evaluation.
         with torch.no_grad(), torch.autocast(learner.device.type, enabled=False):
             return learner.task.samples(learner.model, batch, self.data.preprocessor, self.options)
 
 
 def log_samples(run_loggers: Sequence[RunLogger], samples: shown.Samples, step: int) -> None:
-    """Log samples as text, by columns, and a picture of each one that is a forecast: live and from `seqtrain sync`.
+    """Log samples as text, by columns, and a plot of each forecast: during training and from `seqtrain sync`.
 
-    A picture is drawn once for all loggers, if any of them shows it. One that cannot be drawn is reported in a line.
+    A plot is drawn once for all loggers, if any of them shows it. A failure to draw is logged in one line.
     """
     for run_logger in run_loggers:
         run_logger.log_text("samples", samples.text, step)
@@ -93,7 +93,7 @@ def log_samples(run_loggers: Sequence[RunLogger], samples: shown.Samples, step: 
             try:
                 draw_small_fan(fan, picture)
             except Exception as error:  # any fault of matplotlib or the numbers
-                tell(f"the picture of sample {place} could not be drawn: {error}")
+                tell(f"the plot of sample {place} could not be drawn: {error}")
                 continue
             for run_logger in shown_by:
                 run_logger.log_image(f"sample_{place}", picture, step)

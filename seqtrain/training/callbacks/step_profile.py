@@ -21,7 +21,7 @@ PARTS = ("data", "forward", "backward", "optimizer", "rest")
 
 
 class StepProfile(Callback):
-    """Time the parts of some steps, then trace some later ones: tracing takes time. Evaluations are left out.
+    """Time the parts of some steps, then trace some later ones, because tracing takes time. Evaluations are excluded.
 
     This callback comes last, so the time of all other callbacks is counted as `rest`.
     """
@@ -29,7 +29,7 @@ class StepProfile(Callback):
     def __init__(self, *, run: Run) -> None:
         self.folder = run.path / "profile"
         self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
-        self.steps = 0  # done in this attempt
+        self.steps = 0  # steps done in this attempt
         self.on_gpu = False
         self._since: float | None = None  # when the last part ended; None while nothing is timed
         self._trace: profile | None = None
@@ -76,7 +76,7 @@ class StepProfile(Callback):
             self._write()
 
     def _end(self, part: str) -> None:
-        """Count the time since the last part ended to this one."""
+        """Add the time since the last part ended to this part."""
         if self._since is None:
             return
         if self.on_gpu:
@@ -89,7 +89,7 @@ class StepProfile(Callback):
         """Write the seconds of a step and the trace; log what was measured."""
         self._since, count = None, min(self.steps - SKIPPED, TIMED)
         if count < 1:
-            say(f"profile: nothing was timed, the first {SKIPPED} steps are not; set trainer.max_steps higher")
+            say(f"profile: nothing was timed; the first {SKIPPED} steps are skipped; set trainer.max_steps higher")
             return
         by_step = {part: seconds / count for part, seconds in self.seconds.items()}
         whole = sum(by_step.values())

@@ -189,8 +189,8 @@ def test_hours_and_days_stand_at_their_place_in_the_day_and_the_week(tmp_path):
 
 def test_options_that_fit_no_series_are_one_line():
     for options, words in (
-        ({"rows": [60, 1]}, "expected three numbers of rows"),
-        ({"rows": [70, 1, 1]}, "series s1 has 61 rows; ask for fewer"),
+        ({"rows": [60, 1]}, "expected three row counts"),
+        ({"rows": [70, 1, 1]}, "series s1 has 61 rows; use fewer"),
         ({"time_features": ["minute"]}, "expected some of hour, weekday, yearday"),
         ({"validation_fraction": 0.6, "test_fraction": 0.6}, "fraction"),
     ):

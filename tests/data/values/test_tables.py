@@ -192,7 +192,7 @@ def test_gaps_in_time_are_missing_rows_and_said(tmp_path):
     assert not np.isnan(np.delete(found.values, [9, 10, 11], 0)).any()
     assert found.times is not None
     assert np.array_equal(np.diff(found.times), np.full(59, 3600))
-    assert source.remarks == ["data: 1 gaps in time; the 3 rows that are not there count as missing"]
+    assert source.remarks == ["data: 1 gaps in time; 3 rows with missing values are inserted"]
 
 
 def test_months_are_of_uneven_length_and_go_on_by_the_calendar(tmp_path):
@@ -215,7 +215,7 @@ def test_a_test_split_without_a_value_is_said_before_training(tmp_path):
         rows = "".join(f"{number},{number % 7 if number < last else ''}\n" for number in range(60))
         source, said = table(tmp_path, "time,a\n" + rows, name=f"{last}.csv", rows=[40, 10, 10]), []
         prepare_series(source, ("train", "validation"), preprocessor=None, say=said.append)
-        assert ("data: test has no value, so that nothing can be measured of it" in said) == is_said
+        assert ("data: all values of test are missing; its metrics cannot be computed" in said) == is_said
 
 
 TIMES = {
