@@ -138,7 +138,7 @@ def test_500_runs_of_1000_points_are_under_10_mb_and_drawn_in_four_times_the_tim
     pairs = [(opening(tab(), address), opening(tab(), alone)) for _ in range(4)]
     reader = pairs[-1][0][1]
     assert reader.page.evaluate(LINES) > 20
-    assert "Curves thinned to 200 points" in reader.page.inner_text("#curves-note")
+    assert "Curves are thinned to 200 points" in reader.page.inner_text("#curves-note")
     assert min(many / one for (many, _), (one, _) in pairs) < 4
 
 

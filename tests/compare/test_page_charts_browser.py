@@ -95,7 +95,7 @@ def test_training_stands_dotted_beside_validation_until_it_is_left_out(tab: Any,
     dotted = f"{DRAWN}.filter(each => each.line.dash === 'dot' && each.line.width < 1.5 && !each.marker).length"
     reader = tab().open(address)
     assert reader.page.evaluate(dotted) == 4
-    assert "Dotted and thin: the same in training" in reader.page.inner_text(NOTE)
+    assert "Thin dotted lines: the same metric on training" in reader.page.inner_text(NOTE)
     reader.page.check("#alone")
     reader.settled(dotted, 0)
     assert "training" not in reader.page.inner_text(NOTE)
@@ -152,7 +152,7 @@ def test_what_is_smoothed_says_so_and_the_raw_lines_stay_faint(tab: Any, address
     means = reader.page.evaluate(f"{DRAWN}.filter(each => each.marker).map(each => each.y)")
     assert "Smoothed" not in reader.page.inner_text(NOTE)
     smooth(reader, 5)
-    assert "Smoothed: a point is the mean of those around it, whose weights halve every 30 of x" in (
+    assert "Smoothed: a point is the mean of the points around it, with weights that halve every 30 of x" in (
         reader.page.inner_text(NOTE)
     )
     assert reader.page.inner_text("#smooth-value") == "halves every 30"
@@ -193,7 +193,7 @@ def test_values_that_hide_the_rest_are_clipped_and_counted_and_come_back(tab: An
     assert counted >= 1
     words = reader.page.inner_text(CLIPPED)
     assert words.startswith(f"Clipped: {counted} of 720 drawn points, of ")
-    assert words.endswith("outside the picture (1,000,000).")
+    assert words.endswith("outside the plot (1,000,000).")
     assert reader.page.evaluate(RANGE)[1] < 100
     reader.choose("outliers", "shown")
     reader.settled(f"document.querySelector('{CLIPPED}').textContent", "")
@@ -217,7 +217,7 @@ def test_what_is_clipped_drags_no_smoothed_line(tab: Any, tmp_path: Path) -> Non
     reader.choose("metric", "gradient_norm")
     smooth(reader, 5)
     assert max(reader.page.evaluate(f"{DRAWN}.at(-1).y.filter(y => y !== null)")) < 2
-    assert "and count in no smoothed line" in reader.page.inner_text(CLIPPED)
+    assert "and are left out of smoothed lines" in reader.page.inner_text(CLIPPED)
 
 
 # -- groups ------------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def test_runs_are_grouped_by_any_key_and_a_band_over_unlike_runs_is_called_no_in
     reader = tab().open(written(tmp_path, "report.html"))
     keys = reader.page.evaluate("[...document.querySelectorAll('#by option')].map(each => each.value)")
     assert {"variant", "model", "model.dim", "label", "tag"} <= set(keys)
-    assert "no interval" not in reader.page.inner_text(NOTE)
+    assert "confidence interval" not in reader.page.inner_text(NOTE)
     reader.choose("by", "model.dim")
     settled(reader)
     legend = "[...document.querySelectorAll('#curves-legend span')].map(each => each.textContent.trim())"
@@ -240,7 +240,7 @@ def test_runs_are_grouped_by_any_key_and_a_band_over_unlike_runs_is_called_no_in
     assert reader.page.evaluate(f"{DRAWN}.filter(each => each.fill).length") == 3
     note = reader.page.inner_text(NOTE)
     assert "Coloured and grouped by dim." in note
-    assert "the band is what was tried, not the spread of seeds, and no interval" in note
+    assert "a band is the range of what was tried, not the spread of seeds, and not a confidence interval" in note
     for key, words in {
         "label": ["label=slim (4 runs)", "label=wide (2 runs)"],
         "tag": ["tag=a (3 runs)", "tag=none (3 runs)"],
@@ -283,7 +283,7 @@ def test_a_mean_over_fewer_runs_than_a_variant_has_is_said_where_it_is_read(tab:
     reader = tab().open(written(tmp_path, "report.html"))
     words = reader.page.evaluate("readAt('curves-plot', 500).map(row => amount(row.value))")
     assert len(words) == 1
-    assert words[0].endswith("(1 of 2 runs come so far)")
+    assert words[0].endswith("(1 of 2 runs reach this x)")
 
 
 # -- baselines ---------------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ def test_baselines_are_dashed_lines_that_do_not_stretch_the_picture_and_are_said
     ]
     assert reader.page.evaluate(RANGE) == before
     assert "<b>xz</b>: 2.4" in reader.page.inner_text("#curves-plot")
-    assert reader.page.inner_text(CLIPPED) == "Baselines outside the picture: uniform 80."
+    assert reader.page.inner_text(CLIPPED) == "Baselines outside the plot: uniform 80."
     for metric, count in {"validation/loss": 1, "train/loss": 0}.items():
         reader.choose("metric", metric)
         reader.settled("document.querySelector('#curves-plot').layout.shapes.length", count)

@@ -63,7 +63,7 @@ def test_a_variant_that_is_on_the_front_by_chance_alone_is_hollow_and_is_not_sai
     assert reader.page.evaluate(marks).count(True) == 1
     note = reader.page.inner_text("#costs-note")
     assert "On it for sure, solid: lstm, gpt, rnn." in note
-    assert "perhaps by chance, large and hollow: gru." in note
+    assert "perhaps by chance (large, hollow): gru." in note
     assert reader.page.evaluate("document.querySelector('#costs-plot').data[0].x.length") == 4
     reader.filter("model!=gru")
     reader.settled("document.querySelector('#costs-plot').data[0].x.length", 0)

@@ -109,7 +109,7 @@ def test_of_sixty_trials_of_one_seed_twelve_are_seen_until_all_are_asked_for_and
     assert not any(
         "difference" in head or "interval" in head.replace("interval plot", "") for head in reader.page.evaluate(HEADS)
     )
-    assert "the order may be chance" in reader.page.inner_text("#variants-note")
+    assert "the order may be due to chance" in reader.page.inner_text("#variants-note")
     more = reader.page.locator("#variants-more")
     assert more.inner_text() == "Show all 60 variants"
     more.focus()
@@ -136,7 +136,7 @@ def test_a_variant_far_off_and_a_wide_interval_leave_room_for_the_others_and_arr
     last = reader.page.locator("#variants-table tbody tr").nth(3)
     assert last.locator("[data-beyond='1']").count() >= 1
     assert "92.5" in last.inner_text()  # its numbers are not cut
-    assert "Arrows: it goes on beyond the axis" in reader.page.inner_text("#variants-note")
+    assert "Arrow: the value is beyond the axis" in reader.page.inner_text("#variants-note")
 
 
 def test_baselines_are_rows_in_order_below_the_variants(tab: Any, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ const smoothedAll = (lines, half, clipped) => lines.map(line => smoothed(line, h
 
 function smoothingNote(half) {
   if (!half) return "";
-  return ` Smoothed: a point is the mean of those around it, whose weights halve every ${told(half, 2)} of x (${AXES[chosen.axis]}) to either side; peaks are flatter than they were and begin earlier. The raw lines are faint, and grey lines are raw. The conclusion and all tables are of raw values.`;
+  return ` Smoothed: a point is the mean of the points around it, with weights that halve every ${told(half, 2)} of x (${AXES[chosen.axis]}) on both sides, so peaks are flatter and begin earlier. Faint and grey lines are raw. The conclusion and all tables use raw values.`;
 }
 
 function sayHalfLife(half) {
@@ -134,8 +134,8 @@ function outlierNote(clipped, half) {
   if (!clipped) return "";
   const named = clipped.whole.slice(0, MOST_NAMED).join(", ") + (clipped.whole.length > MOST_NAMED ? ` and ${clipped.whole.length - MOST_NAMED} more` : "");
   const ends = [...new Set([told(clipped.low), told(clipped.high)])].join(" to ");
-  const whole = clipped.whole.length ? ` Not seen at all: ${named}.` : "";
-  return `Clipped: ${told(clipped.points)} of ${told(clipped.all)} drawn points, of ${counted(clipped.runs, "run")}, lie outside the picture (${ends})${half ? ", and count in no smoothed line" : ""}.${whole}`;
+  const whole = clipped.whole.length ? ` Entirely outside: ${named}.` : "";
+  return `Clipped: ${told(clipped.points)} of ${told(clipped.all)} drawn points, of ${counted(clipped.runs, "run")}, lie outside the plot (${ends})${half ? " and are left out of smoothed lines" : ""}.${whole}`;
 }
 
 // One pointer reads all groups at the same x, in the chart that it is over; a line marks that x in every chart.
@@ -198,7 +198,7 @@ function readAt(place, x) {
 
 function amount(mean) {
   if (!mean) return "";
-  const share = mean.count < mean.of ? ` (${mean.count} of ${mean.of} runs come so far)` : mean.of > 1 ? ` (mean of ${mean.of})` : "";
+  const share = mean.count < mean.of ? ` (${mean.count} of ${mean.of} runs reach this x)` : mean.of > 1 ? ` (mean of ${mean.of})` : "";
   return told(mean.value) + share;
 }
 

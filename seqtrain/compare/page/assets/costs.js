@@ -1,13 +1,13 @@
 // The metric against what it cost, or against any option.
 
-const atEnds = data.equal && ` Each run counts as it was at its end, not ${data.equal} as in the conclusion.`;
+const atEnds = data.equal && ` Values are those at the end of each run, not ${data.equal} as in the conclusion.`;
 const MOST_LISTED = 4; // variants in a sentence
 
 // How a variant stands in the Pareto front of the conclusion, in words, and how its mean is drawn.
 const STANDINGS = {
   front: { words: "on the Pareto front", size: 15, opacity: 1, open: "" },
-  perhaps: { words: "on the Pareto front by the means, perhaps by chance", size: 13, opacity: 1, open: "-open" },
-  near: { words: "not on the front by the means, no significant difference from it", size: 10, opacity: .6, open: "" },
+  perhaps: { words: "on the Pareto front by its mean, perhaps by chance", size: 13, opacity: 1, open: "-open" },
+  near: { words: "not on the front by its mean, no significant difference from it", size: 10, opacity: .6, open: "" },
   behind: { words: "behind the front", size: 10, opacity: .6, open: "" },
 };
 const NO_STANDING = { words: "", size: 11, opacity: .8, open: "" };
@@ -77,7 +77,7 @@ function drawCosts() {
   };
   at("costs-note").textContent = costNote(group, edge, runs.length - points.length, title) + costsGrey(points, groups) + atEnds;
   at("costs-plot").setAttribute("aria-label", at("costs-note").textContent);
-  const nothing = points.length ? [] : [{ text: `no run that is shown has a ${chosen.which} value here`, showarrow: false, xref: "paper", yref: "paper", x: .5, y: .5 }];
+  const nothing = points.length ? [] : [{ text: `none of the shown runs has a ${chosen.which} value here`, showarrow: false, xref: "paper", yref: "paper", x: .5, y: .5 }];
   const metric = chosen.which === "test" ? "test " + named(group.metric) : `${chosen.which} ${spoken("validation/" + group.metric)}`;
   return Plotly.react("costs-plot", [best, single, large], layout({
     uirevision: zoomKept(chosen.cost, chosen.which, chosen.logcost),
@@ -94,17 +94,17 @@ function frontPoints(middle) {
 }
 
 function costNote(group, edge, left, title) {
-  const words = ["Large: a variant's mean over the runs that finished; small: its runs, hollow where they did not finish."];
+  const words = ["Large: the mean of a variant over its finished runs. Small: single runs, hollow if unfinished."];
   if (left) words.push(`Left out: ${counted(left, "run")} without the metric, or without ${chosen.logcost ? "a positive " : ""}${title}.`);
-  if (!(chosen.cost in COSTS)) return [...words, "Runs may differ in other settings too, so a slope may be due to those."].join(" ");
+  if (!(chosen.cost in COSTS)) return [...words, "Runs may differ in other settings too, which may cause a slope."].join(" ");
   const known = group.variants.filter(variant => variant.pareto[chosen.cost]), kinds = Map.groupBy(known, variant => variant.pareto[chosen.cost]);
   if (noFront()) return [...words, noFront()].join(" ");
   if (known.length < 2) return [...words, "No Pareto front: fewer than two comparable variants have both."].join(" ");
   const names = kind => listed((kinds.get(kind) ?? []).map(variant => variant.name), "none");
-  words.push(`Pareto front, the variants that none beats in both (${group.mode === "max" ? "more" : "less"} is better), of all ${counted(known.length, "variant")} of the group, whatever the filter leaves. On it for sure, solid: ${names("front")}.`);
-  if (kinds.has("perhaps")) words.push(`On it by the means, perhaps by chance, large and hollow: ${names("perhaps")}.`);
+  words.push(`The Pareto front contains the variants that no other variant beats in both metric (${group.mode === "max" ? "more" : "less"} is better) and cost. It is computed from all ${counted(known.length, "variant")} of the group; the filter does not change it. Certainly on it (large, solid): ${names("front")}.`);
+  if (kinds.has("perhaps")) words.push(`On it by the means, perhaps by chance (large, hollow): ${names("perhaps")}.`);
   if (kinds.has("near")) words.push(`Not on it by the means, no significant difference from it: ${names("near")}.`);
-  words.push(edge.length ? "Dotted: the front by the means." : "The line of the front is not drawn: some of its variants are hidden.");
+  words.push(edge.length ? "Dotted line: the front of the means." : "The line of the front is not drawn because some of its variants are hidden.");
   if (known.some(variant => variant.seeds === 1)) words.push("One seed shows no significant difference.");
   return words.join(" ");
 }

@@ -39,7 +39,7 @@ function grouping(runs) {
 function groupingNote(runs, groups) {
   if (!groups.key) return "";
   const mixed = [...Map.groupBy(runs, groups.of).values()].some(own => new Set(own.map(run => run.variant)).size > 1);
-  const unlike = mixed ? " A mean and a band here are over runs that differ in other settings too: the band is what was tried, not the spread of seeds, and no interval." : "";
+  const unlike = mixed ? " Here means and bands are over runs that also differ in other settings: a band is the range of what was tried, not the spread of seeds, and not a confidence interval." : "";
   return ` Coloured and grouped by ${groups.key}.${unlike}`;
 }
 
@@ -166,7 +166,7 @@ async function addBaselines(place, baselines, log) {
   })));
   if (shown.length) await Plotly.relayout(place, { shapes, annotations, "yaxis.range": [...range], "yaxis.autorange": false });
   const words = outside.map(each => `${each.name} ${told(each.value)}`).join(", ");
-  return words && ` Baselines outside the picture: ${words}.`;
+  return words && ` Baselines outside the plot: ${words}.`;
 }
 
 /* Draws the chart of one metric.
@@ -181,7 +181,7 @@ async function drawMetric(place, metric, { log, title, names = true }) {
   const clipped = clippedRange([...own, ...beside], log);
   for (const name of styled) if (besideByGroup.has(name)) traces.push(...besideTraces(besideByGroup.get(name), groups.look(name), half, clipped));
   for (const name of styled) if (byGroup.has(name)) traces.push(...groupTraces(byGroup.get(name), groups.look(name), half, clipped));
-  const nothing = own.length ? [] : [{ text: "no run that is shown recorded this", showarrow: false, xref: "paper", yref: "paper", x: .5, y: .5 }];
+  const nothing = own.length ? [] : [{ text: "none of the shown runs recorded this", showarrow: false, xref: "paper", yref: "paper", x: .5, y: .5 }];
   await Plotly.react(place, traces, layout({
     margin: names ? { l: 56, r: 12, t: 20, b: 48 } : { l: 48, r: 8, t: 8, b: 28 },
     hovermode: false, // `readable` reads all groups at once
@@ -210,16 +210,16 @@ async function drawCurves() {
 }
 
 function curvesNote({ runs, groups, half, shown, beside }) {
-  const thinning = `Curves thinned to ${data.points} points: the first, the last, and the lowest and the highest of each of ${data.points / 2 - 1} stretches; values that are not finite are left out.`;
-  const bands = `Where a ${groups.key ? "group has several runs" : "variant has several seeds"} that finished or still run, the line is their mean and the band reaches from the lowest to the highest, as far as all of them come; thin lines are single runs.`;
-  const training = beside ? " Dotted and thin: the same in training, by its batches." : "";
+  const thinning = `Curves are thinned to ${data.points} points: the first, the last, and the lowest and the highest of each of ${data.points / 2 - 1} intervals. Values that are not finite are left out.`;
+  const bands = `If a ${groups.key ? "group has several runs" : "variant has several seeds"} that are finished or running, the line is their mean and the band their range, up to where the shortest run ends. Thin lines are single runs.`;
+  const training = beside ? " Thin dotted lines: the same metric on training batches." : "";
   const grey = groups.key ? groupsInGrey(shown, groups) : greyNote(shown);
   return `${bands}${training}${smoothingNote(half)}${groupingNote(runs, groups)} ${thinning}${grey}`;
 }
 
 function groupsInGrey(shown, groups) {
   const grey = shown.filter(name => !groups.look(name)).length;
-  return grey ? ` ${grey} of ${shown.length} groups are grey, for want of colours.` : "";
+  return grey ? ` ${grey} of ${shown.length} groups are grey because there are too few colours.` : "";
 }
 
 // More charts: a grid that the reader fills, each chart against the same x as the large one.

@@ -19,7 +19,7 @@ function show() {
 
 async function listen() {
   const answer = await news();
-  if (answer !== undefined) at("about").textContent = answer?.ok || answer?.status === 304 ? "live" : "seqtrain serve has stopped: what you see is the last that it showed";
+  if (answer !== undefined) at("about").textContent = answer?.ok || answer?.status === 304 ? "live" : "seqtrain serve has stopped; this is its last version";
   if (answer?.status === 200) {
     const told = parsed(await answer.text()), active = document.activeElement?.getAttribute("href");
     if (!told.rows) { location.reload(); return; } // one sweep is left: its report stands here now

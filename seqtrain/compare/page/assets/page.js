@@ -6,7 +6,7 @@ async function listen() {
   try {
     if (answer?.status === 200) await (last = last.then(async () => take(parsed(await answer.text()))).catch(error => console.error(error)));
     if (answer !== undefined) {
-      at("about").textContent = data.about + (lost ? " · seqtrain serve has stopped: what you see is the last that it showed" : ` · live, as of ${data.made}`);
+      at("about").textContent = data.about + (lost ? " · seqtrain serve has stopped; this is its last version" : ` · live, as of ${data.made}`);
     }
   } finally {
     setTimeout(listen, NEWS_EVERY);
@@ -124,7 +124,7 @@ function enterGroup() {
   at("costs").hidden = group.runs.length < 2; // one point says nothing of what is worth its cost
   const examples = group.keys.slice(0, 3).map(key => `${data.short[key]}=${told(data.runs[group.runs[0]].settings[key])}`);
   at("filter").placeholder = examples[0] || "part of a name";
-  at("filter-help").textContent = `Words that must all hold: ${[...examples, "lr>0.003", "seed!=2", "status=finished"].join(" ")}; * stands for anything, a comma for or; a word without a sign is a part of a name. The conclusion stays that of all runs.`;
+  at("filter-help").textContent = `All words must hold: ${[...examples, "lr>0.003", "seed!=2", "status=finished"].join(" ")}; * matches anything, a comma means or, and a word without a sign matches part of a name. The conclusion still uses all runs.`;
 }
 
 function fillGroups() {
@@ -156,7 +156,7 @@ function start() {
   at("theme").onclick = () => { chosen.theme = theme() === "dark" ? "light" : "dark"; wear(); everything(); };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { wear(); everything(); });
   at("about").textContent = data.about;
-  at("foot").textContent = `Made by seqtrain ${data.version} at ${data.made}. All that it shows is in this file: nothing is fetched.`;
+  at("foot").textContent = `Made by seqtrain ${data.version} at ${data.made}. The file contains everything that it shows; nothing is downloaded.`;
   showGroups();
   everything();
   for (const name of Object.keys(VIEWS)) watcher.observe(at(name));

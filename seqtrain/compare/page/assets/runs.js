@@ -5,7 +5,7 @@ function columns() {
   const number = (title, of) => ({ title, of, number: true });
   // Kept by `seqtrain evaluate --split test`, of the best checkpoint.
   const tested = group.runs.some(index => data.runs[index].looks);
-  const test = [{ ...number("test " + words, run => run.test), digits: 4 }, number("looks at test", run => run.looks)];
+  const test = [{ ...number("test " + words, run => run.test), digits: 4 }, number("test evaluations", run => run.looks)];
   return [
     { title: "run", of: run => run.name }, { title: "variant", of: run => run.variant }, { title: "status", of: run => run.status },
     ...group.keys.map(key => ({ title: data.short[key], of: run => run.settings[key], number: group.runs.every(index => typeof (data.runs[index].settings[key] ?? 0) === "number") })),
@@ -114,6 +114,6 @@ function showDiff() {
 function diffNote(runs, differing, count) {
   if (!runs.length) return "Tick runs in the table above to see how they were configured.";
   if (runs.length === 1) return `All settings of ${runs[0].name}; tick another run to see what differs.`;
-  if (!differing) return `The ${runs.length} ticked runs are equal in all of ${count} settings.`;
+  if (!differing) return `The ${runs.length} ticked runs are equal in all ${count} settings.`;
   return `${differing} of ${count} settings differ among ${runs.length} ticked runs.`;
 }

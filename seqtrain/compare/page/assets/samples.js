@@ -40,7 +40,7 @@ function marked(before, after) {
 /* The samples of a run as {source, reference, said, more} by a key: the source, and how often it came before. */
 function sampleRows(found) {
   const rows = new Map(), seen = new Map();
-  if (!found.columns) return new Map([["text", { source: "what the run wrote", reference: null, said: found.text, more: found.cut ? ["cut"] : [] }]]);
+  if (!found.columns) return new Map([["text", { source: "output of the run", reference: null, said: found.text, more: found.cut ? ["cut"] : [] }]]);
   for (const [place, row] of found.rows.entries()) {
     const short = value => String(value).length >= found.longest ? value + "…" : String(value);
     const source = found.given === null ? `sample ${place + 1}` : short(row[found.given]);
@@ -94,19 +94,19 @@ function sampleRow(key, rows, found) {
 }
 
 function samplesNote(runs, samples, found, rows, keys) {
-  if (!runs.length) return "Tick runs in the table above to see what they wrote.";
-  if (!keys.length) return "None of the ticked runs kept samples; callbacks=default writes them at each validation.";
+  if (!runs.length) return "Tick runs in the table above to see their samples.";
+  if (!keys.length) return "None of the ticked runs has samples; callbacks=default writes them at each validation.";
   const having = rows.filter(each => each.size), all = keys.filter(key => having.every(each => each.has(key))).length;
   const words = [];
   if (having.length > 1) words.push(`${all} of ${counted(keys.length, "source")} shown by all ${having.length} runs that have samples here.`);
   const reference = found.some(each => each?.reference !== null && each?.reference !== undefined);
-  if (reference) words.push("Words are marked against the reference: underlined, what the reference has not; struck through, what is missing.");
-  else if (having.length > 1) words.push("There is no reference: words are marked against the first run that shows the source; underlined, what it has not; struck through, what it has alone.");
+  if (reference) words.push("Words are compared with the reference: underlined words are not in the reference; struck-through words are missing.");
+  else if (having.length > 1) words.push("There is no reference: words are compared with the first run that shows the source; underlined words are not in that run; struck-through words are only in that run.");
   words.push(...fanNote(found));
   if (chosen.step === "" && new Set(found.filter(Boolean).map(each => each.step)).size > 1) words.push("The runs' newest steps differ.");
   const left = runs.some(run => samples[run.index].steps > samples[run.index].kept.length);
-  if (left) words.push("Some of the steps are in this page; all are in the runs' folders.");
-  words.push(`At most ${data.sample.toLocaleString("en")} characters of a step. A few samples show what a model's answers are like, not which model is better.`);
+  if (left) words.push("This page contains some of the steps; the run directories contain all.");
+  words.push(`At most ${data.sample.toLocaleString("en")} characters per step. A few samples show what a model's answers look like, not which model is better.`);
   return words.join(" ");
 }
 
@@ -157,7 +157,7 @@ function fanPicture(fan, range) {
   const y = value => FAN.top + (FAN.height - FAN.top - FAN.bottom) * (range.high - value) / (range.high - range.low);
   const place = (k, value) => `${x(k).toFixed(1)} ${y(value).toFixed(1)}`;
   const intervals = fan.bands.map(([share]) => `${Math.round(100 * share)} %`).join(", ");
-  const words = `${fan.title}: ${before} values read, ${fan.median.length} forecast${fan.truth ? ", and what came" : ""}${intervals ? `; intervals of ${intervals}` : ""}`;
+  const words = `${fan.title}: ${before} values read, ${fan.median.length} forecast${fan.truth ? ", and the true values" : ""}${intervals ? `; intervals of ${intervals}` : ""}`;
   const area = ([share, low, high]) => svg("path", { d: fanArea(low, high, before, place), fill: FAN_INK.forecast, "fill-opacity": 0.2, "data-share": share });
   return svg("svg", { class: "fan", viewBox: `0 0 ${FAN.width} ${FAN.height}`, role: "img", "aria-label": words }, [
     svg("title", {}, words),
@@ -175,10 +175,10 @@ function fanPicture(fan, range) {
 function fanNote(found) {
   const shown = found.filter(Boolean), words = [];
   if (shown.some(each => each.fans?.some(Boolean))) {
-    words.push("Pictures: grey, the values before; blue, the forecast with its intervals, darker the narrower; orange and dashed, what came; those of one row have one scale.");
+    words.push("Plots: grey, the values before; blue, the forecast with its intervals (narrower ones are darker); orange and dashed, the true values. Plots in one row share a scale.");
   }
-  if (shown.some(each => each.without_fans)) words.push("Some pictures are left out, as a page holds no more; they are in the runs' folders.");
-  if (shown.some(each => each.fans?.some(fan => fan === null))) words.push("Forecasts of very many steps have no picture here.");
+  if (shown.some(each => each.without_fans)) words.push("Some plots are left out to limit the size of this page; they are in the run directories.");
+  if (shown.some(each => each.fans?.some(fan => fan === null))) words.push("Very long forecasts have no plot here.");
   return words;
 }
 
@@ -193,14 +193,14 @@ async function showPictures() {
 }
 
 function picturesNote(runs, counts, maps) {
-  if (!runs.length) return "Tick runs in the table above to see theirs.";
+  if (!runs.length) return "Tick runs in the table above to see their plots.";
   const words = [];
-  if (counts.length) words.push("Rows are true labels, columns what they were taken for, at the newest validation (which need not be the best): of each row the share, and the number of examples.");
-  else words.push("No ticked run keeps confusion counts; tasks that name the label of a text (task=sentiment) keep them at each validation with callbacks=default.");
-  if (counts.length && counts.length < runs.length) words.push(`${runs.length - counts.length} of ${counted(runs.length, "ticked run")} kept no confusion counts.`);
+  if (counts.length) words.push("Rows are true labels and columns are predicted labels, at the newest validation (not always the best): the share of the row, and the number of examples.");
+  else words.push("No ticked run has confusion counts; tasks that classify (task=sentiment) record them at each validation with callbacks=default.");
+  if (counts.length && counts.length < runs.length) words.push(`${runs.length - counts.length} of ${counted(runs.length, "ticked run")} have no confusion counts.`);
   if (maps.length) words.push("Attention: the first example of validation, with the weights of the end of training.");
-  else words.push("No ticked run drew its attention (models that attend do at the end of training, with callbacks=default).");
-  words.push("seqtrain predict RUN 'a text' --attention look.png draws that of any text.");
+  else words.push("No ticked run has a plot of its attention (models with attention draw one at the end of training, with callbacks=default).");
+  words.push("seqtrain predict RUN 'a text' --attention look.png draws it for any text.");
   return words.join(" ");
 }
 
@@ -211,7 +211,7 @@ function confusionCard(run, found) {
   if (found.fault) return pictureCard(run, found.fault);
   const words = `${aboutRun(run)}, step ${told(found.step)}, ${counted(found.examples, "example")}`;
   if (!found.many) return pictureCard(run, words, confusionTable(found));
-  return pictureCard(run, words, pictureNote(`${found.many} labels: those that are taken for others most often`), confusedTable(found.confused));
+  return pictureCard(run, words, pictureNote(`${found.many} labels: the most frequent confusions`), confusedTable(found.confused));
 }
 
 const percent = (count, all) => all ? `${(100 * count / all).toFixed(1)} %` : "none";
@@ -225,12 +225,12 @@ function confusionTable(found) {
       return cell;
     })]);
   });
-  return make("table", [tableHead([make("th", "true \\ taken for"), ...found.labels]), make("tbody", rows)], { className: "confusion" });
+  return make("table", [tableHead([make("th", "true \\ predicted"), ...found.labels]), make("tbody", rows)], { className: "confusion" });
 }
 
 function confusedTable(pairs) {
   const row = ([count, label, taken, all]) => make("tr", cellsOf([label, taken, told(count), percent(count, all)], "td"));
-  return make("table", [tableHead(["true", "taken for", "examples", "of its label"]), make("tbody", pairs.map(row))]);
+  return make("table", [tableHead(["true", "predicted", "examples", "share of the label"]), make("tbody", pairs.map(row))]);
 }
 
 function attentionCard(run, found) {

@@ -116,7 +116,7 @@ function styleOfSlot(slot) {
 /* Says which of these variants are grey. */
 function greyNote(variants) {
   const grey = variants.filter(variant => !style(variant)).length;
-  return grey ? ` ${grey} of ${variants.length} variants are grey, for want of colours: filter to see them.` : "";
+  return grey ? ` ${grey} of ${variants.length} variants are grey because there are too few colours; filter to see them.` : "";
 }
 
 function theme() {
@@ -223,10 +223,10 @@ function filtered() {
 function tellFilter() {
   const asked = terms(), faults = asked.filter(each => each.fault).map(each => each.fault);
   const runs = groupRuns(), sound = asked.filter(each => !each.fault);
-  const words = faults.map(fault => `Not understood, and left out: ${fault}`);
+  const words = faults.map(fault => `Ignored: ${fault}`);
   if (sound.length && !filtered().length) {
     const alone = sound.map(each => `${each.word} ${runs.filter(each.fits).length}`);
-    words.push(`No run of ${runs.length} is so. Runs that each word alone leaves: ${alone.join(", ")}.`);
+    words.push(`None of ${runs.length} runs matches. Runs that match each word alone: ${alone.join(", ")}.`);
   }
   at("filter-fault").textContent = words.join(" ");
   at("filter-fault").hidden = !words.length;

@@ -129,7 +129,7 @@ function meantDigits(value, most) {
 function gapCell(variant, digits) {
   const made = stacked(variant.gap === null ? "" : aside(variant.gap, 2, meantDigits(variant.gap, digits)));
   const lost = variant.lost === null ? "" : variant.lost.toFixed(meantDigits(variant.lost, digits));
-  if (lost) made.append(make("small", Number(lost) ? `${lost} since best` : variant.lost ? "about as at its best" : "best at the end"));
+  if (lost) made.append(make("small", Number(lost) ? `${lost} since best` : variant.lost ? "close to its best" : "best at the end"));
   const count = variant.judged > 1 ? ` ${variant.overfits} of ${variant.judged}` : "";
   if (variant.overfits) made.append(make("small", "overfits" + count, { className: "warn" }));
   return made;
@@ -140,7 +140,7 @@ function variantColumns(group, axis) {
   const reference = group.variants.filter(variant => variant.reference);
   const against = reference.length === 1 ? `to ${reference[0] === group.variants[0] ? "the best" : reference[0].name}` : "to its like";
   const repeated = group.variants.some(variant => variant.interval);
-  const value = row => row.mean === null && row.so_far !== null ? stacked(mean(row.so_far), "so far: does not count") : stacked(mean(row.mean), row.interval ? row.interval.map(mean).join(" to ") : "");
+  const value = row => row.mean === null && row.so_far !== null ? stacked(mean(row.so_far), "unfinished: not counted") : stacked(mean(row.mean), row.interval ? row.interval.map(mean).join(" to ") : "");
   const mean = value => value === null ? "" : value.toFixed(group.digits);
   return [
     { title: `${data.which} ${named(group.metric)}`, below: [data.equal, repeated ? "mean, 95 % interval" : ""].filter(Boolean).join("; "), cell: value, has: () => true },
@@ -196,7 +196,7 @@ function showVariants() {
   const group = data.groups[chosen.group], variants = variantsOf(filtered()), axis = scale(group, variants);
   const columns = variantColumns(group, axis).filter(column => variants.some(column.has));
   const seen = unfolded ? variants : variants.slice(0, MOST_ROWS), body = make("tbody", seen.map(variant => variantRow(variant, columns)));
-  at("variants-title").textContent = group.runs.length === 1 ? (group.baselines.length ? "Beside its baselines" : "In figures") : "Variants, best first";
+  at("variants-title").textContent = group.runs.length === 1 ? (group.baselines.length ? "Compared with baselines" : "Results") : "Variants, best first";
   if (group.refused) at("variants-title").textContent = "Variants, not compared: see above";
   at("variants-table").replaceChildren(tableHead(["variant", ...columns.map(variantHead)]), body, baselineRows(group, columns, axis));
   const more = at("variants-more");
@@ -209,13 +209,13 @@ function showVariants() {
 
 function variantsNote(group, variants) {
   const words = [`${group.mode === "max" ? "More" : "Less"} is better.`], repeated = variants.some(variant => variant.interval);
-  if (repeated) words.push("Circles: single seeds; diamond: their mean; bar: its 95 % interval. Whether two variants differ is said in the column of differences, not by whether bars overlap.");
-  else if (variants.length > 1) words.push("One seed each: a point is one run, there are no intervals, and the order may be chance.");
+  if (repeated) words.push("Circles: single seeds; diamond: their mean; bar: its 95 % interval. The column of differences says whether two variants differ; whether bars overlap does not.");
+  else if (variants.length > 1) words.push("One seed each: a point is one run, there are no intervals, and the order may be due to chance.");
   const ends = variants.flatMap(variant => [...variant.values, ...(variant.interval ?? [])]), axis = scale(group, variants);
-  if (axis && ends.some(axis.beyond)) words.push("Arrows: it goes on beyond the axis.");
+  if (axis && ends.some(axis.beyond)) words.push("Arrow: the value is beyond the axis.");
   if (group.baselines.length && axis && axis.floors.length) words.push("Dotted: baselines.");
-  if (variants.length < group.variants.length) words.push(`${variants.length} of ${group.variants.length} variants pass the filter; each row is of all its runs that count.`);
-  if (variants.some(variant => variant.so_far !== null)) words.push("Hollow and dashed: what does not count, for it has not finished or was left out, at its last validation.");
-  if (group.runs.length > 1) words.push("Press a name to hide it in the charts.");
+  if (variants.length < group.variants.length) words.push(`${variants.length} of ${group.variants.length} variants pass the filter; each row still uses all counted runs of its variant.`);
+  if (variants.some(variant => variant.so_far !== null)) words.push("Hollow and dashed: a run that does not count (unfinished or left out), at its last validation.");
+  if (group.runs.length > 1) words.push("Click a name to hide it in the charts.");
   return words.join(" ") + greyNote(variants.map(variant => variant.name));
 }

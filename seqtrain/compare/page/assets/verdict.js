@@ -21,7 +21,7 @@ function showGroups() {
 function more(group) {
   const made = [...going(group), ...folded([...group.notes, ...group.caveats], remarks, MOST_REMARKS)];
   made.push(under(`The verdict in ${counted(group.verdict.length, "sentence")}`, folded(group.verdict, sentences)));
-  if (group.remarks.length) made.push(under(`${counted(group.remarks.length, "remark")} on runs that do not count`, folded(group.remarks, remarks)));
+  if (group.remarks.length) made.push(under(`${counted(group.remarks.length, "remark")} on runs that are not counted`, folded(group.remarks, remarks)));
   return made;
 }
 
@@ -50,7 +50,7 @@ function goingTable(runs) {
       [...bar, run.words || "nothing recorded yet"], run.resume ? [make("code", run.resume)] : "",
     ]);
   });
-  const head = tableHead(["run that has not finished", "status", "progress", "go on with"]);
+  const head = tableHead(["unfinished run", "status", "progress", "continue with"]);
   return make("table", [head, make("tbody", rows)], { className: "going" });
 }
 
@@ -92,8 +92,8 @@ function showImportance() {
 
 function importanceNote(group, found) {
   const where = data.equal ? `, ${data.equal} as in the conclusion` : "";
-  const words = [`By the ${data.which} ${named(group.metric)} of the ${counted(found.runs, "run")} that count in the conclusion${where}; the filter changes nothing here.`];
-  if (found.pruned) words.push(`${counted(found.pruned, "run")} that the search pruned ${found.pruned === 1 ? "is" : "are"} not among them: they were the bad ones, so what is left differs less than what was tried.`);
-  words.push("Functional ANOVA: the share of what a random forest has learnt of these runs that goes with one option alone; what options do together belongs to none. No more than chance: random numbers in place of an option explain half as much or more. It speaks of the values that were tried, not of others.");
+  const words = [`By the ${data.which} ${named(group.metric)} of the ${counted(found.runs, "run")} that count in the conclusion${where}; the filter does not change this table.`];
+  if (found.pruned) words.push(`${counted(found.pruned, "run")} that the search pruned ${found.pruned === 1 ? "is" : "are"} not among them. They were the worst ones, so the remaining runs differ less than all that were tried.`);
+  words.push("Functional ANOVA: a random forest is fitted to these runs; the share is the part of its variance that one option explains alone. Effects of combined options belong to no option. No more than chance: random numbers in place of the option explain at least half as much. The result holds only for the values that were tried.");
   return words.join(" ");
 }
