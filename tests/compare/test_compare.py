@@ -40,7 +40,7 @@ FAULTS: dict[str, tuple[tuple[str, ...], str]] = {
     "pieces of many": (("sweep", "--paired"), "--paired: needs two runs, not 6"),
     "pieces of unlike ones": (
         ("sweep/000", "other", "--paired"),
-        "--paired: the two runs are not comparable: other valid",
+        "--paired: the two runs are not comparable: other val",
     ),
     "a damaged run": (("damaged",), "damaged/summary.json cannot be read"),
     "a damaged run among others": (("sweep", "damaged"), "damaged/summary.json cannot be read"),
