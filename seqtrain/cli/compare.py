@@ -36,8 +36,8 @@ def main(argv: list[str]) -> int:
     """Run the command; return its exit code."""
     parser = Parser(
         "compare",
-        "Compare runs: a table, and a verdict over seeds, whose intervals hold for all pairs at once. Runs whose "
-        "numbers mean different things, such as those of other data, stand in groups of their own.",
+        "Compare runs: a table, and a verdict over seeds, with intervals that hold for all pairs at once. Runs whose "
+        "numbers are not comparable, such as runs on different data, are shown in separate groups.",
         "seqtrain compare outputs/2026-11-21_04-14-14_sweep --x tokens --html report.html",
     )
     parser.add_argument("paths", nargs="*", metavar="RUN|SWEEP", help="runs, sweeps, or folders of them")
@@ -51,11 +51,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--better", choices=("min", "max"), help="with --from: whether a smaller or a larger value is better"
     )
-    parser.add_argument("--metric", metavar="NAME", help="metric of the comparison; default: the one of the task")
+    parser.add_argument("--metric", metavar="NAME", help="metric to compare; default: the task's own")
     parser.add_argument("--x", choices=AXES, help="compare at the largest x that all finished runs have reached")
-    parser.add_argument("--best", action="store_true", help="compare best validations instead of the last ones")
+    parser.add_argument("--best", action="store_true", help="compare each run's best validation instead of its last")
     parser.add_argument("--against", metavar="VARIANT", help="compare all others with this variant instead of the best")
-    parser.add_argument("--target", type=bounded(ANY), metavar="VALUE", help="say which variants reach this value")
+    parser.add_argument("--target", type=bounded(ANY), metavar="VALUE", help="list the variants that reach this value")
     parser.add_argument(
         "--where", action="append", default=[], metavar="KEY=VALUE", help="only runs with this value; also != > >= < <="
     )
@@ -78,31 +78,37 @@ def main(argv: list[str]) -> int:
         "--split",
         default="validation",
         choices=("validation", "test"),
-        help="test: compare by the figures that `evaluate --split test` has kept",
+        help="test: compare the results that `evaluate --split test` has recorded",
     )
     parser.add_argument(
-        "--checkpoint", choices=("best", "last"), help="with --split test: the checkpoint of the figures; default: best"
+        "--checkpoint",
+        choices=("best", "last"),
+        help="with --split test: the checkpoint that was evaluated; default: best",
     )
-    parser.add_argument("--test-set", metavar="NAME", help="with --split test: the test set of data.test_paths")
+    parser.add_argument("--test-set", metavar="NAME", help="with --split test: a name in data.test_paths")
     parser.add_argument(
         "--pareto", action="append", default=[], choices=COSTS, help="show the Pareto front of metric and this cost"
     )
     parser.add_argument("--csv", metavar="FILE", help="write the table with all its columns; - is standard output")
     parser.add_argument("--html", metavar="FILE", help="write a page that opens from disk")
-    parser.add_argument("--latex", action="store_true", help="a table for a paper instead (booktabs), one a group")
+    parser.add_argument(
+        "--latex", action="store_true", help="print a table for a paper instead (booktabs), one per group"
+    )
     parser.add_argument("--markdown", action="store_true", help="the same in Markdown")
     parser.add_argument(
         "--columns",
         type=_columns,
         default=[],
         metavar="NAME[,NAME]",
-        help=f"with --latex, --markdown, --csv: columns beside the metric, in order: {', '.join(paper_table.COLUMNS)}",
+        help=f"with --latex, --markdown, --csv: further columns, in the order given: {', '.join(paper_table.COLUMNS)}",
     )
     parser.add_argument(
         "--output", metavar="FILE", help="write --latex or --markdown to this file, not to standard output"
     )
     parser.add_argument(
-        "--paired", action="store_true", help="two runs, example by example: says nothing of other seeds"
+        "--paired",
+        action="store_true",
+        help="compare two runs example by example; the result does not cover other seeds",
     )
     options = parser.parse_args(_join_sort(argv))
     _check(options)
@@ -126,7 +132,7 @@ def _columns(text: str) -> list[str]:
     names = list(dict.fromkeys(text.split(",")))
     for name in names:
         if name not in paper_table.COLUMNS:
-            raise ArgumentTypeError(f"{name!r} is no column{did_you_mean(name, paper_table.COLUMNS)}")
+            raise ArgumentTypeError(f"{name!r} is not a column{did_you_mean(name, paper_table.COLUMNS)}")
     return names
 
 
@@ -148,20 +154,26 @@ def _contradictions(options: Namespace) -> Iterator[tuple[bool, str]]:
     yield csv_out and options.json, "--csv -: --json writes to standard output, too; give --csv a file, or drop one"
     yield (
         bool(options.columns) and not (paper or options.csv),
-        "--columns: stand in the tables of --latex, --markdown and --csv; add one of them",
+        "--columns: applies to --latex, --markdown and --csv only; add one of them",
     )
-    alone = "chooses among test figures; add --split test"
+    alone = "selects test results; add --split test"
     yield not test and options.checkpoint is not None, f"--checkpoint: {alone}, or use --best"
     yield not test and options.test_set is not None, f"--test-set: {alone}"
     yield test and options.x is not None, "--split test: test is measured at one checkpoint only; leave --x out"
-    yield test and options.best, "--best: test figures are of the best checkpoint without it; leave it out"
+    yield test and options.best, "--best: test results are of the best checkpoint already; leave it out"
     yield test and options.paired, "--paired: compares on the validation split; leave --split test out"
-    yield test and options.html is not None, "--html: shows test figures in its table of runs; leave --split test out"
-    yield options.output is not None and not paper, "--output: is where --latex or --markdown goes; add one of them"
+    yield (
+        test and options.html is not None,
+        "--html: its table of runs shows test results already; leave --split test out",
+    )
+    yield (
+        options.output is not None and not paper,
+        "--output: takes the table of --latex or --markdown; add one of them",
+    )
     yield options.latex and options.markdown, "--latex, --markdown: a table is written in one of them; drop the other"
     yield (
         bool(paper and options.pareto) and options.csv is None,
-        f"--pareto: stands in no table of {paper}; leave it out, or add --csv FILE",
+        f"--pareto: has no effect on the table of {paper}; leave it out, or add --csv FILE",
     )
     yield bool(paper) and options.paired, f"--paired: answers in one sentence, not in a table; leave {paper} out"
     other = "--json" if options.json else "--csv -"
@@ -175,11 +187,11 @@ def _contradictions(options: Namespace) -> Iterator[tuple[bool, str]]:
     )
     yield (
         bool(options.paths) and options.file is not None,
-        f"--from {options.file}: stands instead of runs; leave one out",
+        f"--from {options.file}: replaces runs; leave one of them out",
     )
     yield (
         options.better is not None and options.file is None,
-        "--better: says how the numbers of --from are read; runs say it themselves; leave it out",
+        "--better: applies to --from only; runs record their direction; leave it out",
     )
     for name in ("x", "best", "html", "across", "checkpoint", "test_set", "paired"):
         if options.file is not None and vars(options)[name]:
@@ -187,7 +199,7 @@ def _contradictions(options: Namespace) -> Iterator[tuple[bool, str]]:
                 True,
                 f"--{name.replace('_', '-')}: needs runs, and --from {options.file} has only numbers; leave it out",
             )
-    yield options.file is not None and test, "--split test: needs runs; numbers of --from are of what you measured"
+    yield options.file is not None and test, "--split test: needs runs; the numbers of --from have no splits"
     for name in ("x", "against", "target", "sort", "csv", "html", "by", "pareto"):
         unused = options.paired and vars(options)[name] not in (None, [])
         yield unused, f"--paired: answers in one sentence, which --{name} does not change; leave one of them out"
@@ -233,7 +245,7 @@ def _compare(
             )
         )
     else:
-        for line in missing:  # beside the table, which a program may read
+        for line in missing:  # on standard error: a program may read the table
             say(line)
     return 0
 
@@ -258,23 +270,23 @@ def _paired(entries: list[Entry], options: Namespace) -> int:
     """Compare two runs at their best checkpoints, example by example or chunk by chunk."""
     if len(entries) != 2:
         raise UserError(f"--paired: needs two runs, not {len(entries)}; name two, or choose them by --where")
-    # Runs that no table would hold against each other are not held against each other here either.
+    # Runs that a table would show in separate groups are refused here, too.
     group, *others = groups(entries, metric=options.metric, across=options.across)
     if others:
         why = filter(None, [*others[0].reason, others[0].remedy])
-        raise UserError(f"--paired: the two runs are not alike: {'; '.join(why)}")
+        raise UserError(f"--paired: the two runs are not comparable: {'; '.join(why)}")
     if group.refusal:
         raise UserError(f"--paired: {group.refusal}")
-    # These import torch, which no other comparison needs: it reads what runs have written.
+    # These import torch. All other comparisons read only what runs have written, and do without it.
     from seqtrain.compare import paired_bootstrap
     from seqtrain.training.callbacks.per_batch_metrics import PerBatchMetrics
 
     recorders = [PerBatchMetrics(), PerBatchMetrics()]
     kind = ""
     for entry, recorder in zip(entries, recorders, strict=True):
-        # One example, or lane, at a time: a batch is what is drawn anew, and more of them say more.
+        # Batch size 1: the bootstrap resamples batches, and more of them narrow the interval.
         result = evaluate(str(entry.path), "validation", "best", 1, callbacks=[recorder])
-        kind = "examples" if result["examples"] else "chunks of a lane"  # the same of both: they are of one task
+        kind = "examples" if result["examples"] else "chunks of a lane"  # the same for both: they share a task
     one, other = recorders
     measure = one.measure or dict
     interval = paired_bootstrap.bootstrap(one.batches, other.batches, lambda totals: measure(totals)[group.metric])
@@ -291,7 +303,7 @@ def _paired(entries: list[Entry], options: Namespace) -> int:
 
 
 def _join_sort(argv: list[str]) -> list[str]:
-    """Join `--sort -tokens` into one word; argparse would take -tokens for an option."""
+    """Join `--sort -tokens` into one argument; argparse would take -tokens for an option."""
     if "--sort" in argv[:-1]:
         at = argv.index("--sort")
         return [*argv[:at], f"--sort={argv[at + 1]}", *argv[at + 2 :]]

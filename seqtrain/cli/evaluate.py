@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from seqtrain.training.learner import Learner
     from seqtrain.training.splits import Data
 
-WIDTH = 10  # of a column
+WIDTH = 10  # characters of a column
 
 
 @runtime_checkable
@@ -71,18 +71,18 @@ def main(argv: list[str]) -> int:
         "--lengths",
         type=several(RANGES["data.longest"]),
         metavar="N,N,...",
-        help="a row for each length: examples drawn anew, or windows of the text, of that many tokens",
+        help="measure at each of these lengths, in tokens: on newly drawn examples, or on windows of the text",
     )
     parser.add_argument(
         "--intervals",
         action="store_true",
-        help="forecast of points: also the coverage of intervals that are made from validation (conformal)",
+        help="point forecasts: also measure the coverage of conformal intervals, made from the validation split",
     )
     parser.add_argument(
         "--origins",
         type=bounded(RANGES["data.longest"]),
         metavar="N",
-        help="forecasts at the last N origins of the split, each from all history before it, beside the baselines",
+        help="forecast from each of the last N origins of the split, with all history before it, next to baselines",
     )
     options = parser.parse_args(argv)
     if options.origins is not None:
@@ -121,7 +121,7 @@ def _evaluate_lengths(options: Namespace) -> None:
         learner = _measured(opened, at.data, split, at.loader, at.carry)
         result, words = _result(options.run, split, checkpoint, opened, at.data, learner, at.size), []
         result["length"] = at.length
-        if split == "test":  # by a name of its own: no figure of a length is the figure of the test split
+        if split == "test":  # under its own name: a result at one length is not the result of the test split
             result, words = kept_in_run(result | {"test_set": f"length {at.length}"}, batch_size)
         if options.json:
             print(plain_json(result), flush=True)
@@ -191,7 +191,7 @@ def _result(
 def _keep_and_tell(result: dict[str, Any], options: Namespace, name: str) -> None:
     """Print the metrics. Keep those of a test split in the run."""
     words = []
-    if options.split == "test":  # the one split that may not be looked at as often as one likes
+    if options.split == "test":  # repeated evaluations of this split bias choices, so they are counted
         result, words = kept_in_run(result, options.batch_size)
     _tell(result, options, name)
     for line in words:
@@ -267,7 +267,9 @@ def evaluate(
     from seqtrain.experiment.data import leak_of, may_leak, open_with_data
 
     if with_intervals and split == "validation":
-        raise UserError("--intervals: they are made from validation, and cover it by construction; use --split test")
+        raise UserError(
+            "--intervals: are made from the validation split and cover it by construction; use --split test"
+        )
     opened, data = open_with_data(path, split, checkpoint, test_set=test_set, with_train=with_baselines)
     leak = None
     if split == "test" and may_leak(data.source):
@@ -291,7 +293,7 @@ def _measured(
     opened: Opened, data: Data, split: Any, loader: Any, carry: bool, callbacks: Sequence[Any] = ()
 ) -> Learner:
     """Return the learner of a run after one pass over a loader, with the metrics and the sums behind them."""
-    # Both import Lightning: what is wrong with the data is told before.
+    # Both import Lightning, which takes seconds: errors in the data are reported first.
     from seqtrain.training.learner import Learner
     from seqtrain.training.trainer import make_trainer, trainer_options
 
@@ -307,13 +309,13 @@ def _measured(
         eval_precision=options.eval_precision,
     )
     learner.split = split
-    # In one process, whatever the run was trained in.
+    # One process, however many the run was trained with.
     trainer = make_trainer(options, 1, [*callbacks], [], opened.run.path)
     trainer.validate(learner, loader, verbose=False)
     return learner
 
 
-SPENT = "a choice made after the first time is no longer measured by it"
+SPENT = "a choice made since then makes this result optimistic"
 
 
 def kept_in_run(result: dict[str, Any], batch_size: int | None) -> tuple[dict[str, Any], list[str]]:
@@ -355,7 +357,7 @@ def kept_in_run(result: dict[str, Any], batch_size: int | None) -> tuple[dict[st
         reason = error.strerror or str(error)
     except UserError as error:
         reason = str(error)
-    # Counted from the file and not from memory: looks of other days and people are looks, too.
+    # Counted from the file, which also has the evaluations of other days and people.
     test_set = evaluation.test_set
     look = before.looks(test_set=test_set) + 1
     name = "test split" if test_set is None else f"test set {test_set}"
@@ -363,11 +365,9 @@ def kept_in_run(result: dict[str, Any], batch_size: int | None) -> tuple[dict[st
     if look > 1:
         lines[0] += f" (first on {before.of('test', test_set)[0].date[:10]}): {SPENT}"
     if before.unreadable:
-        lines.append(
-            f"{run / EVALUATIONS}: {before.unreadable} lines are torn or not what evaluate writes: they do not count"
-        )
+        lines.append(f"{run / EVALUATIONS}: {before.unreadable} unreadable lines, which do not count as evaluations")
     if reason:
         lines.append(
-            f"nothing was kept in {run} ({reason}): the look will not be counted, and compare will not know its figures"
+            f"nothing was kept in {run} ({reason}): this evaluation is not counted, and compare cannot show its result"
         )
     return {**result, "look": look, "kept": not reason}, lines

@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
     if options.output is not None:
         check_output("--output", options.output)
     arriving: Iterable[list[Line]] = ()
-    if path is not None:  # opened first: to load a model takes seconds, and the file may not be there
+    if path is not None:  # opened first: a missing file is reported before the model is loaded, which takes seconds
         arriving = from_file(open_file(path), path)
 
     opened = load(options.run, trust=options.trust, checkpoint=options.checkpoint).opened
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
     if not texts and path is None:
         if answering.predictor.needs_text:
             raise UserError("predict: needs a text; give TEXT or --input FILE (- is standard input)")
-        texts = [""]  # from nothing
+        texts = [""]  # start from an empty prompt
     bad = asked = 0
     with _output(options.output) as out:
         for batch in batches(itertools.chain([list(from_arguments(texts))], arriving), answering.predictor.at_a_time):
@@ -64,10 +64,10 @@ def main(argv: list[str]) -> int:
             else:
                 bad += _answer(answering, batch, out, options.json)
             asked += len(batch)
-        if not asked:  # a pipe tells only at its end; an empty file was refused before
+        if not asked:  # a pipe shows only at its end that it is empty; an empty file was refused earlier
             raise UserError("standard input: is empty; give texts, one a line")
         if options.output is not None and bad == asked:
-            raise UserError(f"--output {options.output}: not written, since no text was answered; mend the texts")
+            raise UserError(f"--output {options.output}: not written, since no text was answered; fix the texts")
     answering.closing()
     return 2 if bad else 0
 
@@ -76,41 +76,41 @@ def _parser() -> Parser:
     parser = Parser(
         "predict",
         "Predict with a run, as its task defines it. Texts come from the arguments and from the lines of --input.\n"
-        "On a terminal control characters of an answer are spelled out; in a file or a pipe it is as it is.\n"
-        "  next_token    continues them by sampling; without any, starts from nothing; with --score measures them\n"
-        "  masked_lm     fills in each [MASK]; with --score measures them, each token hidden in turn\n"
-        "  bidirectional_lm  with --score measures them, in both directions\n"
-        "  sentiment, regress, tag  say their labels, their numbers, a label for each word; of a run that reads\n"
-        "                series, FILE or --input FILE is a file of them, in the format of its data\n"
-        "  translation   translates them, or writes the text of each sequence of FILE, where the run reads vectors\n"
-        "  forecast      continues the series of --input, a table of csv, tsv, parquet or jsonl\n"
-        "A third-party task answers in its own way; --option sets its options.",
+        "A terminal shows control characters escaped; a file or a pipe gets the answers unchanged.\n"
+        "  next_token    continues texts by sampling, or starts from nothing; with --score measures them\n"
+        "  masked_lm     fills in each [MASK]; with --score measures texts, masking each token in turn\n"
+        "  bidirectional_lm  measures texts in both directions; needs --score\n"
+        "  sentiment, regress, tag  predict a label, a number, or a label for each word; a run that reads series\n"
+        "                takes FILE or --input FILE, in the format of its data\n"
+        "  translation   translates texts; a run that reads vectors writes a text for each sequence of FILE\n"
+        "  forecast      continues the series of --input, a csv, tsv, parquet or jsonl table\n"
+        "A third-party task defines its own answers; --option sets its options.",
         "seqtrain predict outputs/2026-11-21_02-04-00_next_token_lstm 'def main(' --length 100 --temperature 0.7",
     )
     parser.add_argument("run", metavar="RUN")
     parser.add_argument("texts", nargs="*", metavar="TEXT")
-    parser.add_argument("--input", type=Path, metavar="FILE", help="a text a line; - is standard input")
+    parser.add_argument("--input", type=Path, metavar="FILE", help="one text per line; - is standard input")
     parser.add_argument("--output", type=Path, metavar="FILE", help="where the answers go; standard output by default")
     parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="forecast: draw history and what comes after: FILE.png or .svg"
+        "--plot", type=Path, metavar="FILE", help="forecast: draw the history and the forecast: FILE.png or .svg"
     )
     parser.add_argument(
         "--intervals",
         action="store_true",
-        help="forecast of points: add intervals as wide as the errors on the run's own validation ask (conformal)",
+        help="point forecasts: add conformal intervals, from the errors on the run's validation split",
     )
     parser.add_argument(
         "--attention",
         type=Path,
         metavar="FILE",
-        help="draw where the model looks in the one TEXT, or in the first series of it: FILE.png",
+        help="draw the attention maps for the one TEXT, or for the first series of a file: FILE.png",
     )
     parser.add_argument(
         "--gates",
         type=Path,
         metavar="FILE",
-        help="draw what the gates of an LSTM or a GRU do in the one TEXT: FILE.png",
+        help="draw the gate values of an LSTM or a GRU for the one TEXT: FILE.png",
     )
     add_answer_options(parser)
     return parser
@@ -133,7 +133,7 @@ class Answering:
         refuse_not_taken(self.options, self.predictor.takes, words, scores="score" in opened.task.predictors)
         self.options |= own_options(options.option, self.predictor.takes, words)
         self.answered = 0  # texts so far
-        self.cut = 0  # those of them of which only the beginning was read
+        self.cut = 0  # texts that were truncated
         self._refuse_without_effect()
 
     def _words(self, score: bool) -> str:
@@ -155,14 +155,14 @@ class Answering:
         from seqtrain.tasks.hooks import check_answers  # here: it imports torch
 
         self.cut += sum(map(self.predictor.cuts, texts))
-        # The place among all texts makes the seed of each, so that no number depends on how the batches were cut.
+        # A text's seed depends on its position among all texts, so results do not depend on the batches.
         answers = self.predictor.predict(texts, first=self.answered, **self.options)
         check_answers(self.predictor, texts, answers)
         self.answered += len(texts)
         return answers
 
     def pieces(self, text: str) -> Iterator[str]:
-        """Yield the words of the answer to a text while they are made, by a predictor that is `InPieces`."""
+        """Yield the answer to a text piece by piece, as it is generated. The predictor must be `InPieces`."""
         predictor: Any = self.predictor
         yield from predictor.pieces(text, first=self.answered, **self.options)
         self.answered += 1
@@ -171,7 +171,7 @@ class Answering:
         """Print on standard error, once, how many texts were truncated."""
         if self.cut:
             longest = self.opened.config.data.max_length
-            say(f"{self.cut:,} texts are longer than data.max_length={longest} tokens: their beginning alone was read")
+            say(f"{self.cut:,} texts are longer than data.max_length={longest} tokens: only their beginning was read")
 
 
 def _answer(answering: Answering, batch: list[Line], out: TextIO, as_json: bool) -> int:
@@ -192,21 +192,21 @@ def _answer(answering: Answering, batch: list[Line], out: TextIO, as_json: bool)
             print(_json({"line": line.place["line"], **answer}), file=out)
         else:
             print(_json(answer), file=out)
-    out.flush()  # who reads a pipe gets each batch as it is answered
+    out.flush()  # a program that reads a pipe gets each batch at once
     return len(batch) - len(good)
 
 
 @runtime_checkable
 class InPieces(Protocol):
-    """A predictor that can say its words of one text while they are made."""
+    """A predictor that can stream its answer to one text."""
 
     def pieces(self, text: str, *, first: int = 0, **options: Any) -> Iterator[str]:
-        """Yield the words piece by piece."""
+        """Yield the answer piece by piece."""
         ...
 
 
 def _streams(answering: Answering, batch: list[Line], out: TextIO, options: argparse.Namespace) -> bool:
-    """Return True if an answer is printed while it is made: one text, one sample, and a person who looks."""
+    """Return True if the answer is streamed: one text, one sample, and output to a terminal."""
     return (
         isinstance(answering.predictor, InPieces)
         and out is sys.stdout
@@ -240,7 +240,7 @@ def _output(path: Path | None) -> Iterator[TextIO]:
             with path.open("w", encoding="utf-8") as file:
                 yield file
             return
-        with atomic(Path(os.path.realpath(path))) as whole:  # behind a link, which stays
+        with atomic(Path(os.path.realpath(path))) as whole:  # the target of a link, so that the link stays
             file = io.TextIOWrapper(whole, encoding="utf-8")
             yield file
             file.detach()  # what is written is flushed, and `atomic` closes
@@ -249,7 +249,7 @@ def _output(path: Path | None) -> Iterator[TextIO]:
 
 
 def _forecast(opened: Opened, options: argparse.Namespace) -> int:
-    """Forecast the series of the file `--input` by a run whose task reads series; return the exit code."""
+    """Forecast the series of the file `--input` with a run whose task reads series; return the exit code."""
     from seqtrain.inference.forecasts import continue_file, write_csv  # imports torch
 
     _check_series(opened, options)
@@ -272,7 +272,7 @@ def _forecast(opened: Opened, options: argparse.Namespace) -> int:
 
 
 def _answer_series(opened: Opened, options: argparse.Namespace) -> int:
-    """Answer each series of a file by a run whose task has a label or a number for it; return the exit code."""
+    """Predict a label or a number for each series of a file; return the exit code."""
     from seqtrain.inference.series_files import read_series  # imports torch
     from seqtrain.tasks.hooks import check_answers
 
@@ -281,7 +281,7 @@ def _answer_series(opened: Opened, options: argparse.Namespace) -> int:
         raise UserError(f"--plot {options.plot}: task={name} forecasts no series; leave it out")
     files = [*options.texts, *([str(options.input)] if options.input is not None else [])]
     if len(files) != 1 or files == ["-"]:
-        raise UserError("predict: the run reads series of values; give one FILE of the format of data.path, or --input")
+        raise UserError("predict: the run reads series of values; give one FILE in the format of data.path, or --input")
     answering = Answering(opened, options)
     called = files[0] if options.texts else f"--input {files[0]}"
     items = read_series(opened, Path(files[0]), called)
@@ -316,10 +316,10 @@ def _plot(continued: list[Continued], path: Path) -> None:
 def _check_series(opened: Opened, options: argparse.Namespace) -> None:
     name = opened.task.name()
     if options.texts or options.input is None:
-        raise UserError(f"predict: task={name} continues series and no texts; give --input FILE.csv")
-    # Its first bytes are looked at, then its header, then its content: a pipe is gone after the first.
+        raise UserError(f"predict: task={name} continues series, not texts; give --input FILE.csv")
+    # The file is opened three times, for its first bytes, header and content; a pipe can be read only once.
     if str(options.input) == "-":
-        raise UserError("--input -: series are read from a file, more than once; give its name")
+        raise UserError("--input -: series cannot be read from standard input; name a file")
     useless = [*map(as_typed, given(options)), *(["--score"] if options.score else []), *options.option]
     if useless:
         raise UserError(f"{first_few(useless)}: task={name} does not take it; leave it out")
@@ -332,7 +332,7 @@ class Drawing:
     shows: str  # "it shows ... in it": in the text
     draws: str  # "draws ..., and answers nothing"
     parts: str  # what --json calls the parts of the drawing
-    save: Callable[[Trained, str, Path, str], tuple[Sequence[Any], str]]  # gives the parts, and what was left out
+    save: Callable[[Trained, str, Path, str], tuple[Sequence[Any], str]]  # returns the parts, and what was left out
 
 
 def _save_attention(trained: Trained, text: str, path: Path, title: str) -> tuple[Sequence[Any], str]:
@@ -353,7 +353,7 @@ DRAWINGS = {
     "attention": Drawing("where the model looks", "where the model looks", "maps", _save_attention),
     "gates": Drawing("what the gates do", "what the gates do", "layers", _save_gates),
 }
-"""By flag; both may be given, of a model that attends and has gates."""
+"""By flag. Both flags may be given if the model has attention and gates."""
 
 
 def _drawings(options: argparse.Namespace) -> list[str]:
@@ -382,7 +382,7 @@ def _draw_all(names: list[str], options: argparse.Namespace) -> int:
     reason = line.reason or trained.opened.text_reader.reason(line.text)
     if reason and not trained.opened.answers_series:  # then the text is a file
         raise UserError(f"{line.where}: {reason}")
-    # The first file stays where the second drawing is refused, as of a model that attends and has no gates.
+    # If the second drawing is refused, as for a model without gates, the first file stays.
     for name in names:
         _draw(name, trained, line.text, getattr(options, name), options.json)
     return 0
@@ -410,6 +410,6 @@ def _draw(name: str, trained: Trained, text: str, path: Path, as_json: bool) -> 
         print(json.dumps(found, ensure_ascii=False))
         return
     line = f"{path}: {', '.join(names)}"
-    if left_out:  # a picture has room for some of the layers only
+    if left_out:  # a plot has room for a few layers only
         line += f" (not shown: {left_out})"
     print(line)

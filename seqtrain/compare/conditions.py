@@ -1,7 +1,7 @@
 """The conditions of a measurement: what two runs must share for their numbers to mean the same.
 
-RULES has, for each condition, its value in a run, the words where two runs differ in it, and what a comparison across
-it (`--across`) does not mean.
+RULES has, for each condition, a function that reads its value from a run, the words for runs that differ in it, and
+what a comparison across it (`--across`) does not mean.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ UNKNOWN = object()  # value of a condition that a run has not recorded yet: it a
 NOTHING_HIDDEN = "one that hides nothing behind <unk>"
 SPLITS = ("train", "validation", "test")
 OF_READING = ("tokenizer", "context")  # a metric of whole answers does not depend on them
-# How text is laid out, which does not change it.
+# Settings of the layout, which do not change the text.
 NO_CAUSES = {f"data.{name}" for name in ("batch_size", "batch_tokens", "max_length", "eval_lanes")}
-MAX_SETTINGS = 4  # that a reason names
+MAX_SETTINGS = 4  # settings that a reason names
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """The conditions of one run in one metric."""
+    """The conditions of one run for one metric."""
 
     values: dict[str, Any]  # by the names of RULES
     of_answers: bool = False  # the metric counts whole answers to examples: see `Metric.of_answers`
@@ -46,7 +46,7 @@ class Conditions:
         return names
 
     def across(self, keys: Sequence[str]) -> Conditions:
-        """Return the conditions without these."""
+        """Return the conditions without those of `keys`."""
         return replace(self, values={name: value for name, value in self.values.items() if name not in keys})
 
     @property
@@ -59,7 +59,7 @@ def conditions(entry: Entry, metric: str) -> Conditions:
     """Return the conditions, besides the weights, that a run's numbers in a metric depend on."""
     values = {}
     for name, rule in RULES.items():
-        # A run of validation has no condition of test, and the other way round.
+        # A validation result has no condition of test, and vice versa.
         if rule.split in (None, entry.split):
             values[name] = rule.value_of(entry, metric)
     return Conditions(values, measures.of_answers(entry.summary, metric) is True)
@@ -82,7 +82,7 @@ def _known(value: Any) -> Any:
 
 
 def _measured_text(entry: Entry, metric: str) -> Any:
-    """Return the identity of the text that was measured. Folds of one set are compared fold by fold."""
+    """Return the identity of the measured text. Folds of one set share it, as they are compared fold by fold."""
     whole = whole_of(entry)
     if whole is not None:
         return whole
@@ -100,7 +100,7 @@ def _train(entry: Entry, metric: str) -> Any:
 
 
 def _tokenizer(entry: Entry, metric: str) -> Any:
-    """Return the hashes of all that turns text into ids, or what stands for tokenizers that may be compared."""
+    """Return the hashes of all that turns text into ids, or a common value for tokenizers that may be compared."""
     if whole_of(entry):
         return "made of the train rows of each fold"
     if entry.summary.measures is None:
@@ -113,12 +113,12 @@ def _tokenizer(entry: Entry, metric: str) -> Any:
     unknown = unknown_tokens(entry)
     if unknown is None:
         return UNKNOWN
-    # A tokenizer that hides text is like itself alone, and only where it hides as much.
+    # A tokenizer that hides text is comparable only to itself, and only if it hides the same number of tokens.
     return hashes | {"unknown_tokens": int(unknown)} if unknown else NOTHING_HIDDEN
 
 
 def _labels(entry: Entry, metric: str) -> Any:
-    """Return the hash of the names of labels; None if the task reads none."""
+    """Return the hash of the label names; None if the task reads no labels."""
     hashes = _of_preprocessor(entry)
     return hashes.get("labels") if hashes else UNKNOWN
 
@@ -128,7 +128,7 @@ def _of_preprocessor(entry: Entry) -> dict[str, Any]:
 
 
 def _signature(entry: Entry, metric: str) -> Any:
-    """Return the signature of how the metric was computed."""
+    """Return the metric's signature, which identifies how it was computed."""
     signatures = entry.summary.signatures
     if signatures is None:
         return UNKNOWN
@@ -136,7 +136,7 @@ def _signature(entry: Entry, metric: str) -> Any:
 
 
 def _decoding(entry: Entry, metric: str) -> Any:
-    """Return the options of the task that change what is measured, and not only training or the search for answers."""
+    """Return the task options that change what is measured, not only training or the search for answers."""
     summary = entry.summary
     if summary.trained_by is None:
         return UNKNOWN
@@ -153,71 +153,73 @@ def _decoding(entry: Entry, metric: str) -> Any:
 class Rule(NamedTuple):
     """One condition."""
 
-    value_of: Callable[[Entry, str], Any]  # of a run, in a metric
-    differs: str  # words where two runs differ in it
-    not_meant: str  # what `--across` it does not mean or, if it is final, why no comparison joins it
-    is_final: bool = False
-    causes: tuple[str, ...] = ()  # groups of settings that decide a value of which a run knows only a hash
-    split: str | None = None  # the only split that has it
+    value_of: Callable[[Entry, str], Any]  # from a run and a metric
+    differs: str  # words for runs that differ in it
+    not_meant: str  # what a comparison across it does not mean or, if it is final, why there is none
+    is_final: bool = False  # `--across` refuses it
+    causes: tuple[str, ...] = ()  # groups of settings that decide the value, if a run knows only its hash
+    split: str | None = None  # the only split that has this condition
 
 
-_EASIER = "each was measured on text of its own, and a better number may come of easier text"
+_EASIER = "each was measured on its own text, and a better number may come from easier text"
 RULES = {
     "task": Rule(
         lambda entry, metric: entry.task,
         "another task",
-        "runs of unlike tasks measure unlike things, and nothing makes one verdict of them",
+        "runs of different tasks cannot be compared",
         is_final=True,
     ),
     "direction": Rule(
         lambda entry, metric: _known(measures.better(entry.summary, metric)),
         "the metric is better in another direction",
-        "of the one less is better, of the other more, and no verdict is about both",
+        "smaller is better for one and larger for the other, so they cannot be compared",
         is_final=True,
     ),
     "unit": Rule(
         lambda entry, metric: measures.said(entry.summary, metric).get("unit", UNKNOWN),
         "the metric has another unit",
-        "the numbers have unlike units",
+        "the numbers have different units",
     ),
     "validation": Rule(_measured_text, "other validation text", _EASIER, causes=("data",), split="validation"),
     "split": Rule(
         lambda entry, metric: None if whole_of(entry) else entry.settings.get("data.split_by"),
         "data.split_by cuts validation off by another rule",
-        "validation was cut off by unlike rules, and a better number may come of easier text",
+        "validation was split off by different rules, and a better number may come from easier text",
         split="validation",
     ),
     "test": Rule(_measured_text, "other test text", _EASIER, causes=("data",), split="test"),
     "lanes": Rule(
         _lanes,
         "test was read on another number of lanes",
-        "a better number may come of more context",
+        "a better number may come from more context",
         split="test",
     ),
-    "train": Rule(_train, "other training text", "a difference may come of the training text", causes=("data",)),
+    "train": Rule(_train, "other training text", "a difference may come from the training text", causes=("data",)),
     "labels": Rule(
         _labels,
         "another set of labels",
-        "unlike labels were to be told apart, and a better number may come of fewer",
+        "the labels differ, and a better number may come from fewer labels",
         causes=("data",),
     ),
     "context": Rule(
         lambda entry, metric: _known(entry.summary.context),
         "another context policy of evaluation",
-        "a better number may come of more context, or of other examples",
+        "a better number may come from more context, or from other examples",
     ),
     "tokenizer": Rule(
         _tokenizer,
         "another tokenizer",
-        "a number per token is of unlike tokens, and a better one may come of shorter tokens",
+        "a number per token depends on the tokens, and a better one may come from shorter tokens",
         causes=("tokenizer", "init_from", "task.shared_vocab", "data"),
     ),
-    "signatures": Rule(_signature, "the metric is computed in another way", "the metric was computed by unlike rules"),
-    "decoding": Rule(_decoding, "another way of asking the model", "the models were asked in unlike ways"),
+    "signatures": Rule(
+        _signature, "the metric is computed in another way", "the metric was computed in different ways"
+    ),
+    "decoding": Rule(_decoding, "other decoding options", "the decoding options differ"),
     "leak": Rule(
         lambda entry, metric: entry.leak is not None,
         "validation text was trained on",
-        "a number of text that was learnt by heart measures nothing; train on text without it",
+        "a number on text that was learnt by heart measures nothing; train on text without it",
         is_final=True,
     ),
 }
@@ -227,9 +229,9 @@ RULES = {
 
 
 def in_words(name: str, metric: str, beside: Entry, entry: Entry) -> str:
-    """Return a sentence on a condition in which a run differs from the run beside it."""
+    """Return a sentence on a condition in which a run differs from the run `beside`."""
     rule = RULES[name]
-    if name == "leak" or name == "test":  # the hash of a test says nothing more
+    if name == "leak" or name == "test":  # the hash of a test text adds no information
         return entry.leak or rule.differs
     before, value = rule.value_of(beside, metric), rule.value_of(entry, metric)
     hidden = [_unknown_words(each) for each in (value, before)]
@@ -255,18 +257,18 @@ def _metric_without(name: str, beside: Entry, entry: Entry) -> str:
 
 
 def _unknown_words(value: Any) -> str:
-    """Return how much text a tokenizer hides, in words."""
+    """Describe how much text a tokenizer hides."""
     if isinstance(value, dict) and "unknown_tokens" in value:
         return f"one that hides {value['unknown_tokens']:,} tokens of validation behind <unk>"
     return NOTHING_HIDDEN
 
 
 def _set_otherwise(causes: Sequence[str], beside: Entry, entry: Entry) -> str:
-    """Return the settings that decide a condition, as far as they differ, such as `data.size=800, not 8000`."""
+    """Return the differing settings that decide a condition, such as `data.size=800, not 8000`."""
     found = []
     keys = dict.fromkeys((*entry.settings, *beside.settings))
     for cause in causes:
-        # Options of another source, or tokenizer, say no more than that it is another one.
+        # If the source or tokenizer is another one, its options add no information.
         is_other = entry.settings.get(cause) != beside.settings.get(cause)
         for key in keys:
             if key == cause or (key.startswith(f"{cause}.") and not is_other and key not in NO_CAUSES):
@@ -278,7 +280,7 @@ def _set_otherwise(causes: Sequence[str], beside: Entry, entry: Entry) -> str:
 
 
 def _brief(value: Any, beside: Any) -> str:
-    """Return a value on one line; of a mapping, only what differs from `beside`."""
+    """Return a value on one line; for a mapping, only the entries that differ from `beside`."""
     if not isinstance(value, dict):
         return written(value)
     others = beside if isinstance(beside, dict) else {}
@@ -301,17 +303,17 @@ def check_across(keys: Sequence[str], measured: Sequence[Conditions]) -> None:
     """Check the keys of `--across` against the conditions of each run.
 
     Raises:
-        UserError: a key is unknown, can never be joined, or keeps no runs apart.
+        UserError: a key is unknown, is final, or separates no runs.
     """
     for key in keys:
         if key not in RULES:
-            near = did_you_mean(key, RULES)  # of a few words it lists all
+            near = did_you_mean(key, RULES)  # lists all if there are only a few
             listed = "" if "known:" in near else f"; known: {', '.join(RULES)}"
             raise UserError(f"--across {key}: no such condition{listed}{near}")
         if RULES[key].is_final:
             raise UserError(f"--across {key}: {RULES[key].not_meant}")
         if key not in _differing(measured):
-            raise UserError(f"--across {key}: keeps no runs apart here; leave it out")
+            raise UserError(f"--across {key}: separates no runs here; leave it out")
 
 
 def not_meant(keys: Sequence[str], measured: Sequence[Conditions]) -> str:
@@ -320,10 +322,7 @@ def not_meant(keys: Sequence[str], measured: Sequence[Conditions]) -> str:
     if not used:
         return ""
     meanings = dict.fromkeys(RULES[key].not_meant for key in used)
-    return (
-        f"across {', '.join(used)}, as asked for: {'; '.join(meanings)}: so what follows says which number is better, "
-        "and not which model"
-    )
+    return f"across {', '.join(used)}: {'; '.join(meanings)}: the sentences below compare numbers, not models"
 
 
 def remedy(names: Sequence[str], keys: Sequence[str]) -> str:
@@ -335,10 +334,10 @@ def remedy(names: Sequence[str], keys: Sequence[str]) -> str:
     """
     if not names or any(RULES[name].is_final for name in names):
         return ""
-    return f"--across {','.join((*keys, *names))} compares them all the same, and says what that does not mean"
+    return f"--across {','.join((*keys, *names))} compares them anyway, and says what the result does not mean"
 
 
 def _differing(measured: Sequence[Conditions]) -> set[str]:
     """Return the conditions in which any two runs differ."""
-    kinds = {repr(each): each for each in measured}  # one run stands for all runs with equal conditions
+    kinds = {repr(each): each for each in measured}  # one run represents all runs with equal conditions
     return {name for one, other in combinations(kinds.values(), 2) for name in one.differing(other)}

@@ -55,7 +55,7 @@ def groups(entries: Sequence[Entry], *, metric: str | None = None, across: Seque
             by commas.
 
     Raises:
-        UserError: no run has the metric, or a key of `across` is unknown or keeps no runs apart.
+        UserError: no run has the metric, or a key of `across` is unknown or separates no runs.
     """
     if metric is not None and all(entry.metric(metric) is None for entry in entries):
         names = set().union(*(entry.metrics for entry in entries))

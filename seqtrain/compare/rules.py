@@ -1,6 +1,6 @@
-"""Caveats of a comparison: each rule is a condition on a group and its variants, and the sentences where it holds.
+"""Caveats of a comparison: each rule checks a group and its variants, and yields sentences if it applies.
 
-NOTES stand above the table of a group, CAVEATS below its verdict.
+NOTES are printed above a group's table, CAVEATS below its verdict.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from seqtrain.runs.evaluations import EVALUATIONS
 UNLIKE_STEPS = 0.1  # relative difference of tokens a step: batches of examples are never quite equal
 MOST_NAMED = 4  # variants that a sentence names
 MOST_EQUAL = 3  # variants of the same numbers that a sentence names
-FEWEST_TRIED = 3  # values of an option of which one lies between others
+FEWEST_TRIED = 3  # values of an option: with fewer, none is between two others
 
 
 @dataclass(frozen=True)
 class Case:
-    """Case that a rule is asked about."""
+    """What a rule checks."""
 
     group: Group
     variants: Sequence[Variant] = ()
     by: Sequence[str] = ()  # keys of `--by`
-    parts: Sequence[Sequence[Variant]] = ()  # the variants that were compared with each other, as of `verdict.strata`
+    parts: Sequence[Sequence[Variant]] = ()  # the variants that were compared with each other, from `verdict.strata`
     x: Axis | None = None
     hidden: Sequence[Entry] = ()  # finished runs that `--where` left out
     untested: int = 0  # runs that `--split test` left out
@@ -66,7 +66,7 @@ def _unlike_reading(case: Case) -> Iterator[str]:
     if not group.conditions.of_answers:
         # Where --across has folded tokenizers, the verdict says what that means.
         if words and measures.tokenizer_free(summary, group.metric):
-            yield f"{words[0]}: held against each other in {group.unit} only"
+            yield f"{words[0]}: compared in {group.unit} only"
         return
     for key in dict.fromkeys(key for entry in entries for key in entry.summary.context or ()):
         words += _several(key, [(entry.summary.context or {}).get(key) for entry in entries])
@@ -77,7 +77,7 @@ def _unlike_reading(case: Case) -> Iterator[str]:
 
 
 def _leaks(case: Case) -> Iterator[str]:
-    """Yield notes on validation text that training may have read, each with the runs that it is about."""
+    """Yield notes on validation text that training may have read, each with the runs it applies to."""
     runs: dict[str, list[str]] = {}
     for entry in case.group.entries:
         for note in entry.leak_notes:
@@ -88,7 +88,7 @@ def _leaks(case: Case) -> Iterator[str]:
 
 
 def _hidden_seeds(case: Case) -> Iterator[str]:
-    """Yield a note if `--where` hides runs of a variant that it keeps: a choice of seeds can show anything."""
+    """Yield a note if `--where` hides runs of a variant that it keeps: chosen seeds can support any conclusion."""
     if not case.hidden:
         return
     kept = set(map(_alike, case.group.entries))
@@ -96,13 +96,13 @@ def _hidden_seeds(case: Case) -> Iterator[str]:
     if count:
         runs = "1 finished run" if count == 1 else f"{count} finished runs"
         yield (
-            f"--where hides {runs} of the same variants: seeds that were chosen after a look at their numbers show "
+            f"--where hides {runs} of the same variants: seeds that were chosen after a look at their results prove "
             "nothing"
         )
 
 
 def _alike(entry: Entry) -> str:
-    """Return the identity that runs share if only their seed differs: their settings and the text they read."""
+    """Return a key that runs share if only their seeds differ: it holds their settings and the text they read."""
     return repr((sorted(map(repr, deciding(entry).items())), sorted(map(repr, entry.summary.hashes.items()))))
 
 
@@ -117,18 +117,18 @@ def _test_evaluations(case: Case) -> Iterator[str]:
         words = f"{most} times in each run"
         if min(looks) < most:
             words = f"{min(looks)} to {most} times in a run (most often in {entries[looks.index(most)].name})"
-        yield f"test split evaluated {words}: what was chosen after an evaluation is no longer measured by it"
+        yield f"test split evaluated {words}: choices made after the first one make these results optimistic"
 
 
 def _untested(case: Case) -> Iterator[str]:
-    """Yield a note if runs without test figures were left out: leaving out the bad ones can show anything."""
+    """Yield a note if runs without test results were left out: without the bad runs, results look too good."""
     if case.group.split == "test" and case.untested:
         runs = "1 run was" if case.untested == 1 else f"{case.untested} runs were"
-        yield f"{runs} left out for want of test figures"
+        yield f"{runs} left out: no test results"
 
 
 def _torn_lines(case: Case) -> Iterator[str]:
-    """Yield a note on each run with unreadable lines among its evaluations: they count as no evaluation."""
+    """Yield a note on each run with unreadable lines among its evaluations: these lines are not counted."""
     for entry in case.group.entries if case.group.split == "test" else ():
         if entry.kept.unreadable:
             yield f"{entry.name}/{EVALUATIONS}: unreadable lines left out: {entry.kept.unreadable}"
@@ -138,7 +138,7 @@ def _torn_lines(case: Case) -> Iterator[str]:
 
 
 def _other_settings(case: Case) -> Iterator[str]:
-    """Yield a caveat if settings differ that no name holds."""
+    """Yield a caveat if variants differ in settings that their names do not show."""
     firsts = [variant.entries[0] for variant in case.variants]
     line = differences_line(firsts, [variant.settings for variant in case.variants], case.by)
     if line:
@@ -146,9 +146,9 @@ def _other_settings(case: Case) -> Iterator[str]:
 
 
 def _by_keys(case: Case) -> Iterator[str]:
-    """Yield a caveat if the keys of `--by` are not all that differs, differ nowhere, or were given by hand.
+    """Yield a caveat if other settings differ as well, if the keys of `--by` never differ, or if they are labels.
 
-    Another one says how many comparisons they make, if these are several.
+    Another caveat gives the number of comparisons, if there are several.
     """
     if not case.by:
         return
@@ -163,22 +163,23 @@ def _by_keys(case: Case) -> Iterator[str]:
             found[f"{start}: these differ in {', '.join(others)} as well"] = None
         elif len(part) > 1 and all(key in (LABEL, TAG) for key in keys):
             found[
-                f"{start}: nothing else that runs keep of themselves differs; a name that was given after a look at "
-                "the numbers makes the difference itself"
+                f"{start}: no recorded setting differs; if the names were given after a look at the results, they "
+                "make the difference themselves"
             ] = None
     yield from found
     several = sum(len(part) > 1 for part in case.parts)
     if several > 1:
         yield (
-            f"{start}: variants are held against each other where nothing else differs; that makes {several} "
-            "comparisons, each of which holds at 95 % by itself"
+            f"{start}: variants are compared where nothing else differs; that makes {several} "
+            "comparisons, each at 95 % by itself"
         )
 
 
 def _best_at_an_end(case: Case) -> Iterator[str]:
-    """Yield a caveat for each best variant whose value of a `--by` key, such as a rate, is the least or largest tried.
+    """Yield a caveat for each best variant whose value of a `--by` key is the smallest or largest one tried.
 
-    The best of three values or more should lie between others: else the variant may not have been at its best.
+    Of three or more values, such as learning rates, the best should be between two others; otherwise a value beyond
+    may be better still.
     """
     for key in case.by:
         if key in (COMMIT, LABEL, TAG, "seed", *LAYOUT):
@@ -188,7 +189,7 @@ def _best_at_an_end(case: Case) -> Iterator[str]:
             tried = {value for value in values if value is not None}
             if len(tried) >= FEWEST_TRIED and None not in values and values[0] in (min(tried), max(tried)):
                 side = "smaller" if values[0] == min(tried) else "larger"
-                yield f"{part[0].name}: no {side} {key} was tried, and one may be better still"
+                yield f"{part[0].name}: no {side} {key} was tried; a {side} one may be better"
 
 
 def _equal_seeds(case: Case) -> Iterator[str]:
@@ -205,10 +206,10 @@ def _equal_seeds(case: Case) -> Iterator[str]:
 
 def _equal_variants(case: Case) -> Iterator[str]:
     """Yield a caveat for each set of variants that gave the same numbers, seed for seed."""
-    equal: dict[str, list[Variant]] = {}  # by the numbers, who had them
+    equal: dict[str, list[Variant]] = {}  # by their numbers
     for variant in case.variants:
         numbers = []
-        # The value as well: of other validations the best may be another one.
+        # The value as well: with --best it may be from another validation.
         for entry, value in zip(variant.counted, variant.values, strict=True):
             numbers.append((repr(entry.replicate), value, sorted(entry.metrics.items())))
         if numbers:
@@ -222,18 +223,18 @@ def _equal_variants(case: Case) -> Iterator[str]:
 
 
 def _extended(case: Case) -> Iterator[str]:
-    """Yield a caveat for each variant whose runs were extended, so that no other run has their learning rates."""
+    """Yield a caveat for each variant whose runs were extended: their learning rates differ from all other runs."""
     for variant in case.variants:
         if is_extended(variant.entries[0]):
             changes = "; ".join(map(str, variant.entries[0].summary.extended))
             yield (
                 f"{variant.name}: extended ({changes}): until then its schedule was that of the shorter training, so "
-                "it is not folded with runs that were planned so long"
+                "it is a variant apart from runs that were planned at this length"
             )
 
 
 def _failed_seeds(case: Case) -> Iterator[str]:
-    """Yield a caveat for each variant with failed seeds: the mean of the others is too good for the variant."""
+    """Yield a caveat for each variant with failed seeds: the mean over the other seeds is too optimistic."""
     for variant in case.variants:
         counted = {repr(entry.seed) for entry in variant.counted}
         failed = {repr(entry.seed) for entry in variant.entries if entry.status == "failed"} - counted
@@ -245,7 +246,7 @@ def _failed_seeds(case: Case) -> Iterator[str]:
 
 
 def _several_codes(case: Case) -> Iterator[str]:
-    """Yield a caveat if the runs of a variant, or parts of one run, were trained with different code."""
+    """Yield a caveat if runs of a variant, or parts of one run, were trained with different code."""
     for variant in case.variants:
         found: dict[str, None] = {}
         for entry in filter(lambda entry: entry.finished, variant.entries):
@@ -253,13 +254,13 @@ def _several_codes(case: Case) -> Iterator[str]:
             if own:
                 found[" and ".join(own)] = None
             if len(own) > 1:
-                yield f"{entry.name}: went on with other code: commits {', then '.join(own)}"
+                yield f"{entry.name}: resumed with other code: commits {', then '.join(own)}"
         if len(found) > 1:
-            yield f"{variant.name}: its runs are of commits {_listed(list(found))}; --by commit sets them apart"
+            yield f"{variant.name}: its runs are of commits {_listed(list(found))}; --by commit separates them"
 
 
 def _one_parent(case: Case) -> Iterator[str]:
-    """Yield a caveat if all seeds of a variant started from one run: the chance of that run is in no interval."""
+    """Yield a caveat if all seeds of a variant started from one run: its own seed adds no spread to the interval."""
     names = []
     for variant in case.variants:
         began = len(variant.counted) > 1 and variant.counted[0].settings.get(ORIGIN) is not None
@@ -267,8 +268,8 @@ def _one_parent(case: Case) -> Iterator[str]:
             names.append(variant.name)
     if names:
         yield (
-            f"{first_few(names, MOST_NAMED)}: all seeds began with the weights of one run (init_from); what another "
-            "seed of that run would bring is in no interval"
+            f"{first_few(names, MOST_NAMED)}: all seeds began with the weights of one run (init_from); the intervals "
+            "do not cover other seeds of that run"
         )
 
 
@@ -298,28 +299,28 @@ def _unlike_machines(case: Case) -> Iterator[str]:
     words += _several("cores", [entry.summary.cores for entry in entries])
     words += _several("processes", [entry.summary.world_size for entry in entries])
     if words:
-        yield f"seconds and tokens/s are of unlike machines or layouts: {', '.join(words)}"
+        yield f"seconds and tokens/s are of different machines or layouts: {', '.join(words)}"
 
 
 def _unlike_tokens(case: Case) -> Iterator[str]:
-    """Yield a caveat at equal tokens if tokenizers differ: as many tokens are not as much text."""
+    """Yield a caveat at equal tokens if tokenizers differ: equal numbers of tokens are not equal amounts of text."""
     counted = [variant.counted[0] for variant in case.variants if variant.counted]
     tokenizers = {str(entry.summary.hashes.get("tokenizer")) for entry in counted}
     if case.x == "tokens" and len(tokenizers) > 1:
         yield (
-            f"--x tokens: tokens of {len(tokenizers)} tokenizers are unlike pieces, so as many of them are not as "
-            "much text; --x flops and seconds are the same for all"
+            f"--x tokens: {len(tokenizers)} tokenizers cut text differently, so equal tokens are not equal text; "
+            "--x flops and --x seconds do not depend on the tokenizer"
         )
 
 
 def _unlike_steps(case: Case) -> Iterator[str]:
-    """Yield a caveat at equal steps if batches differ in size: as many steps are not as much text."""
+    """Yield a caveat at equal steps if batches differ in size: equal numbers of steps are not equal amounts of text."""
     costs = [variant.costs for variant in case.variants if variant.counted and variant.costs.get("steps")]
     sizes = [cost["tokens"] / cost["steps"] for cost in costs]
     if case.x == "steps" and sizes and max(sizes) - min(sizes) > UNLIKE_STEPS * max(sizes):
         yield (
-            f"--x steps: a step trains on {min(sizes):,.0f} to {max(sizes):,.0f} tokens, so as many of them are "
-            "not as much text"
+            f"--x steps: a step trains on {min(sizes):,.0f} to {max(sizes):,.0f} tokens, so equal steps are not "
+            "equal text"
         )
 
 
@@ -329,16 +330,16 @@ def _unlike_codes(case: Case) -> Iterator[str]:
     for variant in case.variants if COMMIT not in case.by else ():
         own = {tuple(codes(entry)) for entry in variant.counted}
         if len(own) > 1 or () in own:
-            return  # several in one variant are another rule's, and what says nothing of its code is like any
+            return  # `_several_codes` reports several in one variant; unknown code agrees with all
         for code in own:
             found.setdefault(" and ".join(map(short_commit, code)), variant.name)
     if len(found) > 1:
         words = first_few((f"{name} of commit {code}" for code, name in found.items()), MOST_NAMED)
-        yield f"the code is not the same: {words}; a difference may come of it; --by commit names it"
+        yield f"the code differs: {words}; a difference may come from it; --by commit shows it in the names"
 
 
 def _baselines(case: Case) -> Iterator[str]:
-    """Yield caveats on the best variant beside the baselines; see `baseline_caveats`."""
+    """Yield caveats on the best variant compared with the baselines; see `baseline_caveats`."""
     yield from baseline_caveats(case.group, case.variants)
 
 

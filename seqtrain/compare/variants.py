@@ -34,12 +34,14 @@ class Variant:
     counted: tuple[Entry, ...]  # runs whose values count: finished, each seed once
     values: tuple[float, ...]
     costs: dict[Axis, float]  # means over the counted runs, up to the weights that were measured
-    validations: float | None = None  # mean number of validations that a best value was chosen from; None: the last
-    twins: tuple[tuple[Entry, ...], ...] = ()  # runs of several seeds with equal numbers, of which the first counts
+    validations: float | None = (
+        None  # mean number of validations a best value was chosen from; None if the last was taken
+    )
+    twins: tuple[tuple[Entry, ...], ...] = ()  # runs of several seeds with equal numbers: only the first counts
     settings: Settings = field(default_factory=dict)  # settings that all its runs share
     by: tuple[tuple[str, str], ...] = ()  # name and value of each key of `--by`
     limit: float | None = None  # the x at which all variants of the group were measured; None: each at its end
-    left_out: str = ""  # sentence that says why it has no value at equal x: it is too slow
+    left_out: str = ""  # sentence on a variant that has no value at equal x because it is too slow
 
     @property
     def mean(self) -> float | None:
@@ -48,27 +50,27 @@ class Variant:
 
     @property
     def sd(self) -> float | None:
-        """The standard deviation over seeds; None of fewer than two."""
+        """The standard deviation over seeds; None with fewer than two."""
         return statistics.stdev(self.values) if len(self.values) > 1 else None
 
     @property
     def parameters(self) -> float | None:
-        """Mean number of parameters of the runs that count, frozen ones too; None if one of them does not know it."""
+        """Mean number of parameters, also frozen ones, over the runs that count; None if one has not recorded it."""
         return mean_of(entry.parameters for entry in self.counted)
 
     @property
     def state(self) -> float | None:
-        """Mean number of numbers that one lane carries; None if one of the runs that count does not know it."""
+        """Mean number of values that one lane carries; None if one of the runs that count has not recorded it."""
         return mean_of(entry.state for entry in self.counted)
 
     @property
     def num_parents(self) -> int:
-        """Number of runs from whose weights the runs that count started; 1 if they started from none."""
+        """Number of parent runs whose weights the runs that count started from; 1 if they have no parent."""
         return len({entry.summary.parent or repr(entry.settings.get(ORIGIN)) for entry in self.counted})
 
     @property
     def half(self) -> float | None:
-        """Half of the 95 % interval of the mean, by Student's t, corrected for folds; None of fewer than two seeds."""
+        """Half of the mean's 95 % interval, by Student's t, corrected for folds; None with fewer than two seeds."""
         if self.sd is None:
             return None
         ratio = tested_to_trained(self.counted) if are_folds([self]) else 0.0
@@ -87,14 +89,14 @@ class Measurement(NamedTuple):
     entry: Entry
     value: float
     costs: dict[Axis, float]  # at the weights that were measured
-    validations: int  # that the value was chosen from
+    validations: int  # number of validations the value was chosen from
 
 
 class Reach(NamedTuple):
-    """End of a variant on the axis of `--x`: that of its slowest finished run."""
+    """End of a variant's slowest finished run on the axis of `--x`."""
 
-    end: float  # the axis at its last validation
-    run: str  # its name, if another run of the variant came much further
+    end: float  # the axis at the run's last validation
+    run: str  # the run's name if another run of the variant came much further, otherwise empty
 
 
 def variants(
@@ -106,19 +108,19 @@ def variants(
     against: str | None = None,
     fold_parents: bool = False,
 ) -> list[Variant]:
-    """Fold the runs of a group over seeds; the best first and those without a value last.
+    """Fold the runs of a group over seeds; the best variant first, those without a value last.
 
     Args:
         group: the runs.
         x: each run's value is that of its last validation at or before the largest x that all of them reached, except
             variants that are left out because each other one came much further (see `too_slow`); None: the final one.
-        checkpoint: `best` takes the best validation up to there.
-        by: keys, as `names.resolved_by` gives them, that set runs apart beside their settings.
-        against: the name of a variant that is not left out, however slow it is.
-        fold_parents: runs that differ in whose weights they began with are one variant.
+        checkpoint: `best` takes the best validation up to that x.
+        by: keys from `names.resolved_by` that separate runs in addition to their settings.
+        against: the name of a variant that is never left out, however slow it is.
+        fold_parents: make one variant of runs that differ only in the run whose weights they started from.
 
     Raises:
-        UserError: a run has no validation so early.
+        UserError: a run has no validation up to that x.
     """
     folded, settings = _folded(group, by, fold_parents)
     names = variant_names([entries[0] for entries in folded.values()], list(settings.values()), by)
@@ -144,17 +146,17 @@ def variants(
 def too_slow(ends: Mapping[str, float], kept: str | None = None) -> set[str]:
     """Return the variants to leave out at equal x: fewer than half of all, if each other one came twice as far.
 
-    The rule uses the axis alone, never what was measured.
+    The rule uses only the axis, never the metric.
 
     Args:
         ends: how far each variant came.
-        kept: a variant that is not left out however slow it is, nor any that came as far: it was asked for by name.
+        kept: a variant that was named by the user: it is never left out, nor is any variant that came as far.
     """
     ranked = sorted((end, name) for name, end in ends.items())
     most = len(ranked) if kept is None or kept not in ends else ranked.index((ends[kept], kept))
     slow: set[str] = set()
     for count in range(1, min((len(ranked) - 1) // 2, most) + 1):
-        # The last such gap: of three speeds the slow and the slowest are both left out, if they are few.
+        # The last such gap counts: with three speeds, the two slower ones are both left out if they are few.
         if ranked[count][0] > MUCH_MORE * ranked[count - 1][0]:
             slow = {name for _, name in ranked[:count]}
     return slow
@@ -164,7 +166,7 @@ def _reaches(group: Group, folded: Mapping[str, Sequence[Entry]], x: Axis) -> di
     """Return the reach of each variant that has finished runs.
 
     Raises:
-        UserError: a finished run has no validation against this axis.
+        UserError: a finished run has no validation on this axis.
     """
     found = {}
     for name, entries in folded.items():
@@ -178,8 +180,8 @@ def _reaches(group: Group, folded: Mapping[str, Sequence[Entry]], x: Axis) -> di
             ends[entry.name] = xs[-1]
         if ends:
             slowest = min(ends, key=ends.__getitem__)
-            is_of_all = max(ends.values()) < MUCH_MORE * ends[slowest]
-            found[name] = Reach(ends[slowest], "" if is_of_all else slowest)
+            all_similar = max(ends.values()) < MUCH_MORE * ends[slowest]
+            found[name] = Reach(ends[slowest], "" if all_similar else slowest)
     return found
 
 
@@ -198,7 +200,7 @@ def _amount(amount: float) -> str:
 
 
 def _folded(group: Group, by: Sequence[str], fold_parents: bool) -> tuple[dict[str, list[Entry]], dict[str, Settings]]:
-    """Return the runs of each variant, and its settings, by what identifies it."""
+    """Return the runs of each variant and its settings, both by the variant's identity."""
     own: dict[int, dict[str, Any]] = {}
     alike: dict[str, list[Entry]] = {}
     for entry in group.entries:
@@ -223,7 +225,7 @@ def _folded(group: Group, by: Sequence[str], fold_parents: bool) -> tuple[dict[s
 
 
 def without_origin(settings: Settings) -> dict[str, Any]:
-    """Return the settings without the run whose weights it started from; that it started from weights stays."""
+    """Return the settings with the parent run's name replaced by a marker: only that there is a parent remains."""
     found = dict(settings)
     if found.get(ORIGIN) is not None:
         found[ORIGIN] = SEVERAL
@@ -231,10 +233,10 @@ def without_origin(settings: Settings) -> dict[str, Any]:
 
 
 def _unlike_conditions(group: Group, alike: Iterable[Sequence[Entry]]) -> list[str]:
-    """Return the conditions in which runs of equal settings differ: such runs are not seeds of one variant.
+    """Return the conditions in which runs with equal settings differ: such runs are not seeds of one variant.
 
-    Two training texts at two paths, say, are no setting: without this, `--across train` would fold runs on them like
-    seeds.
+    Paths are not settings, so two training texts differ in a condition only: without this check, `--across train`
+    would fold runs on them like seeds.
     """
     names: dict[str, None] = {}
     for entries in alike:
@@ -246,7 +248,7 @@ def _unlike_conditions(group: Group, alike: Iterable[Sequence[Entry]]) -> list[s
 
 
 def _label(name: str, value: Any, entry: Entry) -> str:
-    """Return a condition as part of a variant's name: of a text its files and a short hash."""
+    """Return a condition as part of a variant's name. A text is shown as its files and a short hash."""
     if isinstance(value, dict):
         return " ".join(f"{last_word(key)}={written(inner)[:HASH_DIGITS]}" for key, inner in value.items())
     files = []
@@ -257,7 +259,7 @@ def _label(name: str, value: Any, entry: Entry) -> str:
 
 
 def _identity(settings: Settings) -> str:
-    """Return settings as one text, independent of their order in the file."""
+    """Return settings as one string, independent of their order in the file."""
     return repr(sorted((key, repr(value)) for key, value in settings.items()))
 
 
@@ -265,16 +267,17 @@ def _replicates(measured: Sequence[Measurement]) -> tuple[list[Measurement], tup
     """Return the measurements that count: the first of each seed, or fold, and the first of equal ones.
 
     Returns:
-        Those that count, and the runs that count as one because their numbers are equal but for rounding. One value
-        may be equal by chance, as an accuracy of few examples is: all metrics at each validation have to be.
+        The measurements that count, and the runs that count as one because their numbers are equal up to rounding.
+        All metrics must be equal at each validation: a single value, such as an accuracy on few examples, may be
+        equal by chance.
     """
     of_seed: dict[str, Measurement] = {}
     for one in measured:  # a seed that was run twice says nothing more
         of_seed.setdefault(repr(one.entry.replicate), one)
     counted: list[Measurement] = []
-    equal: dict[int, list[Entry]] = {}  # by the place of the one that counts
+    equal: dict[int, list[Entry]] = {}  # by the index of the one that counts
     for one in of_seed.values():
-        # Folds are unlike rows: equal numbers of two are chance, and not a seed without effect.
+        # Folds have different rows: if two give equal numbers, that is chance, and not a seed without effect.
         places = range(len(counted)) if one.entry.fold is None else ()
         place = next((place for place in places if _are_equal(one, counted[place])), None)
         if place is None:
@@ -285,7 +288,7 @@ def _replicates(measured: Sequence[Measurement]) -> tuple[list[Measurement], tup
 
 
 def _are_equal(one: Measurement, other: Measurement) -> bool:
-    """Return True if two runs have the same numbers but for rounding, at the end and at each validation."""
+    """Return True if two runs have the same numbers up to rounding, at the end and at each validation."""
     here, there = one.entry, other.entry
     if not _are_near(one.value, other.value) or here.metrics.keys() != there.metrics.keys():
         return False
@@ -301,19 +304,21 @@ def _are_equal(one: Measurement, other: Measurement) -> bool:
 
 
 def _are_near(one: Any, other: Any) -> bool:
-    """Return True if two values are equal, or are numbers that are equal but for rounding."""
+    """Return True if two values are equal, or are numbers that are equal up to rounding."""
     here, there = number(one), number(other)
     return one == other if here is None or there is None else math.isclose(here, there, rel_tol=ROUNDING)
 
 
 def _fold(name: str, entries: list[Entry], measurements: list[Measurement], checkpoint: Checkpoint) -> Variant:
-    """Make the variant of these runs, with the mean costs of those that were measured."""
+    """Return the variant of these runs, with the mean costs of the runs that were measured."""
     if not measurements:
         return Variant(name, tuple(entries), (), (), {})
     counted, values, costs, validations = zip(*measurements, strict=True)
     means: dict[Axis, float] = {}
     for axis in AXES:
-        mean = mean_of(one.get(axis) for one in costs)  # None: it would be a mean over other runs than the value's
+        mean = mean_of(
+            one.get(axis) for one in costs
+        )  # None if a run lacks it: cost and value must be over the same runs
         if mean is not None:
             means[axis] = mean
     chosen_from = statistics.fmean(validations) if checkpoint == "best" else None
@@ -323,7 +328,7 @@ def _fold(name: str, entries: list[Entry], measurements: list[Measurement], chec
 def _measure(
     entry: Entry, group: Group, x: Axis | None, limit: float | None, checkpoint: Checkpoint
 ) -> Measurement | None:
-    """Return a run's value and its cost there, or None. Raise UserError if it has no validation within `limit`."""
+    """Return a run's value and its cost at that point, or None. Raise UserError if no validation is within `limit`."""
     costs: dict[Axis, float] = {}
     if limit is None and checkpoint == "final":
         value = entry.metric(group.metric)

@@ -20,8 +20,8 @@ from seqtrain.errors import UserError, did_you_mean, first_few
 NEAR = 0.01  # relative difference up to which two costs are called equal
 UNLIKE = 0.1  # relative difference above which a cost is named in the ranking
 ACROSS_PARENTS = (
-    "across init_from, as asked for: runs that began with the weights of several runs are one variant, so its spread "
-    "is that of those runs as well"
+    "across init_from: runs that began with the weights of several runs are one variant, so its spread includes the "
+    "spread of those runs"
 )
 
 
@@ -70,7 +70,7 @@ def conclusions(
     keys = resolved_by(entries, by)
     conditions = split_keys(across)
     fold_parents = ORIGIN in conditions
-    if fold_parents:  # no condition of a measurement, but what makes a variant
+    if fold_parents:  # init_from is not a condition of a measurement: it decides which runs form a variant
         conditions.remove(ORIGIN)
     found: list[Conclusion] = []
     for group in groups(entries, metric=metric, across=conditions):
@@ -79,7 +79,7 @@ def conclusions(
         pairs = []
         case = Case(group, ranked, keys, parts, x, hidden, untested)
         group.notes += notes(case)
-        # First in the verdict: what the sentences below do not mean.
+        # The verdict starts with the limits of the sentences below.
         joined = ACROSS_PARENTS if fold_parents and any(variant.num_parents > 1 for variant in ranked) else ""
         verdict = [] if group.refusal else list(filter(None, [group.across, joined]))
         # Runs that were trained on the measured text reach no target.
@@ -87,21 +87,21 @@ def conclusions(
             verdict += target_sentences(group, ranked, target)
         for part in parts:
             verdict += sentences(group, part, x=x, checkpoint=checkpoint, against=against)
-            # Nor is a pair compared in a group of such runs.
+            # Pairs of such runs are not compared either.
             if not group.refusal and len(repeated(part)) > 1:
                 pairs += compared(part, group.mode, _reference(repeated(part), against))
         found.append(Conclusion(group, ranked, verdict, remarks(ranked), caveats(case), pairs))
     if fold_parents and not any(ACROSS_PARENTS in conclusion.sentences for conclusion in found):
-        raise UserError("--across init_from: keeps no runs apart here; leave it out")
+        raise UserError("--across init_from: separates no runs here; leave it out")
     if against is not None:
         _check_against(against, found)
     return found
 
 
 def strata(variants: Sequence[Variant], by: Sequence[str]) -> list[list[Variant]]:
-    """Return the variants that differ in nothing but the keys of `--by`, together; each list in the order given.
+    """Return groups of variants that differ only in the keys of `--by`; each group keeps the given order.
 
-    All of them are together if no two are so alike: what else differs stands in their names.
+    If no two variants differ only in these keys, all are one group: their names show the other differences.
     """
     found: dict[str, list[Variant]] = {}
     for variant in variants:
@@ -120,7 +120,8 @@ def _check_against(against: str, found: Sequence[Conclusion]) -> None:
     for conclusion in found:
         names += [variant.name for variant in repeated(conclusion.variants)]
     if against not in names:
-        raise UserError(f"--against {against}: no variant of several seeds has this name{did_you_mean(against, names)}")
+        near = did_you_mean(against, names)
+        raise UserError(f"--against {against}: no variant with several seeds has this name{near}")
 
 
 def all_entries(found: Sequence[Conclusion]) -> list[Entry]:
@@ -153,15 +154,13 @@ def _sentences(
     if not valued:
         return [f"no conclusion: no finished run has {group.unit} of {group.split}"]
     if len(valued) == 1:
-        return [
-            f"no conclusion: {_listed(valued, group)} stands alone: no other variant has a value to compare it with"
-        ]
+        return [f"no conclusion: {_listed(valued, group)}: no other variant has a value to compare it with"]
     if not several:
         why = "one seed each; 3 seeds would be a start"
         if are_folds(valued):
-            why = "one fold each, which says nothing of others"
+            why = "one fold each, which says nothing about other folds"
         if any(variant.twins for variant in valued):
-            why = "seeds that give the same number count as one, which says nothing of chance"
+            why = "seeds that give the same number count as one, so the spread is unknown"
         return [f"no conclusion: {_listed(valued, group)}: {why}"]
     reference = _reference(several, against)
     comparisons = {id(comparison.other): comparison for comparison in compared(valued, group.mode, reference)}
@@ -194,7 +193,7 @@ def _reference(several: Sequence[Variant], against: str | None) -> Variant:
 
 def _ranking(best: Variant, others: Sequence[Variant], comparisons: Iterable[Comparison], is_of_some: bool) -> str:
     """Return the sentence on the best variant and those without a significant difference from it."""
-    first = "best of those that came so far" if is_of_some else "best"
+    first = "best of those that reached this length" if is_of_some else "best"
     names = [variant.name for variant in ties(best, others, comparisons)]
     if not names:
         return f"{first}: {best.name}, ahead of all {len(others)} others"
@@ -209,25 +208,25 @@ def ties(reference: Variant, several: Sequence[Variant], pairs: Iterable[Compari
         several: variants of several seeds.
         pairs: the comparisons of the reference.
     """
-    told_apart = {id(pair.other) for pair in pairs if pair.significant}
-    return [variant for variant in several if variant is not reference and id(variant) not in told_apart]
+    different = {id(pair.other) for pair in pairs if pair.significant}
+    return [variant for variant in several if variant is not reference and id(variant) not in different]
 
 
 def remarks(ranked: Sequence[Variant]) -> list[str]:
     """Return remarks on runs that do not count in the verdict, each with its reason."""
     lines = []
     for variant in ranked:
-        # Of those that a caveat names nothing is said here.
-        told = set(map(id, variant.counted))
+        # Runs that a caveat names are not repeated here.
+        named = set(map(id, variant.counted))
         for twins in variant.twins:
-            told.update(map(id, twins))
-        seeds = {repr(entry.replicate) for entry in variant.entries if id(entry) in told}
+            named.update(map(id, twins))
+        seeds = {repr(entry.replicate) for entry in variant.entries if id(entry) in named}
         again, empty = [], []
         for entry in variant.entries:
             if entry.altered or not entry.finished:
                 why = entry.altered or describe_status(entry.status, entry.reason)
                 lines.append(f"does not count: {entry.name} {variant.name}: {why}")
-            elif id(entry) not in told:
+            elif id(entry) not in named:
                 (again if repr(entry.replicate) in seeds else empty).append(entry.name)
         if not variant.left_out:
             lines += _uncounted(variant.name, empty, "without a value")
@@ -238,7 +237,7 @@ def remarks(ranked: Sequence[Variant]) -> list[str]:
 
 
 def _uncounted(variant: str, names: Sequence[str], why: str) -> list[str]:
-    """Return a sentence on finished runs that do not count, with the names of the first; empty without names."""
+    """Return a sentence on finished runs that do not count, with the first names; empty if there are no names."""
     if not names:
         return []
     runs = "1 finished run does" if len(names) == 1 else f"{len(names)} finished runs do"
@@ -289,8 +288,8 @@ def _by_words(one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) 
 
 def needed(found: Comparison) -> str:
     """Return how many seeds would show a difference of this size."""
-    if found.folds:  # they are all of the same rows
-        return "more folds of the same rows would hardly show one of this size; more rows would"
+    if found.folds:  # all folds share their rows
+        return "more folds of the same rows would hardly show a difference of this size; more rows would"
     if found.seeds_needed > MOST_SEEDS:
         return f"more than {MOST_SEEDS} seeds each would be needed to show one of this size"
     return f"about {found.seeds_needed} seeds each would show one of this size"
@@ -299,10 +298,8 @@ def needed(found: Comparison) -> str:
 def _no_spread_sentence(one: Variant, other: Variant, group: Group) -> str:
     values = f"{one.name} {one.mean:.6g}, {other.name} {other.mean:.6g} {group.unit}"
     if are_folds([one, other]):
-        return (
-            f"no conclusion: {values}: fewer than two common folds, or the same difference in each: nothing of chance"
-        )
-    return f"no conclusion: {values}: all seeds of each give the same number, which says nothing of chance"
+        return f"no conclusion: {values}: fewer than two common folds, or the same difference in each: unknown spread"
+    return f"no conclusion: {values}: all seeds of each give the same number, so the spread is unknown"
 
 
 def _cost_clause(one: Variant, other: Variant, x: Axis | None, limit: float | None, is_won: bool) -> str:
@@ -311,7 +308,7 @@ def _cost_clause(one: Variant, other: Variant, x: Axis | None, limit: float | No
     if x is not None and limit is not None:
         places = [quantity(limit)]
         for variant in (one, other):
-            if variant.costs[x] < (1 - NEAR) * limit:  # its last validation before the limit lies well before it
+            if variant.costs[x] < (1 - NEAR) * limit:  # its last validation was well before the limit
                 places.append(f"{variant.name} at {quantity(variant.costs[x])}")
         words.append(f"at equal {COSTS[x]} ({'; '.join(places)})")
     else:
@@ -320,7 +317,7 @@ def _cost_clause(one: Variant, other: Variant, x: Axis | None, limit: float | No
             costs = [variant.costs[axis] for variant in (one, other) if axis in variant.costs]
             if len(costs) == 2 and max(costs) - min(costs) > NEAR * max(costs):
                 lengths.append(f"{quantity(costs[0])} and {quantity(costs[1])} {axis}")
-            elif costs and axis == "tokens":  # also where it is equal: how far both were trained
+            elif costs and axis == "tokens":  # also if equal, to say how far both were trained
                 lengths.append(f"{quantity(costs[0])} tokens each")
         if lengths:
             words.append(f"after {', '.join(lengths)}")
@@ -356,7 +353,7 @@ MULTIPLES: dict[str, Callable[[Variant], float | None]] = {
 
 
 def _checkpoint_clause(one: Variant, other: Variant, checkpoint: Checkpoint) -> str:
-    """Return the number of validations that the best was taken from: with more, chance alone finds a better one."""
+    """Return the number of validations that the best was chosen from: more of them find a better one by chance."""
     if checkpoint == "final":
         return ""
     counts = dict.fromkeys(f"{variant.validations or 0:.3g}" for variant in (one, other))

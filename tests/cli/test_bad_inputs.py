@@ -123,7 +123,7 @@ def test_a_translation_reads_as_much_of_a_line_as_training_did(runs: Path, seqtr
     whole = seqtrain("predict", "translation", long, cwd=runs)
     cut = seqtrain("predict", "translation", long[:-4000], cwd=runs)
     assert (whole.rc, whole.out) == (0, cut.out)
-    assert "1 texts are longer than data.max_length=16 tokens: their beginning alone was read" in whole.err
+    assert "1 texts are longer than data.max_length=16 tokens: only their beginning was read" in whole.err
     assert seqtrain("predict", "translation", "1 and 1", cwd=runs).err == ""
 
 

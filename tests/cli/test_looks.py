@@ -37,7 +37,7 @@ def test_each_look_at_test_is_kept_and_evaluate_says_which_one_it_is(
     assert "test split evaluated 1 time\n" in capsys.readouterr().err
     evaluate(run, "--split", "test")
     day = kept(run).evaluations[0].date[:10]
-    later = f"times (first on {day}): a choice made after the first time is no longer measured by it"
+    later = f"times (first on {day}): a choice made since then makes this result optimistic"
     assert f"test split evaluated 2 {later}" in capsys.readouterr().err
     evaluate(run, "--split", "test", "--json", "--batch-size", "1")
     out, err = capsys.readouterr()
@@ -73,7 +73,7 @@ def test_a_run_that_cannot_be_written_is_measured_and_nothing_kept_is_said(
     answer = json.loads(out.splitlines()[-1])
     assert (answer["look"], answer["kept"]) == (2, False)
     assert "bits_per_byte" in answer["metrics"]
-    assert f"nothing was kept in {run} (Read-only file system): the look will not be counted" in err
+    assert f"nothing was kept in {run} (Read-only file system): this evaluation is not counted" in err
     assert (run / EVALUATIONS).read_bytes() == before
 
 

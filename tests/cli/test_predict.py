@@ -74,7 +74,7 @@ def test_of_a_long_text_the_first_tokens_are_classified_and_that_is_said_once(
     (tmp_path / "in.txt").write_text(f"{long}\nshort\n{long}\n")
     rc, out, err = ask("sentiment", "--input", str(tmp_path / "in.txt"))
     assert (rc, len(out)) == (0, 3)
-    assert err == f"2 texts are longer than data.max_length={longest + 2} tokens: their beginning alone was read\n"
+    assert err == f"2 texts are longer than data.max_length={longest + 2} tokens: only their beginning was read\n"
 
 
 def test_masks_are_filled_with_the_likeliest_and_the_rest_stays_as_written(trained: dict[str, Trained]) -> None:

@@ -88,7 +88,7 @@ def test_texts_that_stood_in_train_of_the_run_are_said(runs: dict[str, Path], ca
     run = make_run(tmp_path / "run", *SENTIMENT)
     file = table(tmp_path / "rows.tsv", ROWS)
     _, _, err = call(run, "--labels", file, "--folds", 3)
-    assert "whether it stands in train of this run is not known: train.sketch is missing" in err
+    assert "unknown whether the run was trained on it: train.sketch is missing" in err
     Sketch.of([text for text, _ in ROWS[:30]]).save(run / "train.sketch")
     _, _, err = call(run, "--labels", file, "--folds", 3)
     assert "50.0 % of its documents stand in train, so the probe of this run is optimistic" in err.replace(" too,", ",")
@@ -167,7 +167,7 @@ def test_pairs_are_ranked_both_ways_beside_untrained_tfidf_and_chance(
     file = table(tmp_path / "pairs.tsv", [*PAIRS, PAIRS[0], ("same", "same")], "source\ttarget")
     rc, out, _ = call(runs["pair"], "--pairs", file)
     assert rc == 0
-    assert "1 sources stand there before already; what stands beside an equal text is right, too" in out
+    assert "1 sources repeat an earlier one; the partner of an equal text counts as correct, too" in out
     assert "1 pairs have equal sides, which every vector finds" in out
     _, out, _ = call(runs["pair"], "--pairs", file, "--json")
     found = json.loads(out)

@@ -37,15 +37,15 @@ def test_a_word_that_cannot_do_what_it_says_is_one_line() -> None:
 
 COMMANDS = {
     # command line: what the one line says; what a test of tests/refusals.yaml cannot type stands here
-    ("train", "a\0b"): "a\\u0000b: holds a NUL byte; leave it out",
-    ("train", "--config-dir", "a\udcff"): "a\\udcff: is not UTF-8, and no file of the run",
+    ("train", "a\0b"): "a\\u0000b: contains a NUL byte; leave it out",
+    ("train", "--config-dir", "a\udcff"): "a\\udcff: is not UTF-8, so no file of the run",
     ("train", "--cfg", "foo"): "invalid choice: 'foo'",
     ("train", "--cfg"): "expected one argument",
-    ("train", ""): "seqtrain train: a word is empty",
-    ("serve", ""): "seqtrain serve: a word is empty",
-    ("compare", ".", "--html", ""): "seqtrain compare: a word is empty, as where a shell variable is not set",
-    ("compare", ".", "--html="): "seqtrain compare: --html= is given nothing",
-    ("predict", ".", "--output=", "x"): "seqtrain predict: --output= is given nothing",
+    ("train", ""): "seqtrain train: empty argument",
+    ("serve", ""): "seqtrain serve: empty argument",
+    ("compare", ".", "--html", ""): "seqtrain compare: empty argument, perhaps from an unset shell variable",
+    ("compare", ".", "--html="): "seqtrain compare: --html= has no value",
+    ("predict", ".", "--output=", "x"): "seqtrain predict: --output= has no value",
     ("predict", ".", "--length", "2147483648"): "2147483648 is not a whole number from 1 to 1,000,000",
     ("train", "train"): "train: not of the form key=value",
     ("compare", ".", "--html=~/x.html"): 'the shell does not expand this ~; write --html="$HOME/x.html"',
@@ -74,7 +74,7 @@ def test_a_working_folder_that_is_gone_is_one_line(
 SYSTEM = {
     (30, "Read-only file system", "report.html"): "report.html: the file system can only be read",
     (28, "No space left on device"): "the disk is full; make room",
-    (13, "Permission denied", "x\x1b[2J"): "x\\u001b[2J: Permission denied; mend that",
+    (13, "Permission denied", "x\x1b[2J"): "x\\u001b[2J: Permission denied; fix that",
     (36, "File name too long", "x"): "x: the path is too long for this system",
 }
 

@@ -38,7 +38,10 @@ FAULTS: dict[str, tuple[tuple[str, ...], str]] = {
     "two answers in one place": (("sweep", "--csv", "-", "--json"), "--csv -: --json writes to standard output, too"),
     "pieces in a table": (("sweep", "--paired", "--csv", "-"), "--paired: answers in one sentence, which --csv does"),
     "pieces of many": (("sweep", "--paired"), "--paired: needs two runs, not 6"),
-    "pieces of unlike ones": (("sweep/000", "other", "--paired"), "--paired: the two runs are not alike: other valid"),
+    "pieces of unlike ones": (
+        ("sweep/000", "other", "--paired"),
+        "--paired: the two runs are not comparable: other val",
+    ),
     "a damaged run": (("damaged",), "damaged/summary.json cannot be read"),
     "a damaged run among others": (("sweep", "damaged"), "damaged/summary.json cannot be read"),
 }

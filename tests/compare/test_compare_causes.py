@@ -43,7 +43,7 @@ def test_init_from_is_named_and_not_a_tokenizer_that_nobody_used(tmp_path: Path)
         found = compared(tmp_path / version)
         assert found.sentences == [
             "no conclusion: lstm init_from=pretrained 1.000, lstm init_from=null 2.130 bits per byte: "
-            "seeds that give the same number count as one, which says nothing of chance"
+            "seeds that give the same number count as one, so the spread is unknown"
         ], version
         assert found.caveats == [
             f"lstm init_from={parent}: seeds 1 and 2 gave the same numbers ({version}/{name}-1, "
@@ -77,7 +77,7 @@ def test_a_figure_that_is_equal_by_chance_makes_no_two_runs_one(tmp_path: Path) 
 
 def test_a_run_that_went_on_with_other_code_says_so(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "a", code=[CLEAN, LATER])
-    assert compared(tmp_path).caveats == [f"{tmp_path.name}/a: went on with other code: commits 1111111, then 2222222"]
+    assert compared(tmp_path).caveats == [f"{tmp_path.name}/a: resumed with other code: commits 1111111, then 2222222"]
 
 
 # -- by ------------------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_by_holds_against_each_other_what_differs_in_nothing_else(tmp_path: Path
         f"at commit 2222222 against commit 1111111: {model} commit=2222222 beats {model} commit=1111111"
         for model in ("lstm", "gpt")
     ]
-    assert found.caveats[0].endswith("that makes 2 comparisons, each of which holds at 95 % by itself")
+    assert found.caveats[0].endswith("that makes 2 comparisons, each at 95 % by itself")
 
 
 def test_where_more_than_by_differs_or_nothing_does_it_is_said(tmp_path: Path) -> None:

@@ -214,9 +214,7 @@ def test_equal_variants_are_said_to_reach_a_target_that_they_miss_in_one_of_a_hu
 
 def test_a_variant_that_stands_alone_is_compared_with_nothing(tmp_path: Path) -> None:
     (said,) = verdict(tmp_path, {"lstm": (1.5, 1.6)})
-    assert (
-        said == "no conclusion: lstm 1.550 bits per byte stands alone: no other variant has a value to compare it with"
-    )
+    assert said == "no conclusion: lstm 1.550 bits per byte: no other variant has a value to compare it with"
     fake_runs.run(tmp_path / "begun" / "0", status="failed")
     (found,) = conclusions(read([tmp_path / "begun"]))
     assert found.sentences == ["no conclusion: no finished run has bits per byte of validation"]

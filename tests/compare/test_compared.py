@@ -109,7 +109,7 @@ def test_runs_that_are_not_alike_are_kept_apart_in_every_table_and_in_words(fold
     apart = [sentence for sentence in found.verdict if "not compared with group 1" in sentence]
     assert apart == [
         "group 2: not compared with group 1: other validation text: the files themselves have changed; --across "
-        "validation compares them all the same, and says what that does not mean"
+        "validation compares them anyway, and says what the result does not mean"
     ]
     assert all(sentence.startswith("group ") for sentence in found.verdict)
     figure = json.loads(found.plot().to_json() or "")

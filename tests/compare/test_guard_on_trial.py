@@ -51,7 +51,7 @@ def test_where_says_how_many_seeds_of_the_same_variants_it_hides(
     seeds(tmp_path, "a", 1.7, 1.3, 1.71, 1.3)
     seeds(tmp_path, "b", 1.5, 1.9, 1.51, 1.9, model="gru")
     line = (
-        "--where hides 4 finished runs of the same variants: seeds that were chosen after a look at their numbers "
+        "--where hides 4 finished runs of the same variants: seeds that were chosen after a look at their results "
         "show nothing"
     )
     (group,) = told(capsys, tmp_path, "--where", "seed=1,3")
@@ -66,8 +66,8 @@ def test_variants_of_unlike_commits_say_so_unless_by_names_them(tmp_path: Path) 
     seeds(tmp_path, "a", *WORSE, commit="a" * 40)
     seeds(tmp_path, "b", *BETTER, model="gru", commit="b" * 40)
     line = (
-        "the code is not the same: gru of commit bbbbbbb, lstm of commit aaaaaaa; a difference may come of it; "
-        "--by commit names it"
+        "the code differs: gru of commit bbbbbbb, lstm of commit aaaaaaa; a difference may come from it; "
+        "--by commit shows it in the names"
     )
     assert found(tmp_path).caveats == [line]
     assert line not in found(tmp_path, by=["commit"]).caveats
@@ -76,7 +76,7 @@ def test_variants_of_unlike_commits_say_so_unless_by_names_them(tmp_path: Path) 
 def test_of_seeds_that_failed_the_verdict_says_that_it_is_on_the_others(tmp_path: Path) -> None:
     seeds(tmp_path, "a", *BETTER)
     fake_runs.run(tmp_path / "4", 9.0, seed=4, status="failed", reason="the loss is no number")
-    assert "lstm: 1 of 4 seeds failed, and the verdict is on those that came through" in found(tmp_path).caveats
+    assert "lstm: 1 of 4 seeds failed, and the verdict is on the others" in found(tmp_path).caveats
     fake_runs.run(tmp_path / "again", 1.53, seed=4)  # then nothing is missing
     assert found(tmp_path).caveats == []
 
@@ -85,8 +85,8 @@ def test_equal_tokens_of_unlike_tokenizers_and_steps_of_unlike_batches_are_said(
     seeds(tmp_path, "a", *WORSE)
     other = fake_runs.HASHES | {"tokenizer": "e" * 32}
     seeds(tmp_path, "b", *BETTER, model="gru", hashes=other, unknown={"validation": 0})
-    assert any("are unlike pieces" in line for line in found(tmp_path, x="tokens").caveats)
-    assert not any("unlike pieces" in line for line in found(tmp_path, x="flops").caveats)
+    assert any("tokenizers cut text differently" in line for line in found(tmp_path, x="tokens").caveats)
+    assert not any("cut text differently" in line for line in found(tmp_path, x="flops").caveats)
     for seed in (1, 2, 3):
         record = tmp_path / f"b-{seed}" / "metrics.jsonl"
         record.write_text(record.read_text().replace('"tokens": 1000', '"tokens": 4000'))
@@ -97,7 +97,7 @@ def test_seeds_that_share_a_parent_say_that_its_chance_is_not_in_the_interval(tm
     begun = {"config": {"init_from": "outputs/parent"}, "parent": "d" * 32, "lineage": ["d" * 32]}
     seeds(tmp_path, "a", *BETTER, **begun)
     seeds(tmp_path, "b", *WORSE)
-    (line,) = [line for line in found(tmp_path).caveats if "another seed of that run" in line]
+    (line,) = [line for line in found(tmp_path).caveats if "other seeds of that run" in line]
     assert line.startswith("lstm init_from=parent: all seeds began with the weights of one run")
 
 
@@ -137,9 +137,9 @@ def test_a_parent_for_each_seed_folds_when_asked_and_the_output_tells_how(tmp_pa
     assert "beats" not in " ".join(apart.sentences)
     assert apart.caveats[-1].endswith("differ in init_from alone; --across init_from makes one variant of them")
     first, second = found(tmp_path, across=["init_from"]).sentences
-    assert first.startswith("across init_from, as asked for: runs that began with the weights of several runs")
+    assert first.startswith("across init_from: runs that began with the weights of several runs")
     assert second.startswith("lstm init_from=any beats lstm init_from=null by 0.200")
-    with pytest.raises(UserError, match="--across init_from: keeps no runs apart here; leave it out"):
+    with pytest.raises(UserError, match="--across init_from: separates no runs here; leave it out"):
         conclusions(read([tmp_path / f"b-{seed}" for seed in (1, 2, 3)]), across=["init_from"])
 
 

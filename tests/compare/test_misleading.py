@@ -60,7 +60,7 @@ def test_a_code_change_is_told_apart_where_it_is_asked_for_and_said_where_not(
     seeds(tmp_path, "after", 1.2, 1.21, 1.22, code=[f"{'2' * 40}+0badcafe"])
     (folded,) = told(capsys, tmp_path)
     assert folded["caveats"] == [
-        "lstm: its runs are of commits 2222222+0badcafe and 1111111; --by commit sets them apart"
+        "lstm: its runs are of commits 2222222+0badcafe and 1111111; --by commit separates them"
     ]
     (apart,) = told(capsys, tmp_path, "--by", "commit")
     assert apart["caveats"] == []
@@ -80,7 +80,7 @@ def test_an_extended_run_is_not_folded_with_those_that_were_planned_so_long(
     ]
     assert found["caveats"] == [
         f"lstm extended=100->200: extended ({change}): until then its schedule was that of the shorter training, so it "
-        "is not folded with runs that were planned so long"
+        "is a variant apart from runs that were planned at this length"
     ]
     assert found["verdict"][-1] == (
         "no conclusion: how lstm extended=100->200 1.600 bits per byte would do with other seeds; "
@@ -98,7 +98,7 @@ def test_devices_1_and_2_are_one_variant_and_its_seconds_carry_a_note(
     (found,) = told(capsys, tmp_path, "--x", "seconds")
     assert [(variant["name"], len(variant["values"])) for variant in found["variants"]] == [("lstm", 2), ("gpt", 2)]
     assert found["caveats"] == [
-        "seconds and tokens/s are of unlike machines or layouts: trainer.devices 1 and 2, cpu CPU 1 and CPU 2, "
+        "seconds and tokens/s are of different machines or layouts: trainer.devices 1 and 2, cpu CPU 1 and CPU 2, "
         "processes 1 and 2"
     ]
 
@@ -216,12 +216,12 @@ def test_across_says_in_the_first_line_what_the_verdict_does_not_mean(
     hashes = fake_runs.HASHES | {"validation": "e" * 32}
     seeds(tmp_path, "b", 2.0, 2.01, hashes=hashes, config={"data.path": "other.txt"})
     assert [group["remedy"] for group in told(capsys, tmp_path)] == [
-        *("", "--across validation compares them all the same, and says what that does not mean")
+        *("", "--across validation compares them anyway, and says what the result does not mean")
     ]
     (found,) = told(capsys, tmp_path, "--across", "validation")
     assert found["verdict"][0] == (
-        "across validation, as asked for: each was measured on text of its own, and a better number may come of easier "
-        "text: so what follows says which number is better, and not which model"
+        "across validation: each was measured on its own text, and a better number may come from easier text: the "
+        "sentences below compare numbers, not models"
     )
     # Two texts are no two seeds, though their paths are no setting.
     assert [variant["name"] for variant in found["variants"]] == [
@@ -236,9 +236,9 @@ def test_across_folds_only_where_nothing_else_keeps_runs_apart(
     unlike = {"hashes": fake_runs.HASHES | {"train": "e" * 32}, "context": {"eval_lanes": 8, "carry": True}}
     seeds(tmp_path, "b", 2.0, 2.01, model="gpt", **unlike)
     _, second = told(capsys, tmp_path, "--across", "train")
-    assert second["remedy"].startswith("--across train,context compares them all the same")
+    assert second["remedy"].startswith("--across train,context compares them anyway")
     (found,) = told(capsys, tmp_path, "--across", "train,context")
-    start = "across train, context, as asked for: a difference may come of the training text"
+    start = "across train, context: a difference may come from the training text"
     assert found["verdict"][0].startswith(start)
     assert main(["compare", "--markdown", str(tmp_path), "--across", "train,context"]) == 0
     assert start.capitalize() in capsys.readouterr().out
@@ -252,8 +252,8 @@ def test_a_key_that_is_unknown_or_keeps_nothing_apart_is_refused_in_one_line(
     for key, line in {
         "tokeniser": "no such condition; known: task, ",
         "nosuch": "no such condition; known: ",
-        "tokenizer": "keeps no runs apart here; leave it out",
-        "task": "runs of unlike tasks measure unlike things, and nothing makes one verdict of them",
+        "tokenizer": "separates no runs here; leave it out",
+        "task": "runs of different tasks cannot be compared",
     }.items():
         said = refused(capsys, tmp_path, "--across", key)
         assert said.startswith(f"error: --across {key}: {line}")

@@ -180,7 +180,7 @@ def test_the_page_says_whole_why_a_run_does_not_count_and_by_what_it_concludes(t
     fake_runs.run(tmp_path / "sweep" / "004", seed=3, status="failed", reason=reason)
     found = content(written(tmp_path, x="flops", checkpoint="best"))
     assert found["groups"][0]["remarks"] == [f"does not count: {tmp_path.name}/sweep/004 lstm: failed: {reason}"]
-    assert found["groups"][0]["caveats"] == ["lstm: 1 of 3 seeds failed, and the verdict is on those that came through"]
+    assert found["groups"][0]["caveats"] == ["lstm: 1 of 3 seeds failed, and the verdict is on the others"]
     assert next(run["reason"] for run in found["runs"] if run["status"] == "failed") == reason
     assert [found[name] for name in ("x", "equal", "which")] == ["flops", "at equal FLOPs", "best"]
     assert content(written(tmp_path))["equal"] == ""

@@ -302,8 +302,8 @@ def test_what_was_left_out_and_what_across_does_not_mean_and_a_remedy_stand_befo
     groups = content.groups_and_runs(conclusions(entries_found), drawn, [])["groups"]
     assert [each["remedy"] for each in groups] == [
         "",
-        "--across train compares them all the same, and says what that does not mean",
+        "--across train compares them anyway, and says what the result does not mean",
     ]
     assert groups[0]["first"] == []
     (line,) = group(concluded(tmp_path, across=["train"]))["first"]
-    assert line.startswith("across train, as asked for: ")
+    assert line.startswith("across train: ")

@@ -105,7 +105,7 @@ def test_a_label_that_train_does_not_have_is_told_with_its_sentence_and_file(tmp
     options: dict[str, Any] = {"label_kind": "names", "cache": tmp_path, "say": lambda line: None}
     said = refusal(prepare_rows, source, Word(), ("train", "validation"), ("text", "label"), **options)
     assert said.startswith("data: validation row 4 has the label Z, which no row of train has (X, Y)")
-    assert "('Paris b', of " in said
+    assert "('Paris b', from " in said
     assert f"{path})" in said
 
 

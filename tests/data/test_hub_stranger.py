@@ -94,7 +94,7 @@ def test_a_local_data_set_that_names_an_address_asks_nobody(
         for pattern in ADDRESSES.values():
             named = pattern.format(address(listener))
             card(data, file, configs=[{"config_name": "default", "data_files": [{"split": "train", "path": [named]}]}])
-            assert f"names {named}, an address" in refusal(data), file
+            assert f"names {named}, a URL" in refusal(data), file
             assert_unasked(listener)
         (data / file).unlink()
 
@@ -104,13 +104,13 @@ def test_the_part_of_a_readme_is_judged_that_is_read(data: Path, listener: socke
     for end in ("\r", "\n---x: 1\n"):
         front = f"a: 1{end}configs: [{{config_name: default, data_files: '{named}'}}]"
         (data / "README.md").write_bytes(f"---{end[0]}{front}{end[0]}---\n".encode())
-        assert f"names {named}, an address" in refusal(data), end
+        assert f"names {named}, a URL" in refusal(data), end
     assert_unasked(listener)
 
 
 def test_a_folder_of_a_data_set_is_no_address(data: Path, listener: socket.socket) -> None:
     card(data, "README.md", configs=[{"config_name": "default", "data_dir": f"x::http://{address(listener)}"}])
-    assert "an address" in refusal(data)
+    assert "a URL" in refusal(data)
     (data / "README.md").unlink()
     (data / "train.csv::http:").write_text("text\na\n")
     assert "would be read as a URL" in refusal(data)
@@ -121,7 +121,11 @@ def test_a_split_of_a_saved_copy_is_a_folder_in_it(saved: Path, listener: socket
     whole = tmp_path / "whole"
     DatasetDict({"train": Dataset.from_dict({"text": ["a"]})}).save_to_disk(whole)
     assert texts(whole) == ["a"]
-    for split, says in ((str(saved), "not below"), ("../saved", "not below"), (f"x::http://{address(listener)}", "an")):
+    for split, says in (
+        (str(saved), "outside of this folder"),
+        ("../saved", "not below"),
+        (f"x::http://{address(listener)}", "an"),
+    ):
         change(whole / "dataset_dict.json", splits=[split])
         assert f"names {split}, {says}" in refusal(whole).replace("which is ", "")
     change(whole / "dataset_dict.json", splits=["linked"])

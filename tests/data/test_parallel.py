@@ -66,7 +66,7 @@ def test_a_table_without_a_header_loses_no_pair_whatever_packs_it(tmp_path):
 def test_what_may_be_names_or_a_pair_is_refused_and_columns_are_named_by_numbers(tmp_path):
     for row in ("Go\tGeh", "en\tde", "Go.\tGeh.\tCC-BY 2.0"):
         path = put(tmp_path / "a.tsv", f"{row}\n")
-        with pytest.raises(UserError, match=r"type data\.source_column=1 data\.target_column=2") as caught:
+        with pytest.raises(UserError, match=r"set data\.source_column=1 data\.target_column=2") as caught:
             Parallel(path=path, validation_fraction=0.0).check()
         assert len(str(caught.value)) < 300
         source = Parallel(path=path, source_column=2, target_column=1, validation_fraction=0.0)

@@ -238,7 +238,7 @@ def test_a_file_that_cannot_be_continued_is_one_line(
         ("--input", str(tmp_path / "minutes.csv")): "are 60 s apart, and the run was trained on rows 3,600 s apart",
         ("--input", str(tmp_path / "empty.csv")): "has no value in the rows that the model reads",
         ("--input", str(tmp_path / "no time.csv")): "date: ",
-        ("some text",): "continues series and no texts; give --input FILE.csv",
+        ("some text",): "continues series, not texts; give --input FILE.csv",
         ("--input", str(good), "--score"): "--score: task=forecast does not take it",
         ("--input", str(good), "--plot", str(tmp_path / "fan.gif")): "expected a name that ends in .png or .svg",
     }
