@@ -47,7 +47,7 @@ def test_a_folder_of_the_hub_is_fine_tuned_killed_resumed_evaluated_and_used(
     # Nothing of the model is typed: its options, its tokenizer and its weights come from the folder.
     train = ("train", "task=sentiment", "init_from=bert", *SMALL, *PLAIN, "trainer.max_steps=8")
     said = run(seqtrain, tmp_path, *train, "run_dir=whole")
-    assert "model: that of bert, with its options" in said
+    assert "model: from bert, with its options" in said
     assert "tokenizer: from bert" in said
     assert "init_from: loaded" in said
     child = seqtrain.start(*train, "run_dir=killed", cwd=tmp_path)
