@@ -121,11 +121,7 @@ def test_a_split_of_a_saved_copy_is_a_folder_in_it(saved: Path, listener: socket
     whole = tmp_path / "whole"
     DatasetDict({"train": Dataset.from_dict({"text": ["a"]})}).save_to_disk(whole)
     assert texts(whole) == ["a"]
-    for split, says in (
-        (str(saved), "outside of this folder"),
-        ("../saved", "not below"),
-        (f"x::http://{address(listener)}", "an"),
-    ):
+    for split, says in ((str(saved), "outside"), ("../saved", "outside"), (f"x::http://{address(listener)}", "a URL")):
         change(whole / "dataset_dict.json", splits=[split])
         assert f"names {split}, {says}" in refusal(whole).replace("which is ", "")
     change(whole / "dataset_dict.json", splits=["linked"])
