@@ -90,7 +90,7 @@ REFUSED = {
     "another width": (Case("elmo", ()), stack("lstm", 1, **LSTM), {"dim": 12}, "model.dim=12 here has two directions"),
     "another kind": (Case("elmo", ()), stack("gru", 1, **LSTM), {}, "set the same kind of model"),
     "fewer layers": (Case("elmo", ()), stack("lstm", 1, **LSTM), {"num_layers": 1}, "same model.num_layers"),
-    "no stack": (Case("elmo", ()), Case("cbow", ()).make(dim=4), {}, "the forward run has no layers of one direction"),
+    "no stack": (Case("elmo", ()), Case("cbow", ()).make(dim=4), {}, "the forward run has no one-directional layers"),
     "no directions": (Case("bert", ()), stack("lstm", 1, **LSTM), {}, "model=bert cannot be initialised with two runs"),
     "one direction": (Case("lstm", ()), stack("lstm", 1, **LSTM), {}, "model=lstm cannot be initialised with two runs"),
 }

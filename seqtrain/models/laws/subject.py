@@ -1,4 +1,4 @@
-"""The definition of a law, and the small model that it checks: its construction, its inputs and its start states."""
+"""The definition of a law, and the small model that it checks: how it is created, its inputs and its start states."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ VOCAB_SIZE = 7  # tokens of text
 SPECIALS = 3  # start, separator, mask
 LANES = 3
 TIME = 24  # tokens that most laws read
-LONG_TIME = 300  # tokens: more than a table of positions that is too short has, or a window that forgets
-NUM_READ_BEFORE = 5  # tokens that left a `used_state`
+LONG_TIME = 300  # tokens: exceeds a table of positions that is too short, or a window that forgets
+NUM_READ_BEFORE = 5  # tokens read before a `used_state`
 WEIGHT_SCALE = 0.4
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model that laws ask, made as often as they want."""
+    """A model that laws check, created as often as they need."""
 
-    make: Callable[[], SequenceModel]  # by `prepare`, always with the same weights
+    make: Callable[[], SequenceModel]  # prepared by `prepare`, always with the same weights
     make_with_dropout: Callable[[], SequenceModel] | None  # the same with dropout; None without such an option
-    draw: Callable[[int], SequenceModel]  # as build makes it, with weights drawn from a seed
+    draw: Callable[[int], SequenceModel]  # creates the model with weights drawn from a seed
 
 
 class Law(NamedTuple):
-    """One sentence that a model keeps, and how that is checked."""
+    """One sentence that a model must satisfy, and the function that checks it."""
 
     name: str
     sentence: str
-    promise: Capability  # a model owes it only if it promises all of this
-    check: Callable[[Any], None]  # raises Broken; given a Subject, or, of laws of tasks, a TaskSubject
+    promise: Capability  # checked only for models that promise all of this
+    check: Callable[[Any], None]  # raises Broken; takes a Subject, or for laws of tasks a TaskSubject
 
 
 def law(sentence: str, promise: Capability = Capability.NONE) -> Callable[[Callable[[Any], None]], Law]:
-    """Turn a function into a law named after it. Models are held to it once it is listed in `contract.LAWS`."""
+    """Turn a function into a law named after it. Models are checked once it is listed in `contract.LAWS`."""
 
     def make(check: Callable[[Any], None]) -> Law:
         return Law(check.__name__, sentence, promise, check)
@@ -49,7 +49,7 @@ def law(sentence: str, promise: Capability = Capability.NONE) -> Callable[[Calla
 
 
 def prepare(model: SequenceModel) -> SequenceModel:
-    """Prepare a model for laws: float64, evaluation mode, and weights so large that a wrong read shows.
+    """Prepare a model for laws: float64, evaluation mode, and weights so large that errors are visible.
 
     A model whose hidden states are not finite with such weights keeps its own.
     """
@@ -71,7 +71,7 @@ def _is_finite(model: SequenceModel) -> bool:
     try:
         with torch.no_grad():
             hidden = model(some_tokens(LANES, NUM_READ_BEFORE), starting(model, LANES))[0]
-    except (Exception, SystemExit):  # a law will meet it again, and tell it
+    except (Exception, SystemExit):  # a law will meet the error again and report it
         return True
     return bool(hidden.isfinite().all())
 
@@ -87,7 +87,7 @@ def other_tokens(tokens: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
 
 
 def num_tokens(model: SequenceModel) -> int:
-    """Return the largest number of tokens that laws read, after those of a used state."""
+    """Return the largest number of tokens that laws read after the tokens of a used state."""
     if model.max_length is None:
         return TIME
     return min(TIME, model.max_length - NUM_READ_BEFORE)

@@ -1,4 +1,4 @@
-"""Weights with which two models, read side by side, become the two directions of one."""
+"""Weights with which two models become the two directions of one."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ DIRECTIONS = ("forward", "backward")  # the order of the two runs, and of the ha
 def side_by_side(
     own: Weights, runs: tuple[Weights, Weights], *, separator: int, name_of: Callable[[int, int, str], str]
 ) -> dict[str, Shaped[Tensor, "..."]]:
-    """Return weights of a bidirectional model that reads as two one-directional stacks, each with half of its units.
+    """Return weights of a bidirectional model that equals two one-directional stacks, each with half of its units.
 
-    A layer that reads both directions begins with zeros for the other direction; training may change them.
+    A layer that reads both directions starts with zeros for the other direction; training may change them.
 
     Args:
-        own: Weights of the model by name, as they are.
-        runs: Weights of the forward and of the backward stack, recurrent and of one direction, as a checkpoint names
-            them, without the leading `model.`.
-        separator: The token at which a text ends. Reading backwards begins there, as the backward stack's own reading
-            began at its start token.
-        name_of: The model's name of a weight by direction (0, 1), layer, and the name that torch gives it.
+        own: The model's current weights by name.
+        runs: Weights of the forward and of the backward stack (recurrent, one direction), named as in a checkpoint
+        without the leading `model.`.
+        separator: The token at which a text ends. Backward reading begins with it, as the backward stack began with its
+        start token.
+        name_of: Maps direction (0, 1), layer, and torch's name of a weight to the model's name.
 
     Returns:
-        New weights by the model's names. Weights without a place in the model have a name with a space.
+        New weights by the model's names. Weights without a counterpart in the model have a name with a space.
 
     Raises:
-        UserError: If the runs' layers, or their shapes, are not those of the model's directions.
+        UserError: If the runs' layers or shapes differ from those of the model's directions.
     """
     found = {"embed.weight": _embedding(own, runs, separator)}
     for direction, weights in enumerate(runs):
@@ -49,29 +49,29 @@ def side_by_side(
             target = name_of(direction, int(match["layer"]), match["kind"])
             if target not in own:
                 raise UserError(
-                    f"init_from: the {DIRECTIONS[direction]} run has {name}, and this model no {target}; set the same "
-                    "model.num_layers and model.bias"
+                    f"init_from: the {DIRECTIONS[direction]} run has {name}, but this model has no {target}; set the "
+                    "same model.num_layers and model.bias"
                 )
             found[target] = _in_half(value, own[target], direction, name)
     return found
 
 
 def _embedding(whole: Weights, runs: tuple[Weights, Weights], separator: int) -> Float[Tensor, "V D"]:
-    """Concatenate the vectors of both runs in one table. Special tokens that neither run had keep their own."""
+    """Concatenate the vectors of both runs in one table. Other special tokens keep their vectors."""
     own, widths = whole["embed.weight"], []
     for direction, weights in zip(DIRECTIONS, runs, strict=True):
         if "embed.projection" in {*weights, *whole}:
-            raise UserError("init_from: two runs become one where model.embed_dim=null, in them and here")
+            raise UserError("init_from: two runs can be combined only with model.embed_dim=null, in both runs and here")
         if "embed.weight" not in weights or not any(map(OF_LAYER.fullmatch, weights)):
             raise UserError(
-                f"init_from: the {direction} run has no layers of one direction; begin with two runs of model=lstm, "
-                "gru or rnn as it stands here"
+                f"init_from: the {direction} run has no one-directional layers; use two runs of model=lstm, "
+                "gru or rnn, as here"
             )
         widths.append(weights["embed.weight"].shape[1])
     if 2 * widths[0] != own.shape[1] or widths[0] != widths[1]:
         raise UserError(
-            f"init_from: model.dim={own.shape[1]} here has two directions of {own.shape[1] // 2}, and the two runs "
-            f"have model.dim={widths[0]} and {widths[1]}; each must have half of it"
+            f"init_from: model.dim={own.shape[1]} here has two directions of {own.shape[1] // 2}, but the two runs "
+            f"have model.dim={widths[0]} and {widths[1]}; each must have half of this width"
         )
     table = own.clone()
     for direction, weights in enumerate(runs):
@@ -79,18 +79,18 @@ def _embedding(whole: Weights, runs: tuple[Weights, Weights], separator: int) ->
         half = slice(direction * widths[0], (direction + 1) * widths[0])
         if len(given) > len(own):
             raise UserError(
-                f"init_from: the {DIRECTIONS[direction]} run knows {len(given)} tokens, here are {len(own)}"
+                f"init_from: the {DIRECTIONS[direction]} run has {len(given)} tokens, but this model has {len(own)}"
             )
         table[: len(given), half] = given
         if DIRECTIONS[direction] == "backward" and len(given) <= separator < len(own):
-            table[separator, half] = given[separator - 1]  # its start, which stands right before the separator
+            table[separator, half] = given[separator - 1]  # the start token, whose id is one less than the separator's
     return table
 
 
 def _in_half(
     given: Shaped[Tensor, "..."], own: Shaped[Tensor, "..."], direction: int, name: str
 ) -> Shaped[Tensor, "..."]:
-    """Return a weight unchanged if it fits, else in the columns that its direction reads, with zeros in the other half.
+    """Return a weight unchanged if it fits, else placed in its direction's columns, with zeros in the other half.
 
     Raise UserError if neither fits the shape of `own`.
     """
@@ -101,6 +101,6 @@ def _in_half(
         parts[direction] = given
         return torch.cat(parts, 1)
     raise UserError(
-        f"init_from: {name} of the {DIRECTIONS[direction]} run is {tuple(given.shape)}, and a direction of this model "
+        f"init_from: {name} of the {DIRECTIONS[direction]} run is {tuple(given.shape)}, but a direction of this model "
         f"takes {tuple(own.shape)}; set the same kind of model"
     )

@@ -1,4 +1,4 @@
-"""Encoders: what reads a source, whole, for a decoder of any kind to begin from."""
+"""Encoders: they read a whole source, from which a decoder of any kind begins."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from seqtrain.models.layers.recurrence import CORES, STATE_NAMES, Cell, mirror_i
 
 
 class Encoded(NamedTuple):
-    """A source, read."""
+    """An encoded source."""
 
     out: Float[Tensor, "B S D"]  # one vector for each token; arbitrary at padding
     last: dict[str, Float[Tensor, "B W"]] | None  # the states after each lane's last token; None without recurrence
 
 
 class TransformerEncoder(nn.Module):
-    """Blocks in which each token attends to every token of the source (Vaswani et al. 2017); no norm stands behind."""
+    """Blocks in which each token attends to every token of the source (Vaswani et al. 2017); without a final norm."""
 
     def __init__(self, options: BlockOptions, *, front: PlacedInput, blocks: nn.ModuleList) -> None:
         super().__init__()
-        self.state_width = options.dim  # of the vector that a recurrent decoder begins from
+        self.state_width = options.dim  # width of the vector that a recurrent decoder begins from
         self.inner = options.num_heads * options.head_width
         self.front = front
         self.blocks = blocks
 
     def forward(self, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"] | None) -> Encoded:
         """Read embedded tokens, right-padded if `lengths` is given."""
-        # Without lengths every token is real, and attention without a mask takes torch's faster kernels.
+        # Without lengths all tokens are real, and attention without a mask can use torch's faster kernels.
         mask = None if lengths is None else padding_mask(lengths, x.shape[1])
         x = self.front(x)
         rotary = self.front.rotary(x.shape[1], x)
@@ -46,19 +46,19 @@ class TransformerEncoder(nn.Module):
 
     def operations(self, length: int) -> int:
         """Count the floating-point operations of reading `length` tokens."""
-        # Each token is scored against each and mixes them: two products a layer, of two operations each.
+        # Each token is scored against each token and mixes them: two products per layer, of two operations each.
         attended = 4 * length * length * self.inner * len(self.blocks)
         return 2 * length * count_weights(self.blocks) + attended
 
 
 class ConvolutionalEncoder(nn.Module):
-    """The CNN that sees as far ahead as back; a token knows its receptive field, not the whole source."""
+    """The non-causal CNN. A token sees its receptive field, not the whole source."""
 
     def __init__(self, *, dim: int, num_layers: int, dropout: float, kernel_size: int) -> None:
         super().__init__()
         self.state_width = dim
         self.cnn = CNN(
-            embed=nn.Identity(),  # what it is given is embedded already
+            embed=nn.Identity(),  # its input is already embedded
             dim=dim,
             num_layers=num_layers,
             kernel_size=kernel_size,
@@ -76,14 +76,14 @@ class ConvolutionalEncoder(nn.Module):
 
 
 class RecurrentEncoder(nn.Module):
-    """Recurrent layers in one direction or both; each direction has `dim` units, or half of them each."""
+    """Recurrent layers in one or both directions; `dim` units, or half as many in each of two directions."""
 
     def __init__(
         self, *, cell: Cell, dim: int, num_layers: int, dropout: float, bidirectional: bool, share_layers: bool
     ) -> None:
         super().__init__()
         if bidirectional and dim % 2:
-            raise ValueError(f"dim={dim} must be even: each direction has half of it")
+            raise ValueError(f"dim={dim} must be even: each direction gets half of it")
         directions = 2 if bidirectional else 1
         self.bidirectional = bidirectional
         self.state_width = num_layers * dim
@@ -97,7 +97,7 @@ class RecurrentEncoder(nn.Module):
 
     def forward(self, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"] | None) -> Encoded:
         """Read embedded tokens, right-padded if `lengths` is given; return zeros at padding."""
-        # The way back begins at each lane's last real token, not in its padding.
+        # The backward direction begins at each lane's last real token, not in its padding.
         mirror = mirror_index(x, lengths)
         last: dict[str, list[Float[Tensor, "B D"]]] = {name: [] for name in self.state_names}
         for directions in self.layers:

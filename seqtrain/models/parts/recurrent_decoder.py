@@ -28,15 +28,15 @@ Attention = Literal["none", "additive", "dot"]
 
 
 class RecurrentDecoder(nn.Module):
-    """Recurrent layers that begin from a learned map of what any encoder made of the source.
+    """Recurrent layers that begin from a learned map of the encoder's result.
 
-    That is the encoder's last states, at each lane's real end, or, where it has none, the mean of its outputs.
-    With attention=none this is all that is learned of the source; additive (Bahdanau) looks back before each step, with
-    the state so far, and feeds what it found to the step; dot (Luong, "general") looks back after the recurrence, so
-    all steps are parallel.
+    The map reads the encoder's last states, at each lane's real end, or the mean of its outputs if it has no states.
+    With attention=none the decoder learns nothing else of the source. Additive attention (Bahdanau) is computed before
+    each step from the current state, and its result is an input of the step. Dot attention (Luong, "general") is
+    computed after the recurrence, so all steps are parallel.
 
     Args:
-        encoder_width: W, numbers of each tensor of the last states, or of the mean.
+        encoder_width: W, width of each tensor of the last states, or of the mean.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class RecurrentDecoder(nn.Module):
         self.attention = attention
         self.state_names = STATE_NAMES[cell]
         self.dropout = nn.Dropout(dropout)
-        # Without a bias, so that an empty source leaves the state that is all zeros.
+        # Without a bias, so that an empty source gives a state of zeros.
         width = num_layers * dim
         self.bridge = nn.ModuleDict({name: nn.Linear(encoder_width, width, bias=False) for name in self.state_names})
         self.steps = decoders[attention](
@@ -76,23 +76,23 @@ class RecurrentDecoder(nn.Module):
         out, last = encoded
         if last is None:
             out = out.masked_fill(padding_of(lengths, out.shape[1]).unsqueeze(-1), 0.0)
-            # An empty source has the mean 0, as it has the state 0.
+            # The mean of an empty source is 0, like its state.
             last = {"hidden": out.sum(1) / lengths.clamp(min=1).unsqueeze(1)}
         dtype = next(self.parameters()).dtype  # state keeps the parameters' precision under autocast
         state: State = {}
         for name in self.state_names:
-            # One map of all layers at once; a cell that the encoder has not begins, like the rest, from its outputs.
+            # One map of all layers at once; a cell that the encoder lacks begins, like the rest, from its outputs.
             first = self.bridge[name](last.get(name, last["hidden"])).tanh()
             state[name] = first.unflatten(1, (self.num_layers, self.dim)).to(dtype)
         return state | self._encoder_out(out.to(dtype), lengths)
 
     def _encoder_out(self, encoder_out: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> State:
-        """Return the part of the state that attention needs of the source at every step."""
+        """Return the part of the state that attention reads from the source at every step."""
         if self.attention == "none":
             return {}
         state = {"encoder_out": encoder_out, "source_filled": lengths}
         if isinstance(self.steps, AdditiveDecoder):
-            # Part of the state, since every step needs them and they depend on the source alone.
+            # Part of the state, because every step needs them and they depend only on the source.
             state["keys"] = self.steps.key(encoder_out).to(encoder_out.dtype)
         return state
 
@@ -103,33 +103,33 @@ class RecurrentDecoder(nn.Module):
         return read_by_length(self._read, x, state, lengths)
 
     def _read(self, x: Float[Tensor, "B T D"], state: State) -> tuple[Float[Tensor, "B T D"], State]:
-        """Read embedded tokens that are all real."""
+        """Read embedded tokens without padding."""
         hidden, after = self.steps(self.dropout(x), state)
         new: State = {}
         for name, value in zip(self.state_names, after, strict=True):
             new[name] = value.to(state[name].dtype)
-        return self.dropout(hidden), state | new  # with what the state holds of the source
+        return self.dropout(hidden), state | new  # keeping the source's part of the state
 
     def operations(self, length: int) -> int:
         """Count the floating-point operations of reading `length` target tokens after a source of the same length."""
         attended = 0
         if self.attention != "none":
             attended = 4 * length * length * self.dim
-        # The bridge is crossed once.
+        # The bridge is computed once.
         return 2 * length * count_weights(self.steps) + attended + 2 * count_weights(self.bridge)
 
 
 def source_weights(scores: Float[Tensor, "B *T S"], state: State) -> Float[Tensor, "B *T S"]:
     """Return the softmax of scores over the real part of each source; zeros for an empty source."""
     padding = padding_of(state["source_filled"], scores.shape[-1])
-    if scores.dim() == 3:  # of many queries (B, T, S), which share their lane's padding
+    if scores.dim() == 3:  # for many queries (B, T, S), which share their lane's padding
         padding = padding.unsqueeze(1)
-    # The lowest finite number, since a row of infinities has no softmax.
+    # The lowest finite number, because the softmax of a row of -inf is undefined.
     return scores.masked_fill(padding, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(padding, 0.0)
 
 
 class LatentDecoder(nn.Module):
-    """Plain recurrence: nothing but its first state tells of the source."""
+    """Plain recurrence: only its first state depends on the source."""
 
     def __init__(self, *, cell: Cell, dim: int, num_layers: int, dropout: float, share_layers: bool) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class LatentDecoder(nn.Module):
 
 
 class DotDecoder(nn.Module):
-    """Recurrence first, then a look back: tanh(W [context; hidden]), with scores hidden^T W encoder_out."""
+    """Recurrence, then attention: tanh(W [context; hidden]), with scores hidden^T W encoder_out."""
 
     def __init__(self, *, cell: Cell, dim: int, num_layers: int, dropout: float, share_layers: bool) -> None:
         super().__init__()
@@ -171,9 +171,9 @@ class DotDecoder(nn.Module):
 
 
 class AdditiveDecoder(nn.Module):
-    """A look back before each step, fed to the step: scores are v^T tanh(W state + U encoder_out).
+    """Attention before each step, as its input: scores are v^T tanh(W state + U encoder_out).
 
-    What comes out is tanh of a map of state, context and embedded token (a maxout in the paper).
+    The output is tanh of a linear map of state, context and embedded token (a maxout in the paper).
     """
 
     def __init__(self, *, cell: Cell, dim: int, num_layers: int, dropout: float, share_layers: bool) -> None:
@@ -181,8 +181,8 @@ class AdditiveDecoder(nn.Module):
         self.state_names = STATE_NAMES[cell]
         self.cells = nn.ModuleList()
         for layer in range(num_layers):
-            width = dim if layer else 2 * dim  # the first reads the embedded token beside the context
-            shared = share_layers and layer > 1  # the first one is alone in its width
+            width = dim if layer else 2 * dim  # the first layer also reads the context
+            shared = share_layers and layer > 1  # the first layer has a different width
             self.cells.append(self.cells[1] if shared else STEPS[cell](width, dim))
         self.query = nn.Linear(dim, dim)
         self.key = nn.Linear(dim, dim, bias=False)
@@ -200,7 +200,7 @@ class AdditiveDecoder(nn.Module):
         outputs, maps = [], []
         for token in x.unbind(1):
             weights = self._weights(carried[-1][0], state)
-            # What comes of the state is in its precision, which under autocast is not that of the tokens.
+            # Values from the state have its precision, which under autocast differs from that of the tokens.
             context = torch.bmm(weights.unsqueeze(1), encoder_out.to(weights.dtype)).squeeze(1).to(token.dtype)
             carried = self._step(torch.cat([token, context], -1), carried)
             outputs.append(torch.cat([carried[-1][0].to(token.dtype), context, token], -1))
@@ -212,7 +212,7 @@ class AdditiveDecoder(nn.Module):
 
     def _weights(self, hidden: Float[Tensor, "B D"], state: State) -> Float[Tensor, "B S"]:
         """Return the attention weights of one step over the source tokens, given the state before it."""
-        # The keys were made once a source: only the query is new at each step.
+        # The keys are computed once per source; only the query is new at each step.
         scores = (self.query(hidden).unsqueeze(1) + state["keys"]).tanh() @ self.score
         return source_weights(scores, state)
 

@@ -18,9 +18,9 @@ from seqtrain.models.stepper import Stepper
 
 
 class TransformerDecoder(nn.Module):
-    """Blocks in which each token attends to those before it, and to what any encoder made of the source.
+    """Blocks in which each token attends to earlier target tokens and to the encoded source.
 
-    No norm stands behind the last one: the model has it.
+    The final norm is not part of the decoder: the model applies it.
     """
 
     def __init__(self, options: BlockOptions, *, front: PlacedInput, blocks: nn.ModuleList) -> None:
@@ -32,7 +32,7 @@ class TransformerDecoder(nn.Module):
 
     def initial(self, batch: int) -> State:
         """Return the state after an empty source."""
-        # One key of zeros, masked: attention over no key at all has no softmax.
+        # One masked key of zeros, because attention without any key has no softmax.
         like = next(self.blocks.parameters())
         num_kv_heads, head_width = self.key_shape
         shape = (batch, num_kv_heads, 1, head_width)
@@ -54,7 +54,7 @@ class TransformerDecoder(nn.Module):
     ) -> tuple[Float[Tensor, "B T D"], State]:
         """Return the hidden states of embedded tokens, and the state with all their keys and values, right-aligned.
 
-        A state that `begin` gave has no entries for the target: `key.i`, `value.i` (B, G, N, K) and `filled` (B,).
+        A state from `begin` has no entries for the target: `key.i`, `value.i` (B, G, N, K) and `filled` (B,).
         """
         length, cached = x.shape[1], 0
         num_before = state.get("filled")  # target tokens that each lane has read; None right after `begin`
@@ -65,7 +65,7 @@ class TransformerDecoder(nn.Module):
             after["filled"] = num_before + after["filled"]
             cached = state["key.0"].shape[2]
             mask = window_mask(num_before, length, cached, None)
-        # At each call, as lanes of a state may be reordered or dropped between two steps, and their sources with them.
+        # Computed at each call, because lanes and their sources may be reordered or dropped between two steps.
         source_mask = padding_mask(state["source_filled"], state["source_key.0"].shape[2])
         x = self.front(x, num_before)
         rotary = self.front.rotary(cached + length, x)
@@ -74,7 +74,7 @@ class TransformerDecoder(nn.Module):
             source = state[f"source_key.{layer}"], state[f"source_value.{layer}"]
             x, (key, value) = block(x, cache, mask, rotary, source, source_mask)
             if lengths is not None:
-                # Padding stands between a lane's keys and those to come: what is real is moved to the right end.
+                # Padding would separate a lane's keys from later ones, so real keys are moved to the right end.
                 key, value = align(key, length, lengths), align(value, length, lengths)
             self._put(after, "", layer, (key, value))
         return x, after
@@ -85,7 +85,7 @@ class TransformerDecoder(nn.Module):
         Args:
             embed: embeds target tokens.
             norm: the module after the last block.
-            state: of all lanes.
+            state: state of all lanes.
             branches: True if a lane will have several continuations, which then share its source.
         """
         return DecoderStepper(self, embed, norm, state, branches)
@@ -99,13 +99,13 @@ class TransformerDecoder(nn.Module):
 
     def operations(self, length: int) -> int:
         """Count the floating-point operations of reading `length` target tokens after a source of the same length."""
-        # A token looks at those of the target and at those of the source: four products a layer.
+        # A token attends to the target and to the source: four products per layer.
         attended = 8 * length * length * self.inner * len(self.blocks)
         return 2 * length * count_weights(self.blocks) + attended
 
 
 class DecoderStepper(BlockStepper):
-    """Writes token by token: keys are written in place, and rows of one lane look at one source."""
+    """Reads token by token: keys are written in place, and rows of one lane share one source."""
 
     def __init__(
         self, decoder: TransformerDecoder, embed: nn.Module, norm: nn.Module, state: State, branches: bool
@@ -146,7 +146,7 @@ def align(keys: Float[Tensor, "B G N K"], length: int, lengths: Int[Tensor, " B"
     """
     longest = int(lengths.max())
     width = keys.shape[2] - length + longest
-    # A lane that is shorter by n than the longest moves n places to the right, and its first n have no key.
+    # A lane that is shorter by n than the longest moves n positions to the right; its first n have no key.
     index = torch.arange(width, device=keys.device) - (longest - lengths).unsqueeze(1)  # (B, M)
     kept = keys.gather(2, index.clamp(min=0)[:, None, :, None].expand(-1, keys.shape[1], -1, keys.shape[3]))
     return kept.masked_fill((index < 0)[:, None, :, None], 0.0)
