@@ -102,7 +102,7 @@ def test_rows_that_cannot_be_read_are_left_out_and_said(runs: dict[str, Path], c
     file = table(tmp_path / "rows.tsv", [*ROWS[:3], ("", 1), *ROWS[3:]])
     rc, out, err = call(runs["gru"], "--labels", file, "--folds", 3, "--json")
     assert rc == 0
-    assert f"{file}: 1 of 61 rows left out, of which the first: row 4 holds no text" in err
+    assert f"{file}: 1 of 61 rows left out, the first because row 4 holds no text" in err
     assert (json.loads(out)["rows"], json.loads(out)["left_out"]) == (60, 1)
 
 

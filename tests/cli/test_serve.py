@@ -158,7 +158,7 @@ def test_serve_says_when_others_can_read_the_report(
         assert serve.main([str(tmp_path), "--host", host, "--port", "0"]) == 0
         said = capsys.readouterr().err
         assert f"serving {tmp_path} at http://{host}:" in said
-        assert (f"whoever reaches {host} reads it: there is no password" in said) == warned
+        assert (f"anyone who reaches {host} can read the report: there is no password" in said) == warned
 
 
 @pytest.mark.parametrize(("took", "rests"), [(1.0, 10.0), (20.0, 20.0 * serve.REST_FACTOR)])

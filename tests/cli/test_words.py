@@ -72,7 +72,7 @@ def test_a_working_folder_that_is_gone_is_one_line(
 
 
 SYSTEM = {
-    (30, "Read-only file system", "report.html"): "report.html: the file system can only be read",
+    (30, "Read-only file system", "report.html"): "report.html: the file system is read-only",
     (28, "No space left on device"): "the disk is full; make room",
     (13, "Permission denied", "x\x1b[2J"): "x\\u001b[2J: Permission denied; fix that",
     (36, "File name too long", "x"): "x: the path is too long for this system",
