@@ -25,7 +25,7 @@ VARIANTS = {"lstm": (1.5, 1.51, 1.52), "gpt": (1.63, 1.62, 1.64)}
 
 FAULTS: dict[str, tuple[tuple[str, ...], str]] = {
     "no such folder": (("swep",), "swep: no such run, sweep or folder of runs; did you mean sweep?"),
-    "a folder without runs": (("empty",), "empty: holds no run"),
+    "a folder without runs": (("empty",), "empty: contains no run"),
     "no such key": (("sweep", "--where", "modle=gpt"), "--where modle=gpt: no run has modle; did you mean model?"),
     "no condition": (("sweep", "--where", "model"), "--where model: expected KEY=VALUE"),
     "nothing left": (("sweep", "--where", "model=rnn"), "--where model=rnn: none of 6 runs is so"),
