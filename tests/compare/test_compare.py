@@ -28,7 +28,7 @@ FAULTS: dict[str, tuple[tuple[str, ...], str]] = {
     "a folder without runs": (("empty",), "empty: contains no run"),
     "no such key": (("sweep", "--where", "modle=gpt"), "--where modle=gpt: no run has modle; did you mean model?"),
     "no condition": (("sweep", "--where", "model"), "--where model: expected KEY=VALUE"),
-    "nothing left": (("sweep", "--where", "model=rnn"), "--where model=rnn: none of 6 runs is so"),
+    "nothing left": (("sweep", "--where", "model=rnn"), "--where model=rnn: none of 6 runs matches"),
     "no such column": (("sweep", "--sort", "-lose"), "--sort -lose: no run has lose; did you mean loss?"),
     "a name of two settings": (("sweep", "--sort", "dropout"), "--sort dropout: no run has dropout; say which: "),
     "no such metric": (("sweep", "--metric", "los"), "--metric los: no run has it; did you mean loss?"),

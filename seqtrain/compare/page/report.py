@@ -163,7 +163,7 @@ def _metric_order(name: str) -> tuple[bool, bool, str]:
 
 def _about(found: Sequence[Conclusion]) -> str:
     entries = all_entries(found)
-    apart = f" in {len(found)} groups that are not alike" if len(found) > 1 else ""
+    apart = f" in {len(found)} groups that are not comparable" if len(found) > 1 else ""
     return f"{count_runs(entries)} ({count_statuses(entries)}){apart}"
 
 
