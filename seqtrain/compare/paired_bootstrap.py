@@ -73,8 +73,8 @@ def verdict(names: Sequence[str], found: tuple[float, float, float], group: Grou
         claim = f"no significant difference: {better} is better than {worse} by"
     amount = f"{abs(difference):.{digits}f} {group.unit} (95 % interval {low:.{digits}f} to {high:.{digits}f}"
     return (
-        f"these two runs: {claim} {amount} over {size:,} {kind} of validation, drawn anew {RESAMPLES:,} times); "
-        "that says nothing of other seeds"
+        f"these two runs: {claim} {amount} over {size:,} {kind} of validation, resampled {RESAMPLES:,} times); "
+        "this says nothing about other seeds"
     )
 
 

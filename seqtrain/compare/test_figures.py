@@ -45,10 +45,10 @@ def tested(
     # Named test sets have no common result: the user must choose one.
     names = {one.test_set for entry in entries for one in entry.kept.evaluations if one.test_set is not None}
     if not found and names - {test_set}:
-        missing.append(f"figures of named test sets are kept: --test-set {printable(' or '.join(sorted(names)))}")
+        missing.append(f"results of named test sets are recorded: --test-set {printable(' or '.join(sorted(names)))}")
     # Without any run there is no table to put remarks below, so these are errors.
     if not found:
-        raise UserError("--split test: no run has test figures that could be compared", *few(missing))
+        raise UserError("--split test: no run has comparable test results", *few(missing))
     return found, [f"left out: {line}" for line in missing]
 
 
@@ -94,15 +94,15 @@ def _reason(entry: Entry, evaluation: Evaluation | None, checkpoint: WeightsOf) 
     words = ["seqtrain", "evaluate", entry.path, *entry.trust_words, "--split", TEST]
     if checkpoint != "best":
         words += ["--checkpoint", checkpoint]
-    remedy = f"`{pasted(*words)}` makes them"
+    remedy = f"`{pasted(*words)}` measures them"
     if evaluation is None:
         if not entry.finished:  # it would not count even with test results
-            return f"{entry.status}, and no test figures are kept"
-        return f"no test figures of its {checkpoint} checkpoint are kept; {remedy}"
+            return f"{entry.status}, and no test results are recorded"
+        return f"no test results of its {checkpoint} checkpoint are recorded; {remedy}"
     step = entry.summary.best.get("step") if checkpoint == "best" else entry.summary.steps
     if step is not None and step != evaluation.step:  # the run was continued after the evaluation
         return (
-            f"its test figures are of step {evaluation.step:,}, and its {checkpoint} checkpoint is of step {step:,} by "
-            f"now; {remedy} anew"
+            f"its test results are of step {evaluation.step:,}, but its {checkpoint} checkpoint is now of step "
+            f"{step:,}; {remedy} again"
         )
     return ""

@@ -88,7 +88,7 @@ class Run:
                     raise UserError(
                         f"run_dir={path} exists already; use `{pasted('seqtrain', 'resume', path)}` or another run_dir"
                     )
-                raise UserError(f"run_dir={path} exists already and is no empty folder; give another run_dir")
+                raise UserError(f"run_dir={path} exists already and is not an empty folder; give another run_dir")
             number += 1
 
     @classmethod

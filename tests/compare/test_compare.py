@@ -159,7 +159,7 @@ def test_two_real_runs_are_compared_as_they_are_and_piece_by_piece(seqtrain: Seq
     assert found["low"] <= found["difference"] <= found["high"]
     assert found["batches"] > 9
     assert found["verdict"].startswith("these two runs: ")
-    assert found["verdict"].endswith("that says nothing of other seeds")
+    assert found["verdict"].endswith("this says nothing about other seeds")
 
 
 # -- the code ----------------------------------------------------------------------------------------------------

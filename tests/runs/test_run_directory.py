@@ -74,7 +74,7 @@ def test_a_new_run_takes_an_empty_folder_but_no_folder_with_files(tmp_path: Path
     assert Run.create(tmp_path / "empty").path == tmp_path / "empty"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").touch()
-    with pytest.raises(UserError, match="exists already and is no empty folder"):
+    with pytest.raises(UserError, match="exists already and is not an empty folder"):
         Run.create(tmp_path / "mine")
 
 
