@@ -59,7 +59,7 @@ def ask(server: serve.Server, path: str = "/", method: str = "GET", host: str = 
 
 def test_serve_gives_the_newest_report_and_its_mark_changes_with_the_runs(served: serve.Server, tmp_path: Path) -> None:
     answer, text = ask(served)
-    assert (answer.status, "no run yet" in text) == (200, True)
+    assert (answer.status, "no run to show yet" in text) == (200, True)
     path = fake_runs.run(tmp_path / "one")
     answer, text = ask(served)
     assert [run["name"] for run in content(text)["runs"]] == [f"{tmp_path.name}/one"]
