@@ -57,8 +57,8 @@ def main(argv: list[str]) -> int:
     parser = Parser(
         "contract",
         "Make a small model in float64 and check each of its promises; with task=..., check a task.\n"
-        "OVERRIDE chooses the model (model=gru) or sets one of its options (model.num_layers=3). A task is checked on a\n"
-        "few examples of its data, so overrides of data, tokenizer and tbptt apply, too.\n"
+        "OVERRIDE chooses the model (model=gru) or sets one of its options (model.num_layers=3). A task is checked on\n"
+        "a few examples of its data, so overrides of data, tokenizer and tbptt apply, too.\n"
         "Exit code 0: every promised law holds; 1: a law does not hold.",
         "seqtrain contract model=mine --config-dir my_configs --trust my_package",
     )

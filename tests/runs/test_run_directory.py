@@ -88,7 +88,7 @@ def test_only_run_directories_open_and_a_near_name_is_offered(run: Run) -> None:
     assert Run.open(run.path).config == {"seed": 1}
     with pytest.raises(UserError, match=r"does not exist; did you mean run\?"):
         Run.open(run.path.with_name("runn"))
-    with pytest.raises(UserError, match=r"is no run directory: it has no config\.yaml"):
+    with pytest.raises(UserError, match=r"is not a run directory: it has no config\.yaml"):
         Run.open(run.path.parent)
 
 
