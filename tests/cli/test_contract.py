@@ -80,8 +80,8 @@ CHANGES = {
 OPTIONS = {
     user.OPTIONS: "not a target that may run; if you trust the code of my_package, add --trust my_package",
     (*user.TRUST, "model=mine"): "model=mine: no such model",
-    (*MINE[1:], "trainer.max_steps=3"): "trainer.max_steps=3: does nothing here, where nothing",
-    (*MINE[1:], "optimizer=sgd"): "optimizer=sgd: does nothing here, where nothing is trained",
+    (*MINE[1:], "trainer.max_steps=3"): "trainer.max_steps=3: has no effect, since nothing",
+    (*MINE[1:], "optimizer=sgd"): "optimizer=sgd: has no effect, since nothing is trained",
     (*MINE[1:], "model.dimm=4"): "model=mine has no option dimm; did you mean dim?",
     (*user.TRUST, "--config-dir", "nowhere", "model=mine"): "--config-dir nowhere: no such folder",
 }

@@ -117,7 +117,7 @@ REFUSED = {
     "--label-column=grade:": (ROWS, "text\tlabel", ["--label-column", "grade"]),
     "which is no finite number": ([(text, "good") for text, _ in ROWS], "text\tlabel", ["--numbers"]),
     "every text has the number 1": ([(text, 1) for text, _ in ROWS], "text\tlabel", ["--numbers"]),
-    "--source-column: is of --pairs, and --labels is given": (ROWS, "text\tlabel", ["--source-column", "text"]),
+    "--source-column: applies to --pairs, not to --labels": (ROWS, "text\tlabel", ["--source-column", "text"]),
     "--folds: 2 is not a whole number from 3 to 100": (ROWS, "text\tlabel", ["--folds", 2]),
 }
 

@@ -49,8 +49,8 @@ COMMANDS = {
     ("predict", ".", "--length", "2147483648"): "2147483648 is not a whole number from 1 to 1,000,000",
     ("train", "train"): "train: not of the form key=value",
     ("compare", ".", "--html=~/x.html"): 'the shell does not expand this ~; write --html="$HOME/x.html"',
-    ("verify-resume", "run_dir=x"): "both runs get a folder of their own; --keep DIR leaves them in DIR",
-    ("verify-resume", "dry_run=true"): "dry_run=true: what trains nothing cannot be resumed",
+    ("verify-resume", "run_dir=x"): "both runs have their own folders; use --keep DIR to keep them in DIR",
+    ("verify-resume", "dry_run=true"): "dry_run=true: trains nothing, so nothing can be resumed",
 }
 
 

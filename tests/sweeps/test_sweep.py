@@ -96,9 +96,7 @@ def test_a_trial_whose_run_was_deleted_is_missing_and_one_without_its_config_los
     (copy / "001" / "config.yaml").unlink()
     kept = written(copy)
     assert statuses(copy)["001"] == "planned"
-    with pytest.raises(
-        UserError, match=r"001 is a run without its config\.yaml: bring that back, or delete the folder"
-    ):
+    with pytest.raises(UserError, match=r"001 is a run without its config\.yaml: restore it, or delete the folder"):
         _clear(copy / "001")
     assert written(copy) == kept
     shutil.rmtree(copy / "001")
