@@ -13,7 +13,7 @@ from seqtrain.config.ranges import ANSWER_RANGES, check_own_options
 from seqtrain.errors import UserError, did_you_mean
 from seqtrain.terminal import is_unicode
 
-# Options of predictors, each with why it makes no sense for those that do not take it.
+# Options of predictors, each with the reason why some predictors do not take it.
 NOT_TAKEN = {
     "length": "adds no tokens",
     "temperature": "draws nothing",
@@ -30,9 +30,9 @@ NOT_TAKEN = {
 
 
 def add_answer_options(parser: Parser) -> None:
-    """Add the options of predictors. None has a default, which shows whether an option was typed."""
+    """Add the options of predictors. They have no defaults, so that `given` can tell which were typed."""
     kinds = {name: bounded(allowed) for name, allowed in ANSWER_RANGES.items()}
-    # 0 would be greedy, for which there is an option of its own.
+    # Temperature 0 would mean --greedy.
     drawn = bounded(replace(ANSWER_RANGES["temperature"], others=()))
     parser.add_argument("--length", type=kinds["length"], metavar="N", help="next_token: tokens to add; 200 by default")
     parser.add_argument("--temperature", type=drawn, metavar="T", help="next_token: 0.8 by default")
@@ -43,12 +43,15 @@ def add_answer_options(parser: Parser) -> None:
         help="next_token: draw from the K likeliest tokens only; masked_lm: show K tokens for each mask, 5 by default",
     )
     parser.add_argument(
-        "--top-p", type=kinds["top_p"], metavar="P", help="next_token: draw from the likeliest that make up P"
+        "--top-p",
+        type=kinds["top_p"],
+        metavar="P",
+        help="next_token: draw from the likeliest tokens whose probabilities sum to P",
     )
-    parser.add_argument("--greedy", action="store_true", help="next_token: always the likeliest token")
+    parser.add_argument("--greedy", action="store_true", help="next_token: always take the likeliest token")
     parser.add_argument("--seed", type=kinds["seed"], help="next_token: 0 by default")
     parser.add_argument(
-        "--stop", type=_some, action="append", metavar="TEXT", help="next_token: ends before TEXT; several may be given"
+        "--stop", type=_some, action="append", metavar="TEXT", help="next_token: stop before TEXT; may be repeated"
     )
     parser.add_argument(
         "--num-samples",
@@ -60,9 +63,11 @@ def add_answer_options(parser: Parser) -> None:
         "--repetition-penalty",
         type=kinds["repetition_penalty"],
         metavar="F",
-        help="next_token: above 1, tokens that the text holds are less likely; 1.0 by default",
+        help="next_token: values above 1 make tokens of the text less likely; 1.0 by default",
     )
-    parser.add_argument("--score", action="store_true", help="next_token, masked_lm: loss, and surprisal of each token")
+    parser.add_argument(
+        "--score", action="store_true", help="next_token, masked_lm: print the loss, and the surprisal of each token"
+    )
     parser.add_argument(
         "--beam", type=kinds["beam"], metavar="N", help="translation: hypotheses kept; the run's by default"
     )
@@ -70,7 +75,7 @@ def add_answer_options(parser: Parser) -> None:
         "--length-penalty",
         type=kinds["length_penalty"],
         metavar="P",
-        help="translation, with a beam above 1: hypotheses are judged by log p / length^P",
+        help="translation, with a beam above 1: rank hypotheses by log p / length^P",
     )
     parser.add_argument(
         "--option",
@@ -159,10 +164,10 @@ def _fault(name: str, equals: str, takes: Mapping[str, Any], words: str) -> str 
         return "expected NAME=VALUE"
     if name not in takes:
         near = did_you_mean(name, takes)
-        if "mean" not in near:  # it would list what is listed already
+        if "mean" not in near:  # otherwise it repeats the list
             near = ""
         return f"{words} does not take it; it takes {_listed(takes)}{near}"
-    if name in NOT_TAKEN:  # whose range the flag knows
+    if name in NOT_TAKEN:  # the flag checks the range
         return f"has a flag of its own, {as_typed(name)}"
     return None
 
@@ -172,14 +177,14 @@ def _listed(takes: Mapping[str, Any]) -> str:
 
 
 def _parsed(text: str, default: Any) -> Any:
-    """Parse a value as JSON. Return the text itself if it is not JSON or if the default is a text."""
+    """Parse a value as JSON. Return the string itself if it is not JSON or if the default is a string."""
     if isinstance(default, str):
         return text
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    # 3 is a number like any other; a predictor that was promised a float must not meet an int.
+    # A predictor whose default is a float must not get an int for 3.
     if isinstance(default, float) and type(value) is int:
         return float(value)
     return value

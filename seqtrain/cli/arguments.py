@@ -27,35 +27,33 @@ class Parser(argparse.ArgumentParser):
             prog=f"seqtrain {command}",
             description=description,
             epilog=f"example:\n  {example}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,  # descriptions and examples have lines of their own
+            formatter_class=argparse.RawDescriptionHelpFormatter,  # keeps the line breaks of descriptions and examples
             allow_abbrev=False,  # a new option must not change what an old script means
         )
-        # Otherwise argparse finds no argument in `--flops -1,2`. No option begins with a digit, so this is a value.
+        # Otherwise argparse reads the `-1,2` of `--flops -1,2` as an option. No option begins with a digit.
         self._negative_number_matcher = re.compile(r"-\.?\d")
-        self.add_argument("--json", action="store_true", help="print results as JSON, one object a line")
+        self.add_argument("--json", action="store_true", help="print results as JSON, one object per line")
         self.add_argument(
             "--trust", action="append", default=[], metavar="PACKAGE", help="let configs name targets of this package"
         )
 
     def add_config_dir(self) -> None:
         """Add --config-dir, for commands that compose a config."""
-        self.add_argument(
-            "--config-dir", action="append", default=[], type=Path, help="a folder with configs of your own"
-        )
+        self.add_argument("--config-dir", action="append", default=[], type=Path, help="a folder with your own configs")
 
     def add_out(self, default: str) -> None:
-        """Add --out, for commands that write numbers and pictures into a folder."""
+        """Add --out, for commands that write numbers and plots into a folder."""
         self.add_argument(
             "--out",
             type=Path,
             default=Path(default),
             metavar="FOLDER",
-            help=f"where numbers and pictures are written; those of an earlier call are replaced (default: {default})",
+            help=f"folder for numbers and plots; replaces those of an earlier call (default: {default})",
         )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parse the arguments, and trust the packages of --trust until the command ends."""
-        known, rest = super().parse_known_args(args, namespace)  # every other way to parse comes through here
+        known, rest = super().parse_known_args(args, namespace)  # all other parse methods call this one
         trust_from_here(known.trust)
         return known, rest
 
@@ -71,7 +69,7 @@ def bounded(allowed: Range) -> Callable[[str], float]:
 
     def parse(text: str) -> float:
         try:
-            value = int(text) if allowed.whole else float(text)  # int refuses 3.0, which asks for a whole number
+            value = int(text) if allowed.whole else float(text)  # int() rejects 3.0 where a whole number is expected
         except ValueError:
             raise argparse.ArgumentTypeError(f"{text!r} is not {allowed.words()}") from None
         if not allowed.holds(value):
@@ -92,7 +90,7 @@ def measure(measured: Callable[..., Measured], subject: str, options: argparse.N
 
     Args:
         measured: Function of the measurement. Its keyword arguments have the names of the flags.
-        subject: Name of the argument that says what is measured.
+        subject: Name of the argument for the thing to measure.
         options: The command's arguments.
     """
     given = {name: value for name, value in vars(options).items() if name not in (subject, "out", "json", "trust")}
@@ -103,7 +101,7 @@ def measure(measured: Callable[..., Measured], subject: str, options: argparse.N
 
 def finish(run: Run, as_json: bool) -> int:
     """Print the result of a run, in words or as JSON; return the exit code."""
-    if not rank_info().first:  # all processes come here, and one of them is enough to tell it
+    if not rank_info().first:  # all processes come here, and only one prints
         return 0
     if as_json:
         print(plain_json(run.summary.to_plain()))

@@ -1,4 +1,4 @@
-"""`seqtrain contract`: check the promises of a model or a task, law by law; print the first counterexample of each."""
+"""`seqtrain contract`: check each promise (law) of a model or a task; print the first counterexample to each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SmallModel:
 
     name: str
     options: dict[str, Any]
-    shrunk: dict[str, int]  # what was not asked for
+    shrunk: dict[str, int]  # sizes that the user did not set
 
     def make(self, seed: int, **changes: Any) -> SequenceModel:
         """Return the model with weights drawn from a seed; raise UserError if it cannot be made."""
@@ -47,19 +47,19 @@ class SmallModel:
             raise UserError(f"{words}{self._remedy()}") from error
 
     def _remedy(self) -> str:
-        # The small sizes may not suit each other in every model, so they are named: who gives one keeps it.
+        # Some models may not support these sizes together, so the message lists them for the user to override.
         small = " ".join(f"model.{key}={value}" for key, value in self.shrunk.items())
-        return f" (made small, with {small}; give what must be otherwise)" if small else ""
+        return f" (made small, with {small}; override what the model cannot use)" if small else ""
 
 
 def main(argv: list[str]) -> int:
     """Run the command; return its exit code."""
     parser = Parser(
         "contract",
-        "Make a model small, in float64, and check all that it promises, law by law; with task=..., a task.\n"
-        "OVERRIDE chooses the model (model=gru) or sets an option of it (model.num_layers=3); beside a task, which is\n"
-        "asked about a few examples of its data, those of data, tokenizer and tbptt count too.\n"
-        "Exit code 0: every promised law holds; 1: one does not.",
+        "Make a small model in float64 and check each of its promises; with task=..., check a task.\n"
+        "OVERRIDE chooses the model (model=gru) or sets one of its options (model.num_layers=3). A task is checked on\n"
+        "a few examples of its data, so overrides of data, tokenizer and tbptt apply, too.\n"
+        "Exit code 0: every promised law holds; 1: a law does not hold.",
         "seqtrain contract model=mine --config-dir my_configs --trust my_package",
     )
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
@@ -76,17 +76,17 @@ def main(argv: list[str]) -> int:
         from seqtrain.models.base import Capability
         from seqtrain.tasks import contract as of_tasks
 
-        return _tell(f"{words}, in float64", of_tasks.judge(task), Capability.NONE, options.json)
+        return _print_verdicts(f"{words}, in float64", of_tasks.judge(task), Capability.NONE, options.json)
     task_contract.check_overrides(overrides, task_contract.FOR_MODELS)
     small = compose(overrides, folders)
     subject, promised = _subject(small)
 
-    from seqtrain.models.contract import judge  # which imports torch: what is typed wrong is told before
+    from seqtrain.models.contract import judge  # imports torch: typing errors are reported before
 
-    return _tell(_heading(small, promised), judge(subject), promised, options.json)
+    return _print_verdicts(_heading(small, promised), judge(subject), promised, options.json)
 
 
-def _tell(heading: str, judged: Iterator[Verdict], promised: Capability, as_json: bool) -> int:
+def _print_verdicts(heading: str, judged: Iterator[Verdict], promised: Capability, as_json: bool) -> int:
     """Print each verdict as soon as it is known, since one may take seconds; return the exit code."""
     if not as_json:
         print(heading)
@@ -110,7 +110,7 @@ def _heading(small: SmallModel, promised: Capability) -> str:
 
 
 def compose(overrides: Sequence[str], config_dirs: Sequence[Path]) -> SmallModel:
-    """Return the model that the overrides ask for, with small sizes where they give none.
+    """Return the model that the overrides choose, with small sizes where they set none.
 
     Raises:
         UserError: If the overrides are wrong.
@@ -127,8 +127,8 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path]) -> SmallModel
         raise UserError(*itertools.chain.from_iterable(fault.lines for fault in faults))
     name = composed.choices["model"]
     if "dim" not in options:
-        # Without it nothing says how wide the front end is to be, which is made before the model.
-        raise UserError(f"model={name}: has no option dim, the width of what its front end gives; add it")
+        # The front end is made before the model, and needs its width.
+        raise UserError(f"model={name}: has no option dim, the width of its front end; add it")
 
     from seqtrain.models.contract import SMALL
 
@@ -145,14 +145,14 @@ def _subject(small: SmallModel) -> tuple[Subject, Capability]:
     model = small.make(seed=0)
     try:
         promised = model.capabilities
-    except AttributeError:  # the base class declares it and gives it no value
+    except AttributeError:  # the base class declares it without a value
         promised = None
     if not isinstance(promised, Capability):
         raise UserError(
-            f"model={small.name}: does not say what it promises; set its `capabilities`, as CAUSAL | STATEFUL"
+            f"model={small.name}: does not declare its promises; set `capabilities`, such as CAUSAL | STATEFUL"
         )
     if model.max_length is not None and model.max_length < LEAST_LENGTH:
-        raise UserError(f"model.max_length={model.max_length}: the laws read more; give {LEAST_LENGTH} or more")
+        raise UserError(f"model.max_length={model.max_length}: too short for the laws; give {LEAST_LENGTH} or more")
     make_with_dropout = None
     if "dropout" in small.options:
         make_with_dropout = functools.partial(_prepared, small, dropout=0.5)
@@ -161,7 +161,7 @@ def _subject(small: SmallModel) -> tuple[Subject, Capability]:
 
 
 def _prepared(small: SmallModel, **changes: Any) -> SequenceModel:
-    """Return the model of seed 0 as the laws test it. Each law gets its own, always identical, copy."""
+    """Return the model of seed 0 as the laws test it. Each law gets its own identical copy."""
     from seqtrain.models.contract import prepare
 
     return prepare(small.make(seed=0, **changes))
@@ -187,7 +187,7 @@ def _record(verdict: Verdict) -> str:
 def _lines(verdict: Verdict, promised: Capability) -> Iterator[str]:
     """Yield a verdict in words: one line, and a second line for a counterexample."""
     line = f"{verdict.status:{COLUMN}}{verdict.law.sentence}"
-    lacking = _names(verdict.law.promise & ~promised)  # why a law is not asked
+    lacking = _names(verdict.law.promise & ~promised)  # why a law is not checked
     if lacking:
         line += f" ({', '.join(lacking)})"
     yield line

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from seqtrain.tasks.output import TextPool
 
-GROUP = 1024  # texts that are in memory at a time
+GROUP = 1024  # texts in memory at a time
 POOLS = ("mean", "mean_all", "last", "cls")
 POOL_HELP = (
-    "mean: of the positions of the text, fits every model; mean_all: of the special tokens around it too, as "
-    "sentence-transformers has it; last: where all has been read, fits models that read from left to right; cls: the "
-    "first position, only of models that read in both directions; default: task.pool of a run of task=pairs, else mean"
+    "mean: over the positions of the text, for every model; mean_all: also over the special tokens, as in "
+    "sentence-transformers; last: the last position, for models that read from left to right; cls: the first position, "
+    "for models that read in both directions; default: task.pool for a run of task=pairs, otherwise mean"
 )
 
 
@@ -37,7 +37,9 @@ def main(argv: list[str]) -> int:
         "seqtrain embed outputs/2026-11-21_02-04-00_sentiment_bert --input texts.txt --output vectors.parquet",
     )
     parser.add_argument("run", metavar="RUN")
-    parser.add_argument("--input", type=Path, metavar="FILE", required=True, help="a text a line; - is standard input")
+    parser.add_argument(
+        "--input", type=Path, metavar="FILE", required=True, help="one text per line; - is standard input"
+    )
     parser.add_argument("--output", type=Path, metavar="FILE.parquet", required=True)
     parser.add_argument("--pool", choices=POOLS, help=POOL_HELP)
     parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
@@ -45,16 +47,16 @@ def main(argv: list[str]) -> int:
     check_apart(options.input, options.output)
     if options.output.suffix != ".parquet":
         raise UserError(f"--output {options.output}: vectors are written as parquet; name a file that ends in .parquet")
-    # All that can be wrong with the files comes first: to load the model takes seconds.
+    # The files are checked first: loading the model takes seconds.
     file = open_lines(options.input)
     if not options.output.absolute().parent.is_dir():
-        raise UserError(f"--output {options.output}: there is no such folder")
+        raise UserError(f"--output {options.output}: no such folder")
 
     from seqtrain.inference.embedding import check_pool, pool_of
 
     trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
     if trained.opened.preprocessor.series is not None:
-        raise UserError(f"embed: task={trained.opened.task.name()} reads series, and no text; embed a run of text")
+        raise UserError(f"embed: task={trained.opened.task.name()} reads series, not text; use a run that reads text")
     pool = options.pool or pool_of(trained.task)
     check_pool(trained.model, pool)
     try:
@@ -78,15 +80,15 @@ def _write(trained: Trained, arriving: Iterable[list[Line]], path: Path, pool: T
         pool: The pooling of hidden states, one of POOLS.
 
     Raises:
-        UserError: If the input holds no line that can be embedded.
+        UserError: If no line of the input can be embedded.
     """
     import pyarrow
     from pyarrow import parquet
 
-    metadata = {f"seqtrain.{key}": value for key, value in origin(trained, pool).items()}  # what search asks for
+    metadata = {f"seqtrain.{key}": value for key, value in origin(trained, pool).items()}  # for `seqtrain search`
     schema = pyarrow.schema(columns(), metadata=metadata)
     written = bad = 0
-    # The file appears whole or not at all.
+    # The file appears complete or not at all.
     with atomic(path) as file, parquet.ParquetWriter(file, schema) as writer:
         for group in groups(arriving):
             good = readable(trained, group)
@@ -102,7 +104,7 @@ def _write(trained: Trained, arriving: Iterable[list[Line]], path: Path, pool: T
                 writer.write_table(pyarrow.table(rows, schema=schema))
                 written += len(good)
         if written == 0:
-            raise UserError(f"--output {path}: not written: the input holds no line that can be embedded; give one")
+            raise UserError(f"--output {path}: not written: no line of the input can be embedded; give another input")
     return written, bad
 
 

@@ -15,9 +15,9 @@ def main(argv: list[str]) -> int:
     parser = Parser(
         "export",
         "Write the weights of a run as model.safetensors, with config.json and its tokenizers: a folder that\n"
-        "predict, embed, search, init_from= and seqtrain.load open as they open the run, with the same numbers.\n"
-        "--format hub writes one that the library transformers reads, where a published model is the same function;\n"
-        "--format onnx writes step.onnx (one token a call) and read.onnx (whole texts), each tried in onnxruntime.",
+        "predict, embed, search, init_from= and seqtrain.load open like the run, with the same results.\n"
+        "--format hub writes a folder for the transformers library, if that has a model of the same function;\n"
+        "--format onnx writes step.onnx (one token per call) and read.onnx (whole texts), each tested in onnxruntime.",
         "seqtrain export outputs/2026-11-21_02-04-00_next_token_lstm --output my_model",
     )
     parser.add_argument("run", metavar="RUN")

@@ -10,28 +10,28 @@ def main(argv: list[str]) -> int:
     """Run the command; return its exit code."""
     parser = Parser(
         "gradients",
-        "Measure the norm of d loss_t / d x_(t-j) over the distance j on validation data, through the reading of\n"
-        "training: its chunks, its warm-up, its resets. Of a run: trained, and with its first weights drawn anew. Of\n"
-        "overrides (model=rnn tbptt.k2=20): untrained.",
+        "Measure the norm of d loss_t / d x_(t-j) over the distance j on validation data, read as in training, with\n"
+        "its chunks, warm-up and resets. A run is measured trained and with new initial weights; overrides\n"
+        "(model=rnn tbptt.k2=20) are measured untrained.",
         "seqtrain gradients model=rnn tbptt.k2=20",
     )
     parser.add_argument("of", nargs="+", metavar="RUN|OVERRIDE")
-    parser.add_argument("--checkpoint", choices=("best", "last"), help="of a run (default: best)")
+    parser.add_argument("--checkpoint", choices=("best", "last"), help="checkpoint of a run (default: best)")
     parser.add_argument(
-        "--whole", action="store_true", help="the model itself, without the cut of training: how far it could learn"
+        "--whole", action="store_true", help="without the truncation of training: how far back the model could learn"
     )
     parser.add_argument(
         "--distance",
         type=bounded(DISTANCE),
         metavar="TOKENS",
-        help="the farthest distance (default: past k2)",
+        help="the largest distance (default: beyond k2)",
     )
     parser.add_argument(
         "--samples",
         type=bounded(SAMPLES),
         default=32,
         metavar="N",
-        help="losses in each lane, or example (default: 32)",
+        help="losses per lane or example (default: 32)",
     )
     parser.add_config_dir()
     parser.add_out("outputs/gradients")

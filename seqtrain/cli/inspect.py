@@ -1,4 +1,4 @@
-"""`seqtrain inspect`: print which model a folder of the Hugging Face hub holds, and what a run would begin with."""
+"""`seqtrain inspect`: print which model a Hugging Face folder contains, and what a run would begin with."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def main(argv: list[str]) -> int:
     """Run the command; return its exit code."""
     parser = Parser(
         "inspect",
-        "Say which model a folder of the Hugging Face hub holds (config.json, *.safetensors, tokenizer.json), as\n"
-        "which of our models it is read, and what of it is left behind. Its weights are not read.",
+        "Show which model a Hugging Face folder (config.json, *.safetensors, tokenizer.json) contains, which of our\n"
+        "models reads it, and which parts are left behind. The weights are not read.",
         "seqtrain inspect all-MiniLM-L6-v2",
     )
     parser.add_argument("folder", metavar="FOLDER", help="its path, or hub:NAME")
@@ -39,7 +39,9 @@ def main(argv: list[str]) -> int:
         return 0
     words = []
     for name, value in imported.options.items():
-        words.append(f"model.{name}={value if isinstance(value, str) else json.dumps(value)}")  # true, null: as typed
+        words.append(
+            f"model.{name}={value if isinstance(value, str) else json.dumps(value)}"
+        )  # true and null as they are typed
     say(f"{options.folder}: {about['model_type']}, read as model={about['model']} {' '.join(words)}")
     say(f"{about['parameters']:,} numbers ({', '.join(about['types'])}), read in float32")
     say(f"{about['tokens']:,} tokens of text, and {len(about['special_tokens'])} special ones")

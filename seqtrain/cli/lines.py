@@ -1,4 +1,4 @@
-"""Texts from arguments, files and pipes, as they arrive. Each has its place for error messages."""
+"""Texts from arguments, files and pipes, as they arrive, each with its place for error messages."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from seqtrain.errors import UserError
 from seqtrain.terminal import is_unicode, tell
 
 REMEDY = "give a file of texts, one a line"
-MAX_LINE_BYTES = 1 << 26  # a device never ends its line
-CHUNK = 1 << 16  # bytes asked for at a time; a pipe gives what it holds
+MAX_LINE_BYTES = 1 << 26  # a device such as /dev/zero has no line ends
+CHUNK = 1 << 16  # bytes to read at a time; a pipe may return fewer
 
 
 @dataclass(frozen=True)
 class Line:
     """A text, or the reason why it cannot be read."""
 
-    place: dict[str, int]  # {"line": 17} of a file, {"argument": 1} of the command line
+    place: dict[str, int]  # {"line": 17} in a file, {"argument": 1} on the command line
     where: str  # the same in words: FILE:17, TEXT 1
     text: str
     reason: str | None = None
@@ -33,9 +33,9 @@ class Line:
 
 
 def from_arguments(texts: Iterable[str]) -> Iterator[Line]:
-    """Yield the texts of a command line. Bytes that are not UTF-8 appear in them as lone surrogates."""
+    """Yield the texts of a command line. They contain bytes that are not UTF-8 as lone surrogates."""
     for number, text in enumerate(texts, 1):
-        reason = None if is_unicode(text) else "not UTF-8"  # kept, so that the others are answered
+        reason = None if is_unicode(text) else "not UTF-8"  # no error here, so that the others are answered
         yield Line({"argument": number}, f"TEXT {number}", text, reason)
 
 
@@ -57,7 +57,7 @@ def open_lines(path: Path) -> BinaryIO:
 
 
 def check_lines(path: Path) -> None:
-    """Raise UserError if a file is empty or no text; a pipe tells too late."""
+    """Raise UserError if a file is empty or not text; a pipe cannot be checked."""
     if not path.is_file():
         return
     if path.stat().st_size == 0:
@@ -92,8 +92,8 @@ def batches(arriving: Iterable[list[Line]], size: int) -> Iterator[list[Line]]:
 
 
 def _arriving(file: BinaryIO, name: str) -> Iterator[list[bytes]]:
-    chunks: list[bytes] = []  # of the line that has not ended yet; joined once, since it may have thousands
-    size = 0  # of these
+    chunks: list[bytes] = []  # parts of the unfinished line; joined once, since there may be thousands
+    size = 0  # of `chunks`
     while chunk := _read(file, name):
         if b"\n" not in chunk:
             chunks.append(chunk)
@@ -105,7 +105,7 @@ def _arriving(file: BinaryIO, name: str) -> Iterator[list[bytes]]:
         chunks = [rest] if rest else []
         size = len(rest)
         yield lines
-    if chunks:  # a last line without an end
+    if chunks:  # a last line without a line end
         yield [b"".join(chunks)]
 
 
@@ -119,8 +119,8 @@ def _read(file: BinaryIO, name: str) -> bytes:
 
 def _line(line: bytes, name: str, number: int) -> Line:
     place, where = {"line": number}, f"{name}:{number}"
-    line = line.removesuffix(b"\r")  # as the files of training are read
-    encoding = "utf-8-sig" if number == 1 else "utf-8"  # a file may begin with a byte order mark, a line may not
+    line = line.removesuffix(b"\r")  # as in files of training
+    encoding = "utf-8-sig" if number == 1 else "utf-8"  # only a file may begin with a byte order mark
     try:
         return Line(place, where, line.decode(encoding))
     except UnicodeDecodeError as error:

@@ -20,39 +20,39 @@ from seqtrain.training.callbacks.signals import Interrupted, Signals
 
 COMMANDS = {
     "train": "train a model: seqtrain train model=gpt trainer.max_steps=500",
-    "prepare": "tokenise text once into a folder to train from, by all cores: for text past memory",
-    "resume": "go on with a run that was interrupted, or extend a finished one",
+    "prepare": "tokenise text once, on all cores, into a folder to train from: for text larger than memory",
+    "resume": "continue an interrupted run, or extend a finished one",
     "evaluate": "measure a run on its validation or test split",
-    "predict": "let a run continue text, fill in words, classify, translate, or score",
+    "predict": "continue, fill in, classify, translate or score text with a run",
     "embed": "turn texts into vectors with a run",
-    "search": "find the texts that are nearest to another, by a run's vectors",
-    "probe": "measure what a run's vectors tell of labels, or whether they find pairs",
+    "search": "find the texts nearest to a query, by a run's vectors",
+    "probe": "measure how well a run's vectors predict labels or find pairs",
     "memory": "measure how much context a run uses, and whether k2 is long enough",
-    "inspect": "say what a folder of the Hugging Face hub holds, and what of it is read",
+    "inspect": "show what a Hugging Face model folder contains, and which parts are supported",
     "export": "write a run's weights as safetensors, with what is needed to use them",
     "compare": "compare runs and sweeps: a table, a verdict, a page",
-    "serve": "serve that page, live while runs go on: seqtrain serve outputs",
-    "sync": "send what runs have recorded to W&B, MLflow or TensorBoard",
+    "serve": "serve that page, updated while runs train: seqtrain serve outputs",
+    "sync": "send the records of runs to W&B, MLflow or TensorBoard",
     "show": "print the layers of a model, with shapes and parameters: seqtrain show model=gpt",
-    "profile": "measure what models cost, beside what theory says of them",
-    "gradients": "how far back gradients reach in a run's model, and where training cuts them",
-    "scale": "fit a law to a ladder of budgets, and let it predict a larger one",
-    "matrix": "show which models do which tasks",
-    "contract": "check what a model or a task promises, law by law; also one of your own",
-    "verify-resume": "prove that a run that is killed and resumed ends with the same bits",
+    "profile": "measure the cost of models, and compare it with theory",
+    "gradients": "measure how far back gradients reach in a run's model, and where training cuts them",
+    "scale": "fit a scaling law to a series of budgets, and predict a larger one",
+    "matrix": "show which models support which tasks",
+    "contract": "check each promise of a model or a task, also of your own",
+    "verify-resume": "check that a run that is killed and resumed ends with the same bits",
 }
-COMPOSING = ("train", "prepare", "verify-resume")  # whose words become part of what they write
+COMPOSING = ("train", "prepare", "verify-resume")  # their arguments become part of the files they write
 HIDDEN = ("trial",)  # launchers call it
 # Remedies for system errors that any access to a path may raise.
 REMEDIES = {
     errno.ENAMETOOLONG: "the path is too long for this system; give a shorter one",
-    errno.EROFS: "the file system can only be read; name a place that can be written",
+    errno.EROFS: "the file system is read-only; give a path that can be written",
     errno.ENOSPC: "the disk is full; make room",
-    errno.EDQUOT: "the quota of the disk is spent; make room",
-    errno.EFBIG: "no file may become so large here; raise the limit (ulimit -f)",
+    errno.EDQUOT: "the disk quota is used up; make room",
+    errno.EFBIG: "the file is larger than the limit; raise the limit (ulimit -f)",
     errno.EMFILE: "too many files are open; raise the limit (ulimit -n)",
-    errno.ENFILE: "too many files are open on this machine; end what is not needed",
-    errno.EIO: "the disk does not answer as it should; see the system's log",
+    errno.ENFILE: "too many files are open on this machine; stop other programs",
+    errno.EIO: "the disk reports an input/output error; see the system's log",
 }
 USAGE = "\n".join(
     [
@@ -72,14 +72,16 @@ def command() -> NoReturn:
     speedups.quicken_imports()
     try:
         code = main()
-    except SystemExit as answered:  # by a parser
+    except SystemExit as answered:  # a parser has answered --help
         code = int(answered.code or 0)
     terminal.leave(code)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; return its exit code: 0 done, 1 failed, 2 error of the user, 128 + signal if interrupted."""
-    os.environ["PYTHONSAFEPATH"] = "1"  # else a child would import `json` from the working folder, before Python's own
+    os.environ["PYTHONSAFEPATH"] = (
+        "1"  # otherwise a child process would prefer a json.py in the working folder to Python's own
+    )
     argv = sys.argv[1:] if argv is None else argv
     with terminal.guarded(), trusting(()):
         try:
@@ -90,30 +92,30 @@ def main(argv: list[str] | None = None) -> int:
             sys.stdout.flush()
             if _is_answered(leaving):
                 raise
-            return _tell_left(leaving)
+            return _report_exit(leaving)
         except Interrupted as interrupted:
             return 128 + interrupted.number
         except Exception as error:
             if isinstance(error, terminal.OutputLost):
                 terminal.drop_output()
-            return _tell(error)
+            return _report_error(error)
 
 
 def _is_answered(leaving: SystemExit) -> bool:
     """Return True if a parser, ours or Hydra's, has exited after it answered --help."""
     if isinstance(leaving, Answered):
         return True
-    # The innermost frame alone: Hydra also stands around each constructor of others that it calls.
+    # Only the innermost frame: Hydra is also in the traceback of each third-party constructor that it calls.
     file = Path(traceback.extract_tb(leaving.__traceback__)[-1].filename)
     return file.name == "argparse.py" or "hydra" in file.parts
 
 
-def _tell_left(leaving: SystemExit) -> int:
-    """Report that third-party code has exited the process, which counts as a failure; return the exit code."""
+def _report_exit(leaving: SystemExit) -> int:
+    """Report that third-party code has called sys.exit, which counts as a failure; return the exit code."""
     frame = traceback.extract_tb(leaving.__traceback__)[-1]
     terminal.tell(
         f"error: {frame.filename}, line {frame.lineno}: `{frame.name}` has left the process (SystemExit: "
-        f"{leaving.code}); raise an error that says what is wrong instead"
+        f"{leaving.code}); raise an error with a message instead"
     )
     return 1
 
@@ -134,17 +136,17 @@ def _run(argv: Sequence[str]) -> int:
     if command not in COMMANDS and command not in HIDDEN:
         raise UserError(f"{command}: no such command{did_you_mean(command, COMMANDS)}")
     _check_surroundings(command, rest)
-    # One command is imported, and not before it is known: some of them need seconds.
+    # Only this command is imported: some imports take seconds.
     with Signals():
         return importlib.import_module(f"seqtrain.cli.{command.replace('-', '_')}").main(rest)
 
 
 def _check_surroundings(command: str, words: Sequence[str]) -> None:
-    """Raise UserError for what no command can work with: a missing working folder, or a malformed word."""
+    """Raise UserError for errors that affect every command: a missing working folder, or a malformed argument."""
     try:
         os.getcwd()
     except OSError as error:
-        raise UserError(f"the working folder cannot be used ({error.strerror}); change to one that is there") from None
+        raise UserError(f"the working folder cannot be used ({error.strerror}); change to another one") from None
     check_place()
     for word in words:
         _check_word(command, word)
@@ -152,27 +154,27 @@ def _check_surroundings(command: str, words: Sequence[str]) -> None:
 
 def _check_word(command: str, word: str) -> None:
     if "\0" in word:
-        raise UserError(f"{word}: holds a NUL byte; leave it out")
-    # The run's files could not name it. Other commands only look at such a path, or answer a text line by line.
+        raise UserError(f"{word}: contains a NUL byte; leave it out")
+    # The run's files, which are UTF-8, could not name it. Other commands do not write their arguments.
     if command in COMPOSING and not terminal.is_unicode(word):
-        raise UserError(f"{word}: is not UTF-8, and no file of the run could name it; rename it")
-    # An empty path would be this folder; but predict takes an empty text.
+        raise UserError(f"{word}: is not UTF-8, so no file of the run could name it; rename it")
+    # An empty path would mean the working folder; predict accepts an empty text.
     if not word and command != "predict":
-        _refuse_empty(command, "a word is empty")
+        _refuse_empty(command, "empty argument")
     flag, equals, value = word.partition("=")
     if not flag.startswith("--") or not equals:
         return
     if not value:
-        _refuse_empty(command, f"{flag}= is given nothing")
+        _refuse_empty(command, f"{flag}= has no value")
     refuse_tilde(flag, value)
 
 
 def _refuse_empty(command: str, what: str) -> NoReturn:
-    raise UserError(f"seqtrain {command}: {what}, as where a shell variable is not set; leave it out")
+    raise UserError(f"seqtrain {command}: {what}, perhaps from an unset shell variable; leave it out")
 
 
-def _tell(error: Exception) -> int:
-    """Print in one line why the command ended, or the traceback of an internal error; return the exit code."""
+def _report_error(error: Exception) -> int:
+    """Print the reason of a failure in one line, or the traceback of an internal error; return the exit code."""
     if os.environ.get("SEQTRAIN_DEBUG"):
         _trace(error)
     lines: tuple[str, ...] = ()
@@ -181,14 +183,14 @@ def _tell(error: Exception) -> int:
     elif isinstance(error, OSError):
         lines = UserError(*_system_error(error)).lines
     if lines:
-        if rank_info().first:  # all processes of a run end with the same words
+        if rank_info().first:  # all processes of a run end with the same message
             for line in lines:
                 terminal.tell(f"error: {line}")
         return 2
     if isinstance(error, terminal.ReaderGone):  # not an error
         return 0
     if isinstance(error, terminal.OutputLost):
-        terminal.tell(f"error: standard output {error}, so the result could not be told")
+        terminal.tell(f"error: standard output {error}, so the result could not be printed")
     elif isinstance(error, RunFailed):
         if rank_info().first:
             terminal.tell(f"error: {error}")
@@ -200,8 +202,8 @@ def _tell(error: Exception) -> int:
 
 
 def _failed_hook(error: Exception) -> str | None:
-    """Return the hook of a third-party task that raised an error, or None, also if no task was ever imported."""
-    if "seqtrain.tasks.base" not in sys.modules:  # it would import torch, only to say no
+    """Return the hook of a third-party task that raised the error; None if there is none, or no task is imported."""
+    if "seqtrain.tasks.base" not in sys.modules:  # importing it now would import torch for nothing
         return None
     from seqtrain.tasks.hooks import failed_hook
 
@@ -209,10 +211,10 @@ def _failed_hook(error: Exception) -> str | None:
 
 
 def _system_error(error: OSError) -> tuple[str, ...]:
-    """Return one line on a system error that the user can fix; empty if there is no known remedy."""
+    """Return a line on a system error that the user can fix; empty if no remedy is known."""
     remedy = REMEDIES.get(error.errno or 0)
     if error.filename is not None:
-        return (f"{error.filename}: {remedy or f'{error.strerror}; mend that, or name another path'}",)
+        return (f"{error.filename}: {remedy or f'{error.strerror}; fix that, or give another path'}",)
     if remedy is not None:
         return (remedy,)
     return ()

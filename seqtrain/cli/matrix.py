@@ -1,4 +1,4 @@
-"""`seqtrain matrix`: which model does which task with which truncation (tbptt), and why others do not."""
+"""`seqtrain matrix`: which model supports which task with which truncation (tbptt), and why others do not."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def main(argv: list[str]) -> int:
     """Run the command; return its exit code."""
     parser = Parser(
         "matrix",
-        "Print every model with every task: the cuts of time (tbptt=) that train, or why none does.\n"
-        "With --json each cell of model, task and tbptt, with its reason where it is refused.",
+        "Print for every model and task the truncations (tbptt=) that work, or the reason why none does.\n"
+        "With --json, print every cell of model, task and tbptt, with the reason if it is refused.",
         "seqtrain matrix",
     )
     options = parser.parse_args(argv)
@@ -31,18 +31,18 @@ def main(argv: list[str]) -> int:
 
 
 def cells() -> list[Cell]:
-    """Return every cell of the matrix: a model, a task and a cut of time."""
+    """Return every cell of the matrix: a model, a task and a truncation."""
     from seqtrain.training import compatibility
     from seqtrain.training.shipped import Cell, sources_hash
 
-    # Kept, since nothing but our own files decides it, and to make all pairs takes half a minute.
+    # Cached: making all pairs takes half a minute, and the result depends only on our own files.
     rows = cached_json(f"matrix {sources_hash()}", lambda: list(compatibility.cells()))
     return [Cell(*row) for row in rows]
 
 
 def table(cells: list[Cell]) -> list[str]:
     """Return the matrix as a Markdown table, followed by the numbered reasons."""
-    pairs: dict[str, dict[str, list[Cell]]] = {}  # the cells of a model and a task: one a cut of time
+    pairs: dict[str, dict[str, list[Cell]]] = {}  # the cells of a model and a task: one per truncation
     for cell in cells:
         pairs.setdefault(cell.model, {}).setdefault(cell.task, []).append(cell)
     tasks = list(dict.fromkeys(cell.task for cell in cells))
@@ -50,18 +50,18 @@ def table(cells: list[Cell]) -> list[str]:
     rows = [["model", *tasks], ["---"] * (len(tasks) + 1)]
     for model, of_model in pairs.items():
         rows.append([model, *(_words(of_model[task], reasons) for task in tasks)])
-    # Padded, so that the table can be read in the file, too.
+    # Padded, so that the Markdown source is readable, too.
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [f"| {' | '.join(map(str.ljust, row, widths))} |" for row in rows]
     return [*lines, "", *(f"{number}. {reason}" for reason, number in reasons.items())]
 
 
 def _words(cells: list[Cell], reasons: dict[str, int]) -> str:
-    """Return the values of tbptt that train. If none does, return the number of the reason for the most fitting one."""
+    """Return the values of tbptt that work; if none does, the number of the reason for the most suitable one."""
     trains = [cell.tbptt for cell in cells if cell.reason is None]
     if trains:
         return ", ".join(trains)
-    # With whole examples it is refused for the pair alone, not for the cut.
+    # With whole examples, the reason is the pair of model and task, not the truncation.
     whole = next((cell for cell in cells if cell.tbptt == "whole"), cells[0])
-    reason = (whole.reason or "").partition(", which model")[0]  # without the models that would do
+    reason = (whole.reason or "").partition(", which model")[0]  # without the list of models that would work
     return f"no ({reasons.setdefault(reason, len(reasons) + 1)})"

@@ -11,8 +11,8 @@ def main(argv: list[str]) -> int:
     parser = Parser(
         "memory",
         "Measure how much context a run uses, what its carried state adds, and if k2 is long enough.\n"
-        "The same tokens are predicted from 1, 2, 4, ... tokens before them. Then the text is read as in evaluation,\n"
-        "with the state carried from chunk to chunk, and with each chunk begun from nothing. Takes task=next_token.",
+        "Predicts the same tokens from contexts of 1, 2, 4, ... tokens. Then reads the text as in evaluation, once\n"
+        "with the state carried from chunk to chunk, once with an empty state for each chunk. Needs task=next_token.",
         "seqtrain memory outputs/2026-11-21_02-04-00_next_token_lstm --context 512",
     )
     parser.add_argument("run", metavar="RUN")
@@ -29,14 +29,14 @@ def main(argv: list[str]) -> int:
         type=bounded(TARGETS),
         default=2000,
         metavar="N",
-        help="tokens that are predicted from each context (default: 2000)",
+        help="tokens to predict from each context (default: 2000)",
     )
     parser.add_argument(
         "--tolerance",
         type=bounded(TOLERANCE),
         default=0.01,
         metavar="NATS",
-        help="losses this close count as one (default: 0.01)",
+        help="losses that differ by less count as equal (default: 0.01)",
     )
     parser.add_out("outputs/memory")
     options = parser.parse_args(argv)

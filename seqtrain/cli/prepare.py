@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from seqtrain.data.token_store.index import TokenStore
     from seqtrain.data.token_store.prepare import Order
 
-GROUPS = ("data", "tokenizer")  # what a store is made of; all other groups are of a training
+GROUPS = ("data", "tokenizer")  # groups that a store depends on; all others belong to training
 SHARD_TOKENS = 1 << 24
 SAMPLE = 1 << 25
 MAX_PROCESSES = 1 << 10
@@ -29,36 +29,39 @@ def main(argv: list[str]) -> int:
     """Run the command; return its exit code."""
     parser = Parser(
         "prepare",
-        "Tokenise text once and keep it as a token store: a folder of shards that `data=tokens` trains from, mapped\n"
-        "into memory. OVERRIDE says which text and tokenizer, as for train. Interrupted, the same command goes on.",
+        "Tokenise text once into a token store: a folder of shards that `data=tokens` maps into memory for training.\n"
+        "OVERRIDE chooses text and tokenizer, as for train. After an interruption, the same command continues.",
         "seqtrain prepare data=text 'data.path=corpus/*.txt' tokenizer=bpe tokenizer.size=8192 --store my_store",
     )
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     parser.add_argument(
-        "--store", type=Path, metavar="FOLDER", required=True, help="a new folder, or one to go on with"
+        "--store", type=Path, metavar="FOLDER", required=True, help="a new folder, or an unfinished store to continue"
     )
     parser.add_argument(
-        "--tokenizer", type=Path, metavar="FILE", help="a tokenizer.json to use, as of a run or another store"
+        "--tokenizer",
+        type=Path,
+        metavar="FILE",
+        help="an existing tokenizer.json, such as that of a run or another store",
     )
     parser.add_argument(
         "--sample",
         type=bounded(Range(1000, 10**12, whole=True)),
         default=SAMPLE,
         metavar="N",
-        help=f"characters of train that a tokenizer is made from, spread over all of it (default: {SAMPLE:,})",
+        help=f"characters to train the tokenizer on, spread over the train split (default: {SAMPLE:,})",
     )
     parser.add_argument(
         "--shard-tokens",
         type=bounded(Range(1, 1 << 34, whole=True)),
         default=SHARD_TOKENS,
         metavar="N",
-        help=f"tokens in a file: what is lost at most when it is killed (default: {SHARD_TOKENS:,})",
+        help=f"tokens per file; a kill loses at most one file (default: {SHARD_TOKENS:,})",
     )
     parser.add_argument(
         "--processes",
         type=bounded(Range(1, MAX_PROCESSES, whole=True)),
         metavar="N",
-        help="that tokenise side by side; changes no byte (default: as many as cores)",
+        help="processes that tokenise in parallel; the result is the same (default: number of cores)",
     )
     parser.add_argument("--verify", action="store_true", help="read a finished store and compare it with its hashes")
     parser.add_config_dir()
@@ -75,24 +78,24 @@ def _prepare(options: Any) -> int:
     try:
         store = prepare(options.store, order, say)
     except Interrupted:
-        say(f"{options.store}: is not finished; the same command goes on behind its last shard")
+        say(f"{options.store}: is not finished; the same command continues after its last shard")
         raise
-    _tell(store, options.json)
+    _print_sizes(store, options.json)
     return 0
 
 
 def _verify(options: Any) -> int:
     if options.overrides:
-        raise UserError(f"{options.overrides[0]}: --verify reads the store alone; leave it out")
+        raise UserError(f"{options.overrides[0]}: --verify reads only the store; leave it out")
     from seqtrain.data.token_store.index import verify_files
 
     count = sum(1 for _ in verify_files(options.store))
-    say(f"{options.store}: all {count:,} files are as they were written")
+    say(f"{options.store}: all {count:,} files match their hashes")
     return 0
 
 
 def _order(options: Any) -> Order:
-    """Return the token store that the command line asks for; raise UserError if it cannot be made."""
+    """Return the order for the token store; raise UserError if it cannot be made."""
     from seqtrain.config import check
     from seqtrain.config.instantiate import make, plain, source_of
     from seqtrain.data.token_store.prepare import Order
@@ -101,7 +104,7 @@ def _order(options: Any) -> Order:
     config = check.compose(options.overrides, options.config_dir).config
     source = source_of(config.data)
     if "text" not in source.fields:
-        raise UserError("data: holds no documents of text, of which a token store is made; use data=text or data=hub")
+        raise UserError("data: has no text documents, which a token store needs; use data=text or data=hub")
     source.check()
     recipe, tokenizer = make(config.tokenizer), None
     asked = {f"data.{key}": value for key, value in plain(config.data).items() if key not in own_options("data")}
@@ -127,21 +130,21 @@ def _check_words(overrides: Sequence[str], has_tokenizer: bool) -> None:
 
     keys = [check.key_of(word) for word in overrides]
     if "data" not in keys:
-        raise UserError("seqtrain prepare: says of no text; add data=text data.path=..., or other data")
+        raise UserError("seqtrain prepare: needs text; add data=text data.path=..., or other data")
     faults = []
     for word, key in zip(overrides, keys, strict=True):
         group, _, option = key.partition(".")
         if group not in GROUPS:
-            faults.append(f"{word}: a token store is made of data and tokenizer alone; leave it out")
+            faults.append(f"{word}: a token store depends only on data and tokenizer; leave it out")
         elif group == "data" and option in own_options("data"):
-            faults.append(f"{word}: says how a training reads the store; give it to train")
+            faults.append(f"{word}: is an option for reading the store; give it to train")
         elif group == "tokenizer" and has_tokenizer:
             faults.append(f"{word}: the tokenizer is that of --tokenizer; leave one of them out")
     if faults:
         raise UserError(*faults)
 
 
-def _tell(store: TokenStore, as_json: bool) -> None:
+def _print_sizes(store: TokenStore, as_json: bool) -> None:
     splits: dict[str, dict[str, int]] = {}
     for split, corpus in store.splits.items():
         documents = len(corpus.documents) - 1

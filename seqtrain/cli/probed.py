@@ -1,4 +1,4 @@
-"""Steps of `seqtrain probe` after its options are read: file, run, measurement, output."""
+"""Steps of `seqtrain probe` after its options are parsed: file, run, measurement, output."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from seqtrain.runs.leaks import MIN_SAID, SKETCH, in_words, place_of_kept
 
 
 def measure(options: argparse.Namespace) -> int:
-    """Measure and print what the options ask for; return the exit code."""
+    """Measure and print what the options request; return the exit code."""
     way = "pairs" if options.labels is None else "labels"
-    # All that can be wrong with the file comes first: to load the model takes seconds.
+    # The file is checked first: loading the model takes seconds.
     path: str = getattr(options, way)
     rows = _rows(_source(options, way, path), way, path)
 
@@ -33,7 +33,7 @@ def measure(options: argparse.Namespace) -> int:
     probing.check_installed()  # before the model is loaded, which takes seconds
     trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
     if trained.opened.preprocessor.series is not None:
-        raise UserError(f"run {options.run} reads values in time; it has no vector of a text")
+        raise UserError(f"run {options.run} reads series of values, so it has no text vectors")
     options.pool = options.pool or pool_of(trained.task)
     check_pool(trained.model, options.pool)
     fields = ("source", "target") if way == "pairs" else ("text",)
@@ -95,15 +95,15 @@ def _rows(source: Labelled | Parallel, way: str, path: str) -> list[Row]:
         for line in source.notes():
             say(line.replace("data.", "--"))
     if not rows:
-        raise UserError(f"--{way} {path}: holds no rows; give a file with some")
+        raise UserError(f"--{way} {path}: has no rows; give a file with rows")
     return rows
 
 
 def _readable(trained: Trained, rows: Sequence[Row], fields: Sequence[str], path: str) -> list[Row]:
-    """Return the rows whose texts the run can read; print how many are left out, and why the first is."""
+    """Return the rows whose texts the run can read; print how many are left out, and the reason for the first."""
     kept: list[Row] = []
     first = ""
-    # The same rows for all that is compared: also TF-IDF, which could read the others, goes without them.
+    # All methods get the same rows: TF-IDF could read the others, but goes without them, too.
     for number, row in enumerate(rows, 1):
         reasons = filter(None, (trained.opened.text_reader.reason(row[field]) for field in fields))
         reason = next(reasons, None)
@@ -112,24 +112,24 @@ def _readable(trained: Trained, rows: Sequence[Row], fields: Sequence[str], path
         elif not first:
             first = f"row {number} {reason}"
     if not kept:
-        raise UserError(f"{path}: holds no row that can be embedded: {first}")
+        raise UserError(f"{path}: no row can be embedded: {first}")
     if first:
         count = len(rows) - len(kept)
-        say(f"{path}: {count:,} of {len(rows):,} rows left out, of which the first: {first}")
+        say(f"{path}: {count:,} of {len(rows):,} rows left out, the first because {first}")
     return kept
 
 
 def _leak(trained: Trained, columns: Sequence[Sequence[str]], path: str) -> dict[str, Any] | None:
-    """Return the share of the texts found in the run's own train split; print it if it is not small."""
+    """Return the share of the texts that is in the run's train split; print it if it is not small."""
     sketch = trained.directory / SKETCH
     if not exists(sketch):
-        say(f"{path}: whether it stands in train of this run is not known: {SKETCH} is missing")
+        say(f"{path}: unknown whether the run was trained on it: {SKETCH} is missing")
         return None
-    # By the sketch that every run keeps, so that the run's own data need not be there any more.
+    # Every run keeps a sketch of its train split, so its data need not exist any more.
     asked = [Sketch.of(texts) for texts in columns]
     leak = leaks.find_leak(asked, Sketch.load(sketch))
     if leak is None:
-        say(f"{path}: whether it stands in train of this run is not known: too few of its texts can be looked for")
+        say(f"{path}: unknown whether the run was trained on it: too few of its texts can be looked up")
         return None
     if leak.share >= MIN_SAID:
         has_parent = trained.opened.run.config.get("init_from") is not None
@@ -150,7 +150,7 @@ def _probe_labels(trained: Trained, columns: dict[str, list[str]], options: argp
 
 @contextmanager
 def _as_flags(way: str) -> Iterator[None]:
-    """Replace options of a training by flags of this command in the messages of sources."""
+    """Replace training options by flags of this command in the messages of sources."""
     names = {"data.path=": f"--{way} ", "data.folds=": "--folds ", "data.label_column": "--label-column"}
     names |= {"data.source_column": "--source-column", "data.target_column": "--target-column"}
     names |= {"data.column": "--column", "labels: ": f"--{way}: ", "pairs: ": f"--{way}: "}
@@ -186,7 +186,7 @@ def of_labels(about: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[st
     yield from _head(about, f"{found['rows']:,} texts, {kind}, {found['folds']} folds")
     repeated = found["repeated"]
     if repeated["texts"]:
-        yield f"{repeated['texts']:,} texts stand there more than once ({repeated['rows']:,} rows), each in one fold"
+        yield f"{repeated['texts']:,} texts occur more than once ({repeated['rows']:,} rows); each is in one fold only"
     results = found["results"]
     measures = list(results["run"])[:2]
     yield ""
@@ -199,7 +199,7 @@ def of_labels(about: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[st
         yield _against(measures[0], results["run"], results[other], other)
     unfinished = sum(result.get("unfinished", 0) for result in results.values())
     if unfinished:
-        yield f"{unfinished} fits had not converged; their figures may be a little low"
+        yield f"{unfinished} fits did not converge; their results may be slightly too low"
     if "neighbours" in found:
         yield ""
         yield from _ranks("nearest with the same label", found["neighbours"])
@@ -208,11 +208,11 @@ def of_labels(about: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[st
 def of_pairs(about: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines about a probe of pairs."""
     yield from _head(about, f"{found['pairs']:,} pairs")
-    yield "a target is read as a source is, by itself"
+    yield "a target is read alone, in the same way as a source"
     for side in ("source", "target"):
         count = found[f"repeated_{side}s"]
         if count:
-            yield f"{count:,} {side}s stand there before already; what stands beside an equal text is right, too"
+            yield f"{count:,} {side}s repeat an earlier one; the partner of an equal text counts as correct, too"
     if found["equal_sides"]:
         yield f"{found['equal_sides']:,} pairs have equal sides, which every vector finds"
     for title, key in (("target of a source", "source_to_target"), ("source of a target", "target_to_source")):
@@ -232,7 +232,7 @@ def _against(measure: str, run: Mapping[str, Any], other: Mapping[str, Any], nam
     """Return a line with the difference between the run and a baseline, and in how many folds the run is better."""
     ours, theirs = run[measure], other[measure]
     sign = -1 if measure in SMALLER_IS_BETTER else 1
-    # Folds are counted, and no test is made: they share what they learn from, so that its p-value would be too small.
+    # Folds are counted without a significance test: they share training rows, so its p-value would be too small.
     ahead = behind = 0
     for one, two in zip(ours["folds"], theirs["folds"], strict=True):
         ahead += sign * one > sign * two

@@ -10,9 +10,9 @@ def main(argv: list[str]) -> int:
     """Run the command; return its exit code."""
     parser = Parser(
         "profile",
-        "Measure the cost of models: parameters by part, operations by formula and as torch counts them, sequential\n"
-        "steps and the longest path; then times and memory by length and width, with fitted exponents beside theory.\n"
-        "OVERRIDE as for `seqtrain train`. -m: several models, measured turn by turn: -m model=rnn,lstm,cnn,gpt",
+        "Measure the cost of models: parameters by part, operations by formula and as counted by torch, sequential\n"
+        "steps and the longest path; then time and memory by length and width, with exponents next to the theory.\n"
+        "OVERRIDE as for `seqtrain train`. -m measures several models in turn: -m model=rnn,lstm,cnn,gpt",
         "seqtrain profile -m model=rnn,lstm,cnn,gpt",
     )
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
@@ -26,10 +26,10 @@ def main(argv: list[str]) -> int:
         "--at-dim",
         type=bounded(SIZE),
         metavar="D",
-        help="width of all lengths (default: model.dim where it is given, else 128)",
+        help="width for all lengths (default: model.dim if given, else 128)",
     )
     parser.add_argument(
-        "--at-length", type=bounded(SIZE), default=16, metavar="T", help="length of all widths (default: 16)"
+        "--at-length", type=bounded(SIZE), default=16, metavar="T", help="length for all widths (default: 16)"
     )
     parser.add_argument("--repeats", type=bounded(REPEATS), default=5, metavar="N")
     parser.add_argument("--threads", type=bounded(THREADS), default=1, metavar="N")

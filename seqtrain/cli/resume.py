@@ -16,15 +16,17 @@ def main(argv: list[str]) -> int:
     """Run the command; return its exit code."""
     parser = Parser(
         "resume",
-        "Go on with a run from its newest good checkpoint, or from step 0 if there is none.\n"
-        "trainer.max_steps extends it: schedules are functions of the step and of max_steps, so from there on the\n"
-        "learning rate is what it would have been had the run been planned that long from the start.\n"
-        "Of a sweep, the trials that are missing or unfinished are run; hydra/launcher=, hydra.launcher.* may change.",
+        "Continue a run from its newest valid checkpoint, or from step 0 if there is none.\n"
+        "trainer.max_steps extends it: schedules depend on the step and on max_steps, so from there on the learning\n"
+        "rate is the same as in a run that was planned at this length.\n"
+        "For a sweep, run its missing and unfinished trials; hydra/launcher= and hydra.launcher.* may change.",
         "seqtrain resume outputs/2026-11-21_02-04-00_next_token_lstm trainer.max_steps=3000",
     )
     parser.add_argument("run", metavar="RUN")
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=f"one of {', '.join(MAY_CHANGE)}, logger.*")
-    parser.add_argument("--retry-failed", action="store_true", help="of a sweep: run again what failed or was refused")
+    parser.add_argument(
+        "--retry-failed", action="store_true", help="for a sweep: also run failed and refused trials again"
+    )
     options = parser.parse_intermixed_args(argv)
     if is_sweep(Path(options.run)):
         return sweep.resume(
@@ -33,6 +35,6 @@ def main(argv: list[str]) -> int:
     if options.retry_failed:
         parser.error("--retry-failed is for sweeps")
 
-    # Here and not in `resume`, which trials call, too: the command that runs their sweep has checked them.
+    # Not in `resume`, which trials call, too: they were checked by the command that runs their sweep.
     sweep.check_run(Run.open(options.run), options.overrides)
     return finish(resume(options.run, options.overrides, ("seqtrain", "resume", *argv)), options.json)

@@ -10,10 +10,10 @@ def main(argv: list[str]) -> int:
     """Run the command; return its exit code."""
     parser = Parser(
         "scale",
-        "Train a ladder of budgets, fit L(C) = a C^-b + c to it, predict a larger rung, train that, and say by how\n"
-        "much the prediction missed. A budget of C FLOPs buys a model of sqrt(C / (6 R)) parameters, and about R\n"
-        "tokens for each of them.\n"
-        "OVERRIDE as for `seqtrain train`. Runs are kept in FOLDER/runs, and taken from there by a second call.",
+        "Train a series of budgets, fit L(C) = a C^-b + c to it, predict a larger budget, train that, and print the\n"
+        "error of the prediction. A budget of C FLOPs gives a model of sqrt(C / (6 R)) parameters, and about R tokens\n"
+        "for each parameter.\n"
+        "OVERRIDE as for `seqtrain train`. Runs are kept in FOLDER/runs, where a second call reuses them.",
         "seqtrain scale model=lstm,gpt tokenizer=byte --seeds 2",
     )
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")

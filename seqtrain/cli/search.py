@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import pyarrow
     from torch import Tensor
 
-MAGIC = b"PAR1"  # how a parquet file begins
-ROWS = 4096  # that are in memory at a time
+MAGIC = b"PAR1"  # first bytes of a parquet file
+ROWS = 4096  # rows in memory at a time
 
 TextRow = dict[str, Any]
-"""A text of the corpus, and where it stands there."""
+"""A text of the corpus, and its place there."""
 
 
 def main(argv: list[str]) -> int:
@@ -42,10 +42,10 @@ def main(argv: list[str]) -> int:
         type=Path,
         metavar="FILE",
         required=True,
-        help="a text a line (- is standard input), or the parquet file that embed made with this run",
+        help="one text per line (- is standard input), or a parquet file that embed made with this run",
     )
     parser.add_argument("--top-k", type=bounded(ANSWER_RANGES["top_k"]), default=5, metavar="K")
-    parser.add_argument("--pool", choices=POOLS, help=f"{POOL_HELP}; of a parquet file its own")
+    parser.add_argument("--pool", choices=POOLS, help=f"{POOL_HELP}; a parquet file has its own")
     parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
     options = parser.parse_intermixed_args(argv)
     best, bad = _search(options)
@@ -87,7 +87,7 @@ def _search(options: argparse.Namespace) -> tuple[list[tuple[float, TextRow]], i
 
 
 def _is_parquet(path: Path) -> bool:
-    if str(path) == "-":  # a pipe cannot be read twice, so it is taken for texts
+    if str(path) == "-":  # a pipe cannot be read twice, so it is assumed to be text
         return False
     with open_file(path) as file:
         return file.read(len(MAGIC)) == MAGIC
@@ -108,7 +108,7 @@ def _stored_pool(options: argparse.Namespace, trained: Trained) -> Any:
         raise UserError(
             f"--corpus {options.corpus}: not made by `seqtrain embed`; give a file that is, or texts, one a line"
         )
-    # Vectors of another checkpoint or pooling have cosines too, which mean nothing.
+    # Cosines with vectors of another checkpoint or pooling are meaningless.
     mine = origin(trained, options.pool or stored["pool"])
     differing = [f"{name} {stored[name]}, not {mine[name]}" for name in mine if stored[name] != mine[name]]
     if differing:

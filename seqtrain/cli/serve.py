@@ -1,4 +1,4 @@
-"""`seqtrain serve`: serve the report on a folder of runs on this machine, rendered anew as the runs progress."""
+"""`seqtrain serve`: serve the report on a folder of runs on this machine, updated as the runs progress."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from seqtrain.runs.evaluations import EVALUATIONS
 from seqtrain.runs.listing import is_written, list_runs
 
 WAITING = b"""<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="3">
-<title>seqtrain</title><p>There is no run yet that can be shown; this page looks again every 3 seconds.</p></html>"""
+<title>seqtrain</title><p>There is no run to show yet; this page reloads every 3 seconds.</p></html>"""
 
-# Times as long as a report took to make it stays as it is: the machine is there for the runs.
+# A report is kept at least this many times as long as it took to make: runs need the machine more.
 REST_FACTOR = 3.0
 HTML, JSON = "text/html; charset=utf-8", "application/json"
-PAGE, DATA = "/", "/data"  # addresses of a report: the page, and what it shows, for a page that is open
-# Parts of a run that the report shows: files, and folders that validations write files into.
+PAGE, DATA = "/", "/data"  # addresses of a report: the page, and its data, which an open page fetches
+# Parts of a run that the report shows: files, and folders that each validation writes files to.
 SHOWN = (CONFIG, METRICS, SUMMARY, EVALUATIONS, "samples", "plots")
 
 HEADERS = {
@@ -50,20 +50,20 @@ def main(argv: list[str]) -> int:
     """Run the command until it is interrupted."""
     parser = Parser(
         "serve",
-        "Serve the report that `seqtrain compare DIR --html FILE` writes, live while runs go on.\n"
-        "Only this machine can reach it; from elsewhere use `ssh -L 8321:127.0.0.1:8321 MACHINE`.",
+        "Serve the report that `seqtrain compare DIR --html FILE` writes, updated while runs train.\n"
+        "Only this machine can reach it; from another one use `ssh -L 8321:127.0.0.1:8321 MACHINE`.",
         "seqtrain serve outputs",
     )
     parser.add_argument("folder", metavar="DIR", type=Path, help="a folder of runs and sweeps")
     parser.add_argument("--port", type=bounded(Range(0, 65535, whole=True)), default=8321)
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: this machine alone)")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: this machine only)")
     options = parser.parse_args(argv)
     if not options.folder.is_dir():
-        raise UserError(f"{options.folder}: no such folder; name one that holds runs or sweeps")
+        raise UserError(f"{options.folder}: no such folder; name one that contains runs or sweeps")
     with listening(Site(options.folder), options.host, options.port) as server:
         say(f"serving {options.folder} at {server.address}; Ctrl-C ends it")
         if not server.private:
-            say(f"whoever reaches {options.host} reads it: there is no password")
+            say(f"anyone who reaches {options.host} can read the report: there is no password")
         server.serve_forever()
     return 0
 
@@ -82,8 +82,8 @@ class Report:
     """The newest report on the runs below a folder."""
 
     folder: Path
-    rest: float = 10.0  # seconds that it stays as it is at least
-    trouble: str = ""  # why there is none, or no newer one
+    rest: float = 10.0  # minimum seconds between two reports
+    trouble: str = ""  # why there is no report, or no newer one
     _content: report.PageContent | None = None
     _answers: dict[str, Answer] = field(default_factory=dict)
     _seen: str = ""
@@ -91,10 +91,10 @@ class Report:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, path: str) -> Answer | None:
-        """Return the page or its data, made again if the runs have changed and the last one is old enough."""
+        """Return the page or its data, rebuilt if the runs have changed and the last report is old enough."""
         if path not in (PAGE, DATA):
             return None
-        # Several browsers may ask at once; one report is enough for all of them.
+        # Several browsers may ask at once and share one report.
         with self._lock:
             self._renew()
             if self._content is None:
@@ -113,7 +113,7 @@ class Report:
         start = time.monotonic()
         self._make(mark)
         took = time.monotonic() - start
-        self._seen = mark  # also where it failed: it is tried again when a run has changed
+        self._seen = mark  # also after a failure: the next try is when a run has changed
         self._until = time.monotonic() + max(self.rest, REST_FACTOR * took)
 
     def _make(self, mark: str) -> None:
@@ -123,7 +123,7 @@ class Report:
             missing += not_run(sorted({self.folder, *(run.path.parent for run in list_runs(self.folder, []))}))
             self._content = report.content_of(results, title=str(self.folder), missing=missing, mark=mark)
             self._answers, self.trouble = {}, ""
-        except (UserError, OSError) as error:  # the last one stays: a run may be half written, or being removed
+        except (UserError, OSError) as error:  # keep the last report: a run may be half written, or being removed
             if str(error) != self.trouble:
                 say(f"no newer report: {error}")
             self.trouble = str(error)
@@ -140,7 +140,7 @@ class Site:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, path: str) -> Answer | None:
-        """Return the answer of a report or the index at this path. The address of each report ends in a slash."""
+        """Return the answer of the report or the index at this path. The address of each report ends in a slash."""
         sweeps = report.sweeps_of(self.folder)
         if len(sweeps) < 2:
             return self._report(self.folder).answer(path)
@@ -150,7 +150,7 @@ class Site:
         folders = {f"/{report.ALL}": self.folder}
         for sweep in sweeps:
             folders[f"/{report.SWEEP}/{quote(str(sweep.relative_to(self.folder)))}"] = sweep
-        # A dictionary of what there is: no part of the address becomes a path.
+        # Addresses are looked up in a dictionary, so that no part of them becomes a path.
         folder = folders.get(home)
         return None if folder is None else self._report(folder).answer(f"/{word}")
 
@@ -168,7 +168,7 @@ class Site:
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """Server of the report, without access to the disk. http.server's own would query DNS for our name."""
+    """Server of the report, without access to the disk. The one of http.server would query DNS for its own name."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -187,7 +187,7 @@ class Server(socketserver.ThreadingTCPServer):
         return f"http://{self.host}:{self.port}/"
 
     def knows(self, host: str) -> bool:
-        """Return True if a request's host names this server. An untrusted page may point its own name here."""
+        """Return True if a request's host is this server: an untrusted page may point its own host name here."""
         return not self.private or host.removesuffix(f":{self.port}") in ("localhost", self.host)
 
 
@@ -202,12 +202,12 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(body=True)
 
     def do_HEAD(self) -> None:
-        """Send the headers of a page. Its ETag shows if there is a newer one."""
+        """Send the headers of a page; its ETag shows whether there is a newer one."""
         self._answer(body=False)
 
     def _answer(self, *, body: bool) -> None:
         if not self.server.knows(self.headers.get("Host", "")):
-            self.send_error(421, "This address serves its own machine only")
+            self.send_error(421, "This server answers its own machine only")
             return
         answer = self.server.answers.answer(self.path.partition("?")[0])
         if answer is None:
@@ -227,7 +227,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing: a page that asks every two seconds would fill the terminal."""
+        """Log nothing: an open page, which asks every two seconds, would fill the terminal."""
 
 
 def listening(answers: Report | Site, host: str, port: int) -> Server:
@@ -243,14 +243,14 @@ def listening(answers: Report | Site, host: str, port: int) -> Server:
 
 
 def state_of(folder: Path) -> str:
-    """Return a mark that changes when a run below the folder records or keeps something, or is killed."""
+    """Return a mark that changes when a run below the folder writes something or is killed."""
     digest = hashlib.blake2b(digest_size=12)
     for run in list_runs(folder, []):
         for name in SHOWN:
             try:
                 state = os.stat(run.path / name)
                 words = f"{run.path / name} {state.st_mtime_ns} {state.st_size} {is_written(run.path)}\n"
-            except (UserError, OSError):  # removed, or not readable: the report says so
+            except (UserError, OSError):  # removed or unreadable, which the report itself mentions
                 continue
             digest.update(words.encode("utf-8", "surrogateescape"))
     return f'"{digest.hexdigest()}"'  # in quotes, as an ETag has to be

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 def main(argv: list[str]) -> int:
     """Run the command; return its exit code."""
     words = (
-        "Print the layers of a model, the shape that each gives and its weights; then its state.\n"
+        "Print the layers of a model, each with its output shape and its weights; then the state.\n"
         f"The vocabulary has {VOCAB_SIZE} tokens, whatever the tokenizer; the head of the task is not shown."
     )
     parser = Parser("show", words, "seqtrain show model=gpt model.num_layers=2")
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     parser.add_config_dir()
-    parser.add_argument("--length", type=bounded(SIZE), default=16, metavar="T", help="positions that are read")
+    parser.add_argument("--length", type=bounded(SIZE), default=16, metavar="T", help="length of the input")
     options = parser.parse_intermixed_args(argv)
 
     layers, state = diagram(options.overrides, options.length, options.config_dir)
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
 
 
 class Layer(NamedTuple):
-    """A module with weights of its own."""
+    """A module that directly owns weights."""
 
     name: str
     kind: str
@@ -54,7 +54,7 @@ class Layer(NamedTuple):
 
 
 def diagram(overrides: Sequence[str], length: int, config_dirs: Sequence[Path] = ()) -> tuple[list[Layer], State]:
-    """Let a model read an input of `length` positions; return its layers, and the state that it leaves."""
+    """Run a model on an input of `length` positions; return its layers and its final state."""
     from torch import Tensor
 
     from seqtrain.config import check
@@ -67,7 +67,7 @@ def diagram(overrides: Sequence[str], length: int, config_dirs: Sequence[Path] =
     gives: dict[nn.Module, str] = {}
 
     def note(module: nn.Module, _: Any, output: Any) -> None:
-        # A recurrent layer gives its output, then its state.
+        # A recurrent layer returns its output, then its state.
         gives[module] = shape(output if isinstance(output, Tensor) else output[0])
 
     for module in model.modules():

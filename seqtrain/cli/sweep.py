@@ -59,12 +59,12 @@ def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: boo
     sweep.check_entries()
     check_sweep(sweep)
     sweep, ended = attempts.resume(sweep, words, retry_failed=retry_failed)
-    # An attempt may have been killed between its last training and the measuring of its folds.
+    # An earlier attempt may have been killed after its last training, before its folds were measured.
     if not ended and not _unmeasured(sweep):
-        sweep.write_index()  # that of an attempt that was killed may be of before its last trial ended
+        sweep.write_index()  # a killed attempt may have left one from before its last trial ended
         retry = ""
         if any(trial.status == "failed" for trial in sweep.trials()):
-            retry = f"; `{pasted('seqtrain', 'resume', sweep.path)} --retry-failed` tries those that failed"
+            retry = f"; `{pasted('seqtrain', 'resume', sweep.path)} --retry-failed` retries the failed ones"
         raise UserError(f"sweep {sweep.path}: nothing to do, every trial has ended{retry}")
     return _finish(sweep, as_json)
 
@@ -75,7 +75,7 @@ def _dry_run(words: Sequence[str], settings: Settings, request: Request, as_json
     from seqtrain.sweeps.grid import combinations
 
     code = 0
-    # Without repeats, as the sweep would number them: a value that is typed twice makes one trial.
+    # Without repeats, as in the sweep itself: a value that is typed twice makes one trial.
     for number, (overrides, label) in enumerate(dict.fromkeys(combinations(words, settings.files))):
         say(f"trial {number:03d} {label}")
         try:
@@ -98,7 +98,7 @@ def _finish(sweep: Sweep, as_json: bool) -> int:
         for trial in trials:
             print(plain_json(_row(trial)))
     else:
-        if statuses["finished"] + statuses["pruned"]:  # without a number there is nothing to compare
+        if statuses["finished"] + statuses["pruned"]:  # otherwise there are no results to compare
             from seqtrain.compare import table
 
             print(table.report([sweep.path], tested=bool(measured)))
@@ -107,33 +107,33 @@ def _finish(sweep: Sweep, as_json: bool) -> int:
     tried = statuses["finished"] + statuses["pruned"]
     if sweep.asked.kind == "optuna" and tried > 1:
         say(
-            f"the best of {tried} trials was picked by its own number, which is partly luck: repeat its settings with "
-            "seeds that no trial has had, as in `seqtrain train -m ... seed=101,102,103`"
+            f"the best of {tried} trials was chosen by its own result, which is partly luck: repeat its settings with "
+            "new seeds, as in `seqtrain train -m ... seed=101,102,103`"
         )
     return max((CODES.get(status, 1) for status in statuses), default=0)
 
 
 def _measure_folds(sweep: Sweep) -> list[Path]:
-    """Measure finished trials on their folds, unless already measured; return the runs that have been.
+    """Measure finished trials on their folds, unless already measured; return the measured runs.
 
-    Training does not read the fold. It chooses its checkpoint by validation rows of its own.
+    Training does not read the fold. It chooses its checkpoint by separate validation rows.
     """
     for trial in _unmeasured(sweep):
         try:
-            # With baselines: whether a network is better than a linear model is asked of what neither has seen.
+            # With baselines: a network is compared with a linear model on rows that neither has seen.
             kept_in_run(evaluate(str(trial.path), TEST, "best", None, with_baselines=True), None)
-        except UserError as fault:  # the other folds have figures all the same, and compare names this one
+        except UserError as fault:  # the other folds still have results, and compare names this one
             for line in fault.lines:
                 say(f"trial {trial.name}: not measured on its fold: {line}")
     left = [trial.path for trial in _unmeasured(sweep)]
     measured = [trial.path for trial in sweep.trials() if _is_fold(trial) and trial.path not in left]
     if measured:
-        say(f"{len(measured)} trials were measured on the folds that they have not seen")
+        say(f"{len(measured)} trials were measured on their test folds")
     return measured
 
 
 def _unmeasured(sweep: Sweep) -> list[Trial]:
-    """Return the finished folds without a figure. A second look at the others would tell the same."""
+    """Return the finished folds without a result. Measuring the others again would give the same numbers."""
     return [trial for trial in sweep.trials() if _is_fold(trial) and kept(trial.path).newest(TEST, "best") is None]
 
 

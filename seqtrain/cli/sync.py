@@ -30,8 +30,8 @@ def main(argv: list[str]) -> int:
     parser = Parser(
         "sync",
         "Replay what a run, or every run of a sweep, has recorded into a new run of W&B or another logger:\n"
-        "metrics.jsonl as it stands, samples, plots, config and summary. A run that was offline is sent by W&B's own\n"
-        "`wandb sync`. Choose and configure the logger as for train: logger=mlflow logger.mlflow.experiment=mine.",
+        "valid lines of metrics.jsonl, samples, plots, config and summary. For W&B's offline runs use `wandb sync`.\n"
+        "Choose and configure the logger as for train: logger=mlflow logger.mlflow.experiment=mine.",
         "seqtrain sync outputs/2026-11-21_02-04-00_sweep logger=wandb logger.wandb.project=mine",
     )
     parser.add_argument("words", nargs="+", metavar="RUN|SWEEP|logger...=VALUE")
@@ -40,10 +40,10 @@ def main(argv: list[str]) -> int:
     from seqtrain.config import check
 
     words = [word for word in options.words if word.startswith("logger") and "=" in word]
-    # All are opened before the first one is sent: what is wrong with the last one is told at once.
+    # All are opened before the first one is sent, so that errors are reported at once.
     paths = [Path(word) for word in options.words if word not in words]
     runs = list(itertools.chain.from_iterable(map(_runs, paths)))
-    # Nothing of the run's own config, which may be untrusted, says where its records go.
+    # The run's own config, which may be untrusted, does not decide where its records go.
     nodes = check.compose(words, options.config_dir).config.logger
     if not runs or not nodes:
         raise UserError("name a run or a sweep, and no logger=none" if runs else "name a run or a sweep")
@@ -70,7 +70,7 @@ def _sync(run: Run, nodes: Any, *, as_json: bool) -> int:
         run.claim()
         for run_logger in make_loggers(nodes, run, run.config):
             counts = _send(run_logger, run)
-            if run_logger.broken:  # which it has said
+            if run_logger.broken:  # it has reported the error itself
                 code = 2
             elif as_json:
                 print(json.dumps({"run": str(run.path), "to": run_logger.label, **counts}), flush=True)
@@ -93,14 +93,14 @@ def _send(run_logger: RunLogger, run: Run) -> Counts:
 
     run_logger.trouble = f"error: {run.path}: not sent, {run_logger.label} failed"
     run_logger.begin_anew()
-    # Its place identifies a record: a step may be recorded twice, by training and by validation.
+    # Identified by line number: a step may be recorded twice, by training and by validation.
     records = [{**point(record), "record": place} for place, record in run.standing() if "step" in record]
     sampled, confused = steps_with_samples(run), steps_with_confusion(run)
     last = {record["step"]: record["record"] for record in records}  # later ones of a step replace earlier ones
     for record in records:
         step = record["step"]
         run_logger.log_metrics(record, step)
-        # A step may have two records, of training and of validation: what is shown follows the second, as live.
+        # A step may have two records, of training and of validation: samples follow the second, as in live logging.
         if last[step] != record["record"]:
             continue
         samples = read_samples(run, step) if step in sampled else None
@@ -117,7 +117,7 @@ def _send(run_logger: RunLogger, run: Run) -> Counts:
 
 
 def _send_confusion(run_logger: RunLogger, run: Run, step: int) -> None:
-    """Send the confusion matrix of a step, drawn again: the run keeps only the newest picture."""
+    """Draw the confusion matrix of a step again and send it: the run keeps only the newest plot."""
     from seqtrain.training.callbacks.confusion import draw_confusion
 
     confusion = read_confusion(run, step)

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 FOR_MODELS = ("model",)
 FOR_TASKS = ("task", "model", "data", "tokenizer", "tbptt")
-SMALL_DATA = 2000  # rows of data that is made up: enough to have each label, or word, in each split
-SHOWN = 4  # tokens that a sample goes on by
+SMALL_DATA = 2000  # rows of synthetic data: enough for each label, or word, to be in each split
+SHOWN = 4  # tokens that a sample adds
 
 
 def check_overrides(overrides: Sequence[str], groups: Sequence[str]) -> None:
-    """Raise UserError for overrides without effect where nothing is trained: one line for each."""
+    """Raise UserError for overrides that have no effect without training: one line for each."""
     takes = ", ".join(groups)
     lines = []
     for text in overrides:
         if "=" in text and check.key_of(text).partition(".")[0].partition("@")[0] not in groups:
-            lines.append(f"{text}: does nothing here, where nothing is trained; leave it out (what counts: {takes})")
+            lines.append(f"{text}: has no effect, since nothing is trained; leave it out (allowed: {takes})")
     if lines:
         raise UserError(*lines)
 
@@ -38,7 +38,7 @@ def names_task(overrides: Iterable[str]) -> bool:
 
 
 def subject_of(overrides: Sequence[str], config_dirs: Sequence[Path]) -> tuple[TaskSubject, str]:
-    """Return the task that the overrides ask for, as the laws test it, and its first line of output.
+    """Return the task that the overrides choose, as the laws test it, and its first line of output.
 
     Raises:
         UserError: If the overrides are wrong, task, model and data do not fit, or the data cannot be read.
@@ -77,5 +77,5 @@ def _compose(
         if name in config[group] and key not in given:
             config[group][name] = size
             small.append(f"{key}={size}")
-    config.trainer.precision = "64-true"  # sums of halves are compared
+    config.trainer.precision = "64-true"  # the laws compare sums over halves of a batch
     return config, composed.choices, tuple(small)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 SWEEP_FLAGS = ("--multirun", "-m")
 
-# Ways of Hydra's to look at a configuration: they train nothing.
+# Hydra's flags that only show a config: they train nothing.
 HYDRA_FLAGS = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc")
-HELP_WIDTH = 120  # characters of a line of --help that says what a choice is
+HELP_WIDTH = 120  # characters of a --help line on a choice
 
 
 def main(argv: list[str]) -> int:
@@ -35,18 +35,18 @@ def main(argv: list[str]) -> int:
     parser = Parser(
         "train",
         "Train a model. OVERRIDE chooses a group (model=gpt) or sets a value (model.dim=256).\n"
-        "-m takes several values of anything, a grid: -m model=gru,lstm seed=1,2,3; or it searches: -m sweep=optuna.\n"
+        "-m runs a grid of several values, such as -m model=gru,lstm seed=1,2,3, or a search: -m sweep=optuna.\n"
         "Hydra's flags work too: --cfg job shows the config, --info the search path.",
         "seqtrain train model=gpt model.dim=256 trainer.max_steps=500",
     )
     for_hydra = any(word.partition("=")[0] in HYDRA_FLAGS for word in argv)
-    if not for_hydra:  # it sorts flags and overrides itself
+    if not for_hydra:  # Hydra separates flags and overrides itself
         parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
         parser.add_argument(*SWEEP_FLAGS, action="store_true", help="train every combination of the values given")
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="compose, check, read the data, print the cost and about how many seconds it takes, stop",
+        help="compose and check the config, read the data, print the estimated cost and time, and stop",
     )
     parser.add_config_dir()
     if "--help" in argv or "-h" in argv:
@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
 
 
 def _choices() -> Iterator[str]:
-    """Yield every group with its choices, each with the first words of the comment in its file."""
+    """Yield every group with its choices, each with the beginning of the comment in its file."""
     for group in (*GROUPS, "mixer", "trainer", "adapter", *ENTRIES, *GLOBAL, "sweep"):
         yield "  model.mixers=" if group == "mixer" else f"  {group}="
         for path in sorted(Path(conf.__path__[0], group).glob("*.yaml")):
@@ -96,26 +96,26 @@ def _one(request: Request, as_json: bool) -> int:
 
 
 def _look(request: Request) -> int:
-    """Show a configuration by Hydra's own command line, whose flags are among the overrides."""
+    """Show a config by Hydra's own command line, whose flags are among the overrides."""
     import hydra
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors reach us and are told in one way
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # so that we catch errors and report them in our format
     directories = [word for path in request.config_dirs for word in ("--config-dir", str(path))]
     usage = io.StringIO()
     show = hydra.main(config_path="pkg://seqtrain.conf", config_name="train", execution_whitelist=["hydra.*"])
-    # Hydra reads the words of the process, not of a call.
+    # Hydra reads sys.argv.
     former, sys.argv = sys.argv, ["seqtrain train", *directories, *request.overrides]
     try:
-        with contextlib.redirect_stderr(usage):  # argparse tells many lines
+        with contextlib.redirect_stderr(usage):  # argparse prints many lines
             show(_nothing)()
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise UserError(str(error)) from error
     except SystemExit as leaving:
         if not leaving.code:  # --hydra-help has been answered
             raise
-        # argparse of Hydra has refused a word: its last line says which.
+        # Hydra's argparse has refused an argument: the last line names it.
         raise UserError(
             f"seqtrain train: {usage.getvalue().rpartition('error: ')[2].strip()}; see `seqtrain train --help`"
         ) from None
@@ -125,4 +125,4 @@ def _look(request: Request) -> int:
 
 
 def _nothing(config: DictConfig) -> None:
-    """Do nothing: Hydra's flags only show the configuration."""
+    """Do nothing: Hydra's flags only show the config."""

@@ -21,17 +21,17 @@ from seqtrain.training.callbacks.signals import Interrupted
 
 def main(argv: list[str]) -> int:
     """Run the command; return its exit code. Every task of a job step may run it."""
-    parser = Parser("trial", "Run one trial of a sweep; launchers do so.", "seqtrain trial outputs/sweep 003")
+    parser = Parser("trial", "Run one trial of a sweep; called by launchers.", "seqtrain trial outputs/sweep 003")
     parser.add_argument("sweep", type=Path)
     parser.add_argument("number", type=int)
     parser.add_argument("--threads", type=int)
     options = parser.parse_args(argv)
-    sweep = Sweep.open(options.sweep).where_it_began(lambda _: None)  # the sweep's own process has said it
+    sweep = Sweep.open(options.sweep).where_it_began(lambda _: None)  # the sweep's own process has logged it
     trial = sweep.trial(options.number)
-    ranks.die_with_parent()  # no process is left if the sweep's own process is killed
+    ranks.die_with_parent()  # so that no trial outlives a killed sweep
     _redirect(trial.log)
     with ranks.process_group() as here:
-        # The first decides: the others may look later, when the run has begun.
+        # Rank 0 decides: the others may look later, when the run has begun.
         todo = ranks.broadcast(_todo(trial) if here.first else None)
         if todo is None:
             return 0
@@ -56,14 +56,14 @@ def _redirect(log: Path) -> None:
     with open_append(log) as file:
         sys.stdout.flush()
         sys.stderr.flush()
-        # The descriptors and not sys.stdout: libraries written in C, and child processes, print there too.
+        # File descriptors instead of sys.stdout: C libraries and child processes print to them, too.
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
 
 
 def _run_recorded(trial: Trial, todo: str, sweep: Sweep, threads: int | None) -> int:
-    """Run the trial. In any case the sweep's directory records how it ended."""
-    trial.conclude("running", pid=os.getpid())  # where it is killed at once, this is all that tells of it
+    """Run the trial; always record in the sweep's directory how it ended."""
+    trial.conclude("running", pid=os.getpid())  # the only record if the process is killed at once
     status: Status = "failed"
     reason = ""
     unavailable = False
@@ -81,7 +81,7 @@ def _run_recorded(trial: Trial, todo: str, sweep: Sweep, threads: int | None) ->
         reason = f"{type(error).__name__}: {error}"
         raise
     finally:
-        if (trial.path / CONFIG).exists():  # the run knows better
+        if (trial.path / CONFIG).exists():  # the run has the exact status
             status, reason = trial.status, trial.reason or reason
         trial.conclude(status, reason, unavailable=unavailable)
 
@@ -89,7 +89,7 @@ def _run_recorded(trial: Trial, todo: str, sweep: Sweep, threads: int | None) ->
 def _run(trial: Trial, todo: str, sweep: Sweep, threads: int | None) -> Run:
     """Train the trial, from the start or from its newest checkpoint."""
     command = ("seqtrain", "train", *trial.overrides, f"run_dir={trial.path}")
-    if todo == "resume":  # its own config says all, also where the sweep's config files have changed
+    if todo == "resume":  # its own config is complete, even if the sweep's config files have changed
         return resume(str(trial.path), [], command)
     from seqtrain.config import check
 
@@ -97,7 +97,7 @@ def _run(trial: Trial, todo: str, sweep: Sweep, threads: int | None) -> Run:
     composed = check.compose(trial.overrides, folders)
     config = composed.config
     config.run_dir = str(trial.path)
-    if threads is not None and config.trainer.threads is None:  # what the trial asks for itself, stays
+    if threads is not None and config.trainer.threads is None:  # the trial's own setting wins
         config.trainer.threads = threads
     if ranks.rank_info().first:
         _clear(trial.path)
@@ -105,7 +105,7 @@ def _run(trial: Trial, todo: str, sweep: Sweep, threads: int | None) -> Run:
 
 
 def _clear(path: Path) -> None:
-    """Remove what is left of a start that was killed before it wrote a config.
+    """Remove the remains of a start that was killed before it wrote a config.
 
     Raises:
         UserError: If the folder is a run that has lost its config.
@@ -115,7 +115,7 @@ def _clear(path: Path) -> None:
     has_checkpoints = checkpoints.exists() and any(checkpoints.iterdir())
     if has_records or has_checkpoints:
         raise UserError(
-            f"{path} is a run without its {CONFIG}: bring that back, or delete the folder to train the trial anew"
+            f"{path} is a run without its {CONFIG}: restore it, or delete the folder to train the trial again"
         )
     if path.exists():
         shutil.rmtree(path)

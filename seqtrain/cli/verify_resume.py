@@ -21,10 +21,10 @@ from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
 from seqtrain.terminal import pasted
 
-# Defaults that make the training short, its kills frequent and its records complete.
+# Defaults that make the training short, and its checkpoints and records frequent.
 SHORT = ("trainer.max_steps=40", "trainer.validate_every=15", "trainer.checkpoint_every=5", "trainer.log_every=1")
 
-# Packages that the fork server imports once for all trainings, beside our own modules.
+# Packages that the fork server imports once for all trainings, in addition to our own modules.
 HEAVY = ("torch", "pytorch_lightning", "hydra", "datasets", "tokenizers")
 
 
@@ -32,22 +32,22 @@ def main(argv: list[str]) -> int:
     """Run the command; return its exit code."""
     parser = Parser(
         "verify-resume",
-        "Train twice, the second time killed (SIGKILL) at random moments and resumed, and compare the two to the bit:\n"
-        "weights, optimizer, carried state, every record. OVERRIDE as for `seqtrain train`; short by default:\n"
-        f"{' '.join(SHORT)} logger=none. Exit code 0: equal; 1: not.",
+        "Train twice, the second time with kills (SIGKILL) at random moments and resumes, and compare bit by bit:\n"
+        "weights, optimizer, carried state, every record. OVERRIDE as for `seqtrain train`; defaults:\n"
+        f"{' '.join(SHORT)} logger=none. Exit code 0: equal; 1: not equal.",
         "seqtrain verify-resume model=gpt trainer.accumulate=4 --kills 10",
     )
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     parser.add_config_dir()
     parser.add_argument("--kills", type=bounded(Range(1, 10_000, whole=True)), default=5)
-    parser.add_argument("--seed", type=bounded(SEED), default=0, help="draws the moments of the kills")
+    parser.add_argument("--seed", type=bounded(SEED), default=0, help="seed for the times of the kills")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave both runs here: DIR/twin and DIR/killed")
     options = parser.parse_intermixed_args(argv)
     return verify(options)
 
 
 def verify(options: argparse.Namespace) -> int:
-    """Train both runs and print if they end with the same bits; return the exit code, 0 if they do, else 1."""
+    """Train both runs and print whether they end with the same bits; return 0 if they do, else 1."""
     words = shortened(options.overrides)
     _check(words, options.config_dir)
     words += trust_words()
@@ -71,11 +71,11 @@ def _train_both(words: list[str], folder: Path, options: argparse.Namespace) -> 
 
     here, start = Path.cwd(), time.monotonic()
     own = [module.name for module in pkgutil.walk_packages([str(Path(__file__).parents[1])], "seqtrain.")]
-    # Each kill needs a new process; forked from one that has imported all, it begins in a fraction of the time.
+    # Each kill needs a new process: forking it from one that has imported everything saves most of the start time.
     with ForkServer([*HEAVY, *own, "seqtrain.config.check:warm"]) as server:
 
         def launch(*given: str, cwd: Path) -> object:
-            # In the folder of the command: paths of data may be relative to it.
+            # In the command's working folder: paths of data may be relative to it.
             return server.popen(given, cwd=here, env={**os.environ, "WANDB_MODE": "disabled"})
 
         say(f"training the twin: {pasted('seqtrain', 'train', *words)}")
@@ -107,12 +107,12 @@ def _lines(result: dict[str, Any]) -> list[str]:
 
 
 def _moment(step: int) -> str:
-    """Return when a training was killed, which may be before its first step."""
+    """Return the time of a kill in words; it may be before the first step."""
     return "before the first step" if step < 0 else f"step {step}"
 
 
 def shortened(overrides: Sequence[str]) -> list[str]:
-    """Return the overrides, with the defaults of a short training for the options that they do not set."""
+    """Return the overrides, with the defaults of SHORT for options that they do not set."""
     from seqtrain.config.check import key_of
 
     given = {key_of(word) for word in overrides}
@@ -121,17 +121,19 @@ def shortened(overrides: Sequence[str]) -> list[str]:
 
 
 def _check(args: Sequence[str], config_dirs: Sequence[Path]) -> None:
-    """Raise UserError for what `seqtrain train` would refuse, before anything is trained."""
+    """Raise UserError for everything that `seqtrain train` would refuse, before training starts."""
     from seqtrain.config import check, preflight
 
     config = check.compose(args, config_dirs).config
     if config.run_dir is not None:
-        raise UserError(f"run_dir={config.run_dir}: both runs get a folder of their own; --keep DIR leaves them in DIR")
+        raise UserError(
+            f"run_dir={config.run_dir}: both runs have their own folders; use --keep DIR to keep them in DIR"
+        )
     if config.dry_run:
-        raise UserError("dry_run=true: what trains nothing cannot be resumed; leave it out")
+        raise UserError("dry_run=true: trains nothing, so nothing can be resumed; leave it out")
     if config.trainer.max_seconds is not None or "seconds" in read_budget(config.budget):
-        raise UserError("trainer.max_seconds: no two runs that end by the clock are the same; give trainer.max_steps")
-    preflight.check_machine_and_data(config)  # else the twin would be refused after seconds of imports
+        raise UserError("trainer.max_seconds: runs that end by the clock are never equal; use trainer.max_steps")
+    preflight.check_machine_and_data(config)  # otherwise the twin would fail only after seconds of imports
 
 
 def _make_empty(folder: Path) -> Path:

@@ -1,6 +1,6 @@
 """Baselines of runs: simple predictors that were measured on the same text, compared with the best variant.
 
-With folds, a baseline is compared with it fold by fold, like two variants.
+With folds, the comparison is fold by fold, like that of two variants.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from seqtrain.compare.settings import deciding
 from seqtrain.compare.variants import Variant
 from seqtrain.terminal import printable
 
-MIN_SPREAD = 1e-9  # of the values' size: below it lies rounding
+MIN_SPREAD = 1e-9  # relative to the values: a smaller spread is rounding
 REMEDY = "`seqtrain evaluate RUN --split test --baselines` measures them"
-OfFolds = dict[Any, float]  # a figure by its fold
+OfFolds = dict[Any, float]  # a value for each fold
 
 
 @dataclass(frozen=True)
@@ -28,23 +28,23 @@ class FoldBaseline:
     """A baseline on the folds of the best variant, and how much better that variant is."""
 
     name: str
-    folds: int  # that both have
-    needed: int  # that the variant has
+    folds: int  # folds that both have
+    needed: int  # folds that the variant has
     mean: float
     sd: float | None
-    difference: float  # above 0 where the variant is better
-    low: float | None = None  # of the interval; None where nothing tells a difference from chance
+    difference: float  # above 0 if the variant is better
+    low: float | None = None  # lower end of the interval; None if the spread is unknown
     high: float | None = None
 
 
 def baselines(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return the baselines that the runs of a group have kept, each once.
+    """Return the baselines that the runs of a group have recorded, each once.
 
     Returns:
-        `name`, what it `knows`, `values` by metric, and the number of `runs` that have it. Runs with other training
-        text have other figures of a baseline, so they get a row of their own. For folds, the values are means.
+        `name`, what it `knows`, `values` by metric, and the number of `runs` that have it. A baseline has other values
+        for runs with other training text, so these get a separate row. For folds, the values are means.
     """
-    sets: dict[str, list[Entry]] = {}  # the folds of a variant together, any other run alone
+    sets: dict[str, list[Entry]] = {}  # the folds of a variant together, every other run by itself
     for entry in entries:
         if entry.fold is None:
             sets[str(id(entry))] = [entry]
@@ -55,7 +55,7 @@ def baselines(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         kept = [dict(kept_baselines(entry)) for entry in runs]
         for name in dict.fromkeys(name for each in kept for name in each):
             measured = [each[name] for each in kept if name in each]
-            # A mean over some of the folds would stand beside a figure of all of them.
+            # A mean over some folds must not be compared with a mean over all of them.
             if len(measured) < len(runs):
                 continue
             metrics = [metric for metric in measured[0] if all(metric in one for one in measured)]
@@ -63,14 +63,14 @@ def baselines(entries: Sequence[Entry]) -> list[dict[str, Any]]:
             said: Any = runs[0].summary.baseline_words.get(name)
             knows = said.get("knows") if isinstance(said, Mapping) else None
             words = {"name": _shown(name), "knows": printable(knows) if isinstance(knows, str) else ""}
-            # By its numbers, too: the same name may stand for another thing.
+            # By name and values: one name may be used for different baselines.
             one = found.setdefault(f"{name} {sorted(values.items())}", words | {"values": values, "runs": 0})
             one["runs"] += len(runs)
     return list(found.values())
 
 
 def kept_baselines(entry: Entry) -> Iterable[tuple[str, dict[str, float]]]:
-    """Yield the name of each baseline of the compared split, and its numbers; the file is untrusted."""
+    """Yield the name and the values of each baseline of the compared split; the file is untrusted."""
     kept: Any = entry.summary.baselines.get("validation")
     if entry.evaluation is not None:
         kept = entry.evaluation.baselines
@@ -85,20 +85,20 @@ def kept_baselines(entry: Entry) -> Iterable[tuple[str, dict[str, float]]]:
 
 
 def standing(value: float | None, entries: Sequence[Entry], metric: str, mode: Mode) -> tuple[list[str], list[str]]:
-    """Return the baselines that a value is better than, and those that it is not, such as `bigram (2.51)`."""
+    """Return the baselines that a value beats, and those that it does not beat, such as `bigram (2.51)`."""
     better, rest = [], []
     for baseline in baselines(entries):
         known = baseline["values"].get(metric)
         if known is None or value is None:
             continue
-        # An equal number is no better: who always gives one answer has the accuracy of that answer.
+        # Equal is not better: a model that always gives the most frequent answer equals that baseline.
         is_better = value > known if mode == "max" else value < known
         (better if is_better else rest).append(f"{baseline['name']} ({known:.4g})")
     return better, rest
 
 
 def standing_words(value: float | None, entries: Sequence[Entry], metric: str, mode: Mode) -> str:
-    """Return the same as a clause; empty if no baseline is kept."""
+    """Return the result of `standing` as a clause; empty if no baseline is recorded."""
     better, rest = standing(value, entries, metric, mode)
     parts = []
     if rest:
@@ -109,7 +109,7 @@ def standing_words(value: float | None, entries: Sequence[Entry], metric: str, m
 
 
 def baseline_caveats(group: Group, ranked: Sequence[Variant]) -> list[str]:
-    """Return sentences that compare the best variant with baselines: if it is no better, all variants learnt little.
+    """Compare the best variant with the baselines: if it is not better, no variant has learnt much.
 
     Args:
         group: the runs of a verdict.
@@ -117,7 +117,7 @@ def baseline_caveats(group: Group, ranked: Sequence[Variant]) -> list[str]:
 
     Returns:
         Sentences. For folds, one for each baseline. For test, one on the best variant and all baselines. For
-        validation, one if the best variant is not better.
+        validation, one only if the best variant is not better.
     """
     best = _best(group, ranked)
     if best is None:
@@ -133,7 +133,7 @@ def baseline_caveats(group: Group, ranked: Sequence[Variant]) -> list[str]:
 
 
 def baseline_records(group: Group, ranked: Sequence[Variant]) -> list[dict[str, Any]]:
-    """Return the baselines of a group in its metric as plain values: name and mean, and for folds how they compare."""
+    """Return a group's baselines in its metric as plain values: name, mean, and with folds also the comparison."""
     best = _best(group, ranked)
     if best is None:
         return []
@@ -156,44 +156,44 @@ def _best(group: Group, ranked: Sequence[Variant]) -> Variant | None:
 
 
 def _is_paired(best: Variant) -> bool:
-    # Of one fold there is no spread: it stands as any single run does.
+    # A single fold has no spread: it is treated like any single run.
     return len(best.values) >= FEWEST and are_folds([best])
 
 
 def _over_folds(group: Group, best: Variant, ranked: Sequence[Variant]) -> list[FoldBaseline]:
-    """Return the baselines of all variants on the folds of the best one; the same figures are one baseline.
+    """Return the baselines of all variants on the folds of the best one; equal values are one baseline.
 
     Returns:
-        The best variant's own, then those that differ, since other variants may read other tokens: what must be
-        beaten is the best baseline of all.
+        The best variant's own baselines, then those of other variants that differ, as these may read other tokens:
+        the variant has to beat the best baseline of all.
     """
     values = {entry.fold: value for entry, value in zip(best.counted, best.values, strict=True)}
-    told: list[tuple[str, OfFolds]] = []
+    distinct: list[tuple[str, OfFolds]] = []
     names = []
     for variant in ranked:
         for name, figures in _by_name(variant, group.metric, values).items():
-            if any(name == other and _are_alike(figures, known) for other, known in told):
+            if any(name == other and _are_alike(figures, known) for other, known in distinct):
                 continue
-            told.append((name, figures))
+            distinct.append((name, figures))
             names.append(_shown(name) + ("" if variant is best else f" (of the runs of {variant.name})"))
     sign = -1 if group.mode == "min" else 1
     found = []
-    for name, (_, figures) in zip(names, told, strict=True):
+    for name, (_, figures) in zip(names, distinct, strict=True):
         differences = [sign * (values[fold] - figure) for fold, figure in figures.items()]
         mean, count = statistics.fmean(differences), len(figures)
         sd = statistics.stdev(figures.values()) if count >= FEWEST else None
         one = FoldBaseline(name, count, len(values), statistics.fmean(figures.values()), sd, mean)
-        # Too few folds, or no spread: then nothing tells a difference from chance.
+        # With too few folds, or without spread, there is no interval.
         if count == len(values) and statistics.stdev(differences) > MIN_SPREAD * max(map(abs, values.values())):
-            # Of all baselines at once, since the reader looks at all of them.
-            half = half_width(statistics.stdev(differences), count, tested_to_trained(best.counted), len(told))
+            # The interval holds for all baselines at once, since the reader looks at all of them.
+            half = half_width(statistics.stdev(differences), count, tested_to_trained(best.counted), len(distinct))
             one = replace(one, low=mean - half, high=mean + half)
         found.append(one)
     return found
 
 
 def _by_name(variant: Variant, metric: str, folds: Mapping[Any, float]) -> dict[str, OfFolds]:
-    """Return the figures of each baseline that the runs of a variant have kept, on these folds."""
+    """Return the values of each baseline that the runs of a variant have recorded on these folds."""
     found: dict[str, OfFolds] = {}
     for entry in variant.counted:
         for name, kept in kept_baselines(entry) if entry.fold in folds else ():
@@ -203,18 +203,18 @@ def _by_name(variant: Variant, metric: str, folds: Mapping[Any, float]) -> dict[
 
 
 def _are_alike(figures: OfFolds, known: OfFolds) -> bool:
-    """Return True if every figure of a baseline is also a figure of the other one."""
+    """Return True if every value of a baseline equals the other baseline's value on the same fold."""
     return all(fold in known and math.isclose(figure, known[fold], rel_tol=1e-9) for fold, figure in figures.items())
 
 
 def _fold_caveats(group: Group, best: Variant, found: Sequence[FoldBaseline]) -> list[str]:
     if not found and group.split == "test":
-        return [f"no baselines of these folds are kept; {REMEDY}"]
+        return [f"no baselines are recorded for these folds; {REMEDY}"]
     lines, unbeaten = [], []
     for one in found:
         if one.folds < one.needed:
             lines.append(
-                f"{one.name} is known of {one.folds} of {one.needed} folds, and so not held against {best.name}"
+                f"{one.name} is known for {one.folds} of {one.needed} folds, so it is not compared with {best.name}"
             )
             continue
         lines.append(
@@ -234,8 +234,8 @@ def _against(one: FoldBaseline, best: Variant) -> str:
     if one.low is None or one.high is None:
         if size <= MIN_SPREAD * max(map(abs, best.values)):
             return f"{best.name} is no better, the same on each fold"
-        return f"{best.name} is {side} by {size:.2g} on each fold alike, which says nothing of chance"
-    # The interval speaks of the side that is named: a reader need not turn signs.
+        return f"{best.name} is {side} by {size:.2g} on every fold, so the spread is unknown"
+    # The interval is for the named side, so that no sign has to be turned.
     low, high = (one.low, one.high) if one.difference > 0 else (-one.high, -one.low)
     apart = "" if low > 0 else ": no significant difference"
     return f"{best.name} is {side} by {size:.2g} (95 % interval {low:.2g} to {high:.2g}{apart})"

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 CHECKPOINTS: tuple[Checkpoint, ...] = ("final", "best")
-MAX_SENTENCES = 3  # in a notebook before the reader asks for all
+MAX_SENTENCES = 3  # that a notebook shows by itself
 
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """Runs side by side, as they stood when they were compared; `str` of it is what `seqtrain compare` prints."""
+    """A comparison of runs at the time of the call; its `str` is the output of `seqtrain compare`."""
 
-    paths: tuple[Path, ...]  # what was asked for
-    groups: list[Conclusion] = field(repr=False)  # runs of one group may be held against each other
+    paths: tuple[Path, ...]  # the requested paths
+    groups: list[Conclusion] = field(repr=False)  # runs of one group are comparable
     missing: list[str] = field(repr=False)  # a line for each trial that left no run
     left_out: list[str] = field(repr=False)  # a line for each damaged run
     x: Axis | None = None
@@ -37,29 +37,29 @@ class Compared:
 
     @cached_property
     def runs(self) -> DataFrame:
-        """A row a run, finished or not: which it is, settings that differ, metrics of validation, costs.
+        """One row per run, finished or not: its identity, differing settings, validation metrics and costs.
 
-        `value` is what counts in the mean of its variant, missing where the run does not count; a metric of a run that
-        has not finished is the last that it recorded.
+        `value` is the run's contribution to the mean of its variant; it is missing if the run does not count. For a
+        run that has not finished, each metric is its last recorded value.
         """
         return records.run_frame(self.groups)
 
     @cached_property
     def variants(self) -> DataFrame:
-        """A row a variant, the best of each group first: mean, sd and 95 % interval over seeds, and mean costs.
+        """One row per variant, the best of each group first: mean, sd and 95 % interval over seeds, and mean costs.
 
-        Only finished runs count in these numbers: `seeds` is how many do, `runs` how many there are.
+        Only finished runs count: `seeds` is their number, `runs` the number of all runs.
         """
         return records.variant_frame(self.groups)
 
     def history(self, metric: str) -> DataFrame:
-        """Return the recorded points of a metric, a row each, of finished and unfinished runs.
+        """Return the recorded points of a metric, one per row, for finished and unfinished runs.
 
         Args:
-            metric: as the record names it, such as "validation/loss", "train/loss" or "lr".
+            metric: its name in the records, such as "validation/loss", "train/loss" or "lr".
 
         Returns:
-            group, run, variant, seed, step, tokens, seconds, value; points whose value is not finite are left out.
+            group, run, variant, seed, step, tokens, seconds, value; points with a non-finite value are left out.
             Runs of two groups are not comparable, even if their variants share a name: do not average over them.
 
         Raises:
@@ -71,12 +71,12 @@ class Compared:
     def verdict(self) -> list[str]:
         """Conclusions in sentences.
 
-        With several groups, each sentence names its group and why the group stands apart.
+        With several groups, each sentence names its group, and why the group is separate.
         """
         sentences = []
         for number, conclusion in enumerate(self.groups, 1):
             prefix = ""
-            if len(self.groups) > 1:  # a sentence that is read alone must not be taken for one on all runs
+            if len(self.groups) > 1:  # read alone, a sentence must not seem to be about all runs
                 prefix = f"group {number}: "
             if conclusion.group.reason:
                 why = [*conclusion.group.reason, *filter(None, [conclusion.group.remedy])]
@@ -96,16 +96,16 @@ class Compared:
     def plot(self, metric: str | None = None, x: Axis | None = None, *, group: int | None = None) -> Figure:
         """Draw learning curves.
 
-        A variant of several seeds that finished or still run is the line of their mean, in a band from the lowest to
-        the highest, as far as all of them come; pale lines are runs.
+        A variant with several finished or running seeds is drawn as the line of their mean, with a band from the lowest
+        to the highest, up to the end of the shortest one. Pale lines are runs.
 
         Args:
-            metric: as the record names it, such as "validation/loss"; None: what the runs are compared in.
+            metric: its name in the records, such as "validation/loss"; None: the metric of the comparison.
             x: "steps", "tokens", "seconds" or "flops"; None: that of the comparison, or steps.
-            group: whose runs to draw, from 1; None: the largest. Runs of another group mean something else.
+            group: number of the group to draw, from 1; None: the largest. Different groups are not comparable.
 
         Returns:
-            A figure of plotly's, to be changed and saved as any other.
+            A plotly figure.
 
         Raises:
             UserError: no run of the group recorded the metric, or there is no such axis or group.
@@ -129,7 +129,7 @@ class Compared:
 
     def _repr_html_(self) -> str:
         """Return the notebook view: the table of variants, the first sentences, and the number of further ones."""
-        # A notebook shows it without being asked, so it stays short.
+        # A notebook shows it by itself, so it stays short.
         items = self.verdict[:MAX_SENTENCES]
         for name, lines in {"verdict": self.verdict[MAX_SENTENCES:], "remarks": self.remarks}.items():
             if lines:
@@ -143,7 +143,7 @@ class Compared:
         count = sum(len(conclusion.variants) for conclusion in self.groups)
         words = [f"{count_runs(entries)}: {count_statuses(entries)}", f"{count} variant{'s' * (count != 1)}"]
         if len(self.groups) > 1:
-            words.append(f"{len(self.groups)} groups that are not alike")
+            words.append(f"{len(self.groups)} groups that are not comparable")
         # Groups of several tasks have several units.
         units = dict.fromkeys(conclusion.group.unit for conclusion in self.groups)
         return "; ".join([*words, f"{', '.join(units)} of validation"])
@@ -162,14 +162,14 @@ def compare(
     """Read and compare runs; see `seqtrain.compare`, which has the same options.
 
     Raises:
-        UserError: a path holds no run, no run has the metric, or an option has no such value or key.
+        UserError: a path contains no run, no run has the metric, or an option has no such value or key.
     """
     if not paths:
         raise UserError('compare: name a run, a sweep or a folder of them, such as compare("outputs")')
     if x is not None:
         _check_choice("x", x, AXES)
     _check_choice("checkpoint", checkpoint, CHECKPOINTS)
-    left_out: list[str] = []  # a damaged run among many must not keep the others from being compared
+    left_out: list[str] = []  # one damaged run must not prevent the comparison of the others
     known = read(paths, left_out)
     entries = chosen(known, where)
     hidden = hidden_by(known, entries)

@@ -1,4 +1,4 @@
-"""Variants of several seeds compared with each other, with the intervals of intervals.py, and with a target."""
+"""Comparisons of variants with several seeds: with each other, by the intervals of intervals.py, or with a target."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 MIN_SPREAD = 1e-9  # relative to the values: seeds with a smaller spread differ by rounding only
 MOST_SEEDS = 50  # largest number of seeds that a sentence recommends
-LEVEL = 0.01  # probability that a variant is said to reach a target that its true mean misses
+LEVEL = 0.01  # probability of claiming that a variant reaches a target that its true mean misses
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Difference between the best variant, or the one that `against` names, and another one, with its interval."""
+    """Difference between the reference variant (the best, or that of `against`) and another one, with its interval."""
 
     reference: Variant
     other: Variant
-    difference: float  # above 0 where the reference is better
+    difference: float  # above 0 if the reference is better
     low: float
     high: float
     folds: int = 0  # number of common folds, if folds were paired; 0: seeds were compared
@@ -47,19 +47,19 @@ class Comparison:
 
     @property
     def seeds_needed(self) -> int:
-        """Seeds of each that would show this difference if they spread alike: an interval shrinks with their root."""
+        """Seeds that would show this difference at the same spread: an interval shrinks with their square root."""
         seeds = min(len(self.reference.values), len(self.other.values))
         half = (self.high - self.low) / 2
         return math.ceil(seeds * (half / abs(self.difference)) ** 2) if self.difference else MOST_SEEDS + 1
 
 
 def compared(ranked: Sequence[Variant], mode: Mode, against: Variant | None = None) -> list[Comparison]:
-    """Compare the best variant, or `against`, with each other one, of those with several seeds and a spread.
+    """Compare the best variant, or `against`, with every other one that has several seeds and a spread.
 
     Args:
-        ranked: the variants, the best first, as `variants.variants` gives them.
+        ranked: the variants, the best first, from `variants.variants`.
         mode: whether less or more is better.
-        against: one of them that has several seeds.
+        against: one of these variants, with several seeds.
     """
     import numpy as np
 
@@ -102,14 +102,14 @@ def _over_folds(several: Sequence[Variant], place: int, mode: Mode) -> list[Comp
 
 
 def moments(several: Sequence[Variant]) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
-    """Return a scale, and the means, variances and counts of variants of several seeds.
+    """Return a scale, and the means, variances and counts of variants with several seeds.
 
     Means are divided by the scale, variances by its square.
     """
     import numpy as np
 
     scale = max(abs(value) for variant in several for value in variant.values) or 1.0
-    # Scaled first: the square of a perplexity may be beyond all numbers.
+    # Scaled first: the square of a large perplexity may overflow.
     samples = [np.array(variant.values) / scale for variant in several]
     means = np.array([values.mean() for values in samples])
     variances = np.array([values.var(ddof=1) for values in samples])
@@ -117,7 +117,7 @@ def moments(several: Sequence[Variant]) -> tuple[float, np.ndarray, np.ndarray, 
 
 
 def repeated(ranked: Sequence[Variant]) -> list[Variant]:
-    """Return the variants with more than one seed: with a single one, chance cannot be told from a difference."""
+    """Return the variants with more than one seed: a single one has no spread."""
     return [variant for variant in ranked if len(variant.values) > 1]
 
 
@@ -143,16 +143,16 @@ def reaches(values: Sequence[float], target: float, mode: Mode) -> bool:
 
 
 def first_step(entries: Sequence[Entry], group: Group, target: float) -> int | None:
-    """Return the first step at which all runs have a validation, and from which on every validation reaches the target.
+    """Return the first step from which all common validations of the runs reach the target.
 
-    None if there is no such step, or if another split is compared: only validations have curves.
+    Return None if there is no such step, or if another split is compared: only validations have curves.
     """
     if group.split != "validation":
         return None
     curves = [dict(zip(*entry.curve(f"validation/{group.metric}", "steps"), strict=True)) for entry in entries]
     common = set(curves[0]).intersection(*curves[1:])
     found = None
-    # From the end: what was reached once and lost again was not reached.
+    # From the end: a target that was reached and lost again does not count.
     for step in sorted(common, reverse=True):
         if not reaches([curve[step] for curve in curves], target, group.mode):
             break
@@ -166,9 +166,9 @@ def _sentence(group: Group, variant: Variant, target: float) -> str:
     if seeds < 2:
         return f"target {target:g}: no conclusion: {mean} of one seed; 3 seeds would be a start"
     if len(set(variant.values)) == 1:
-        return f"target {target:g}: no conclusion: {mean}: all seeds give the same number, which says nothing of chance"
+        return f"target {target:g}: no conclusion: {mean}: all seeds give the same number, so the spread is unknown"
     if not reaches(variant.values, target, group.mode):
-        return f"target {target:g}: no conclusion: {mean} over {seeds} seeds (p < {LEVEL} is asked for)"
+        return f"target {target:g}: no conclusion: {mean} over {seeds} seeds (needs p < {LEVEL})"
     step = first_step(variant.counted, group, target)
     since = "" if step is None else f", at every validation from step {step:,} on"
     return f"target {target:g}: reached by {mean} over {seeds} seeds (p < {LEVEL}){since}"

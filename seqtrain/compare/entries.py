@@ -35,29 +35,29 @@ SETTING_ORDER = {
     "variant": 0,
     "task": 0,
     "seed": 2,
-}  # of columns; the other settings, 1, stand between them
-MAX_NUMBER = 1e305  # larger than any perplexity: beyond it lie infinities and what only a stranger writes
-RECORDED = {"steps": "step", "flops": "tokens"}  # keys of a record where they differ from the axis; FLOPs from tokens
+}  # of columns; all other settings have 1
+MAX_NUMBER = 1e305  # larger than any perplexity; larger values come only from an untrusted file
+RECORDED = {"steps": "step", "flops": "tokens"}  # the record's key for an axis of another name; FLOPs from tokens
 
 
-MOST_LINES = 12  # of one kind, of one group, in the terminal
+MOST_LINES = 12  # lines of one kind that the terminal shows for a group
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """One run of a comparison, finished or not; read once, from its directory alone."""
+    """One run of a comparison, finished or not; read once, only from its directory."""
 
     path: Path
-    name: str  # its path, from the folder that was asked for
+    name: str  # its path, relative to the requested folder
     label: str  # what differs from other trials of its sweep, or the name of its directory
     config: dict[str, Any] = field(repr=False)
     summary: Summary = field(repr=False)
     sweep: str | None = None  # the name of the sweep's directory
-    evaluation: Evaluation | None = None  # a kept one, whose figures are compared instead of those of validation
+    evaluation: Evaluation | None = None  # a recorded one, to compare its results instead of those of validation
 
     @property
     def split(self) -> str:
-        """The split whose figures are compared."""
+        """The split whose results are compared."""
         return "validation" if self.evaluation is None else self.evaluation.split
 
     @cached_property
@@ -67,7 +67,7 @@ class Entry:
 
     @cached_property
     def status(self) -> str:
-        """finished, running, interrupted, failed, pruned or refused, also if a killed process could not record it."""
+        """Finished, running, interrupted, failed, pruned or refused; correct even if the process was killed."""
         return stands(self.path, self.summary)
 
     @property
@@ -77,7 +77,7 @@ class Entry:
 
     @cached_property
     def altered(self) -> str:
-        """Reason why a finished run's figures do not count; empty if there is none."""
+        """Reason why a finished run's results do not count; empty if they count."""
         if self.finished and self.summary.identity not in (None, digest(self.config)):
             return "config.yaml was changed after the training, and no longer says what was trained"
         return ""
@@ -89,7 +89,7 @@ class Entry:
 
     @property
     def trust_words(self) -> list[str]:
-        """Command-line words that trust the run's own code: it opens only with them."""
+        """Command-line arguments that trust the run's own code: without them it does not open."""
         return [word for package in self.summary.trust for word in ("--trust", str(package))]
 
     @property
@@ -104,7 +104,7 @@ class Entry:
 
     @property
     def replicate(self) -> Any:
-        """Fold of the run if it has one, otherwise its seed: the value that differs among runs of a variant."""
+        """Fold of the run if it has one, otherwise its seed: this value differs among the runs of a variant."""
         return self.seed if self.fold is None else self.fold
 
     @property
@@ -119,16 +119,16 @@ class Entry:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """The config by dotted key, without what changes no number; `model` and its like are the options chosen."""
+        """The config by dotted key, without settings that change no result; `model` is the chosen option's name."""
         return flattened(self.config, self.summary)
 
     @property
     def leak(self) -> str | None:
-        """Reason why nothing is concluded from the run's figures: training read much of the measured text."""
+        """Reason why nothing is concluded from the run's results: training read much of the measured text."""
         reason = leaks.worst(self.summary)
         if self.evaluation is None:
             return reason
-        # First: a test that was read in training is no test, whatever validation was.
+        # Test comes first: if training read it, the test result is invalid, whatever is true of validation.
         place = leaks.place_of_kept(self.config.get("init_from") is not None)
         return leaks.worst_kept(self.evaluation.split, self.evaluation.leak, place) or reason
 
@@ -142,10 +142,10 @@ class Entry:
         return found
 
     def metric(self, name: str, split: str | None = None, checkpoint: Checkpoint = "final") -> float | None:
-        """Return a metric of the whole split: for the last weights, or for the best ones by the run's own measure.
+        """Return a metric of the whole split for the last weights, or for the best ones by the run's own monitor.
 
-        None if there is none. For an unfinished run, the last recorded value, or the best one. Without a split, the
-        one that is compared: a kept evaluation has its own checkpoint.
+        Return None if there is no value. An unfinished run has its last recorded value, or its best one. Without
+        `split`, the compared split is used: a recorded evaluation has its own checkpoint.
         """
         if split is None and self.evaluation is not None:
             return number(self.evaluation.metrics.get(name))
@@ -154,7 +154,7 @@ class Entry:
         found = splits.get(split)
         if found is not None or self.finished:
             return number(_mapping(found).get(name))
-        # The summary gets its metrics at the end: until then the record alone has them.
+        # The summary gets its metrics at the end: until then only the records have them.
         values = self.curve(f"{split}/{name}", "steps")[1]
         if not values:
             return None
@@ -164,20 +164,20 @@ class Entry:
 
     @property
     def metrics(self) -> Mapping[str, Any]:
-        """Final metrics of what is compared; empty if the run has not finished."""
+        """Final metrics of the compared split; empty if the run has not finished."""
         if self.evaluation is not None:
             return self.evaluation.metrics
         return _mapping(self.summary.metrics.get("validation"))
 
     @property
     def parameters(self) -> int | None:
-        """Trainable numbers."""
+        """Number of parameters."""
         found = number(self.summary.parameters.get("total"))
         return None if found is None else int(found)
 
     @property
     def state(self) -> int | None:
-        """Numbers that one lane carries from chunk to chunk; None if the run has no state, or does not say."""
+        """Size of the state that one lane carries between chunks; None if there is none, or it is unknown."""
         found = number(self.summary.state)
         return None if found is None else int(found)
 
@@ -187,7 +187,7 @@ class Entry:
         return number(self.summary.tokens_per_second)
 
     def mode(self, name: str) -> Mode:
-        """Return "min" if less of this metric is better, "max" if more is."""
+        """Return "min" if a smaller value of this metric is better, "max" if a larger one is."""
         return measures.better(self.summary, name) or "min"
 
     def unit(self, name: str) -> str:
@@ -197,7 +197,7 @@ class Entry:
     def curve(self, metric: str, axis: Axis) -> tuple[list[float], list[float]]:
         """Return the finite points of a metric, such as `validation/loss`, against steps, tokens, seconds or FLOPs.
 
-        Both lists are empty if nothing was recorded or, for FLOPs, if the run does not know its cost.
+        Both lists are empty if nothing was recorded or, for FLOPs, if the cost per token is unknown.
         """
         factor = self.flops_per_token if axis == "flops" else 1.0
         key = RECORDED.get(axis, axis)
@@ -227,20 +227,20 @@ class Entry:
         known = number(getattr(self.summary, axis))
         if known is not None or self.finished:
             return known
-        # The axis against itself: all records count here, also those without a metric.
+        # The axis against itself counts all records, also those without a metric.
         costs = self.curve(RECORDED.get(axis, axis), axis)[0]
         return costs[-1] if costs else None
 
 
 def read(paths: Iterable[Path | str], left_out: list[str] | None = None) -> list[Entry]:
-    """Read the runs at and below these paths: runs, sweeps, or any folder of runs; each once, in the order of paths.
+    """Read the runs at and below these paths, each once, in the order of the paths.
 
     Args:
-        paths: of runs, sweeps and folders.
+        paths: runs, sweeps, or any folders of runs.
         left_out: gets a line for each damaged run below a path; None: damaged runs are refused.
 
     Raises:
-        UserError: a path does not exist or holds no run, a damaged run is named itself, or no run is left.
+        UserError: a path does not exist or contains no run, a path is itself a damaged run, or no run is left.
     """
     # By their real paths: a run that several paths lead to counts once, under the first one's name.
     found: dict[Path, tuple[Path, str, bool]] = {}
@@ -251,7 +251,7 @@ def read(paths: Iterable[Path | str], left_out: list[str] | None = None) -> list
     names = collections.Counter(name for _, name, _ in found.values())
     entries, faults, must_refuse = [], [], left_out is None
     for path, name, is_named in found.values():
-        if names[name] > 1:  # a/runs/1 and b/runs/1, of `compare a/runs b/runs`
+        if names[name] > 1:  # such as a/runs/1 and b/runs/1
             name = str(path)
         try:
             entries.append(_read_entry(path, name))
@@ -266,11 +266,11 @@ def read(paths: Iterable[Path | str], left_out: list[str] | None = None) -> list
 
 
 def differing(entries: Sequence[Entry]) -> list[str]:
-    """Return the settings keys that take several values among the runs that have them: model, task, then the rest."""
+    """Return the settings keys that have several values among these runs: model, task, then the rest."""
     values: dict[str, set[str]] = collections.defaultdict(set)
     for entry in entries:
         for key, value in entry.settings.items():
-            values[key].add(repr(value))  # as text: a list cannot stand in a set
+            values[key].add(repr(value))  # as text: a list is not hashable
     several = [key for key in values if len(values[key]) > 1 and not is_path(key)]
     return sorted(several, key=lambda key: SETTING_ORDER.get(key, 1))
 
@@ -288,7 +288,7 @@ def count_statuses(entries: Iterable[Entry]) -> str:
 
 
 def few(lines: Sequence[str], width: int | None = None, rest: str = "") -> list[str]:
-    """Return the first lines, cut to the width if there is one, and the number of further ones, which are `rest`."""
+    """Return the first lines, cut to `width` if it is given, and a line with the number of further ones and `rest`."""
     shown = [line if width is None or len(line) <= width else f"{line[: width - 2]}.." for line in lines]
     more = len(lines) - MOST_LINES
     return [*shown[:MOST_LINES], f"and {more} more{rest}: --json has all"] if more > 0 else shown
@@ -306,7 +306,7 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
 
 def quantity(value: float) -> str:
     """Return a large number in a few characters, such as 1.2M or 3.4e+12."""
-    rounded = float(f"{value:.3g}")  # first: 999,700 is a million, not a thousand thousand
+    rounded = float(f"{value:.3g}")  # before choosing the unit: 999,700 is 1M, not 1000k
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if size <= abs(rounded) < 1e12:
             return f"{rounded / size:.3g}{letter}"
@@ -319,14 +319,14 @@ def decimals(size: float, digits: int = 2) -> int:
 
 
 def number(value: Any) -> float | None:
-    """Return the value as a number small enough that a thousand of them can be added up, or None."""
+    """Return the value as a float that cannot overflow in a sum of a thousand; None if it is not such a number."""
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_NUMBER:
         return float(value)
     return None
 
 
 def mean_of(values: Iterable[float | None]) -> float | None:
-    """Return the mean; None if one of the values is not known, or there are no values."""
+    """Return the mean; None if a value is unknown, or there are no values."""
     known = list(values)
     return None if None in known or not known else statistics.fmean(known)  # type: ignore[arg-type]
 
@@ -343,7 +343,7 @@ def _runs_at(path: Path, left_out: list[str] | None) -> list[Run]:
     runs = list_runs(path, left_out)
     if not runs:
         command = pasted("seqtrain", "train", f"run_dir={path / 'NAME'}")
-        raise UserError(f"{path}: holds no run; `{command}` makes one")
+        raise UserError(f"{path}: contains no run; `{command}` makes one")
     return runs
 
 

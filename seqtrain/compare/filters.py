@@ -1,6 +1,6 @@
 """Conditions on runs, one language for `compare --where` and the page's filter: model=lstm,gr* lr>0.003 seed!=2.
 
-assets/state.js evaluates the same grammar; tests/support/filter_cases.py has the cases that both are held to.
+assets/state.js evaluates the same grammar; tests/support/filter_cases.py has the test cases of both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from seqtrain.compare.entries import Entry, short_names
 from seqtrain.errors import UserError, did_you_mean, first_few
 
 T = TypeVar("T")
-# What every run has beside its settings and its metrics.
+# Values that every run has in addition to its settings and metrics.
 FIGURES: dict[str, Callable[[Entry], Any]] = {
     "name": attrgetter("name"),
     "label": attrgetter("label"),
@@ -45,7 +45,7 @@ CONDITION = re.compile(r"([^=<>!]+)(>=|<=|!=|=|>|<)(.*)", re.DOTALL)
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 GRAMMAR = {"condition": CONDITION.pattern, "number": NUMBER.pattern}  # for the page
 EXPECTED = "expected KEY=VALUE, KEY!=VALUE, or KEY>NUMBER with >, >=, < or <=, such as model=lstm"
-MAX_TOLD = 4  # values that a message lists
+MAX_LISTED = 4  # values that a message lists
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Condition:
     wanted: str
 
     def holds(self, found: Any) -> bool:
-        """Return True if a value meets the condition. A value that is not a number is never above or below one."""
+        """Return True if a value meets the condition. A value that is not a number is never above or below a number."""
         if self.sign in ORDERS:
             value, bound = as_number(found), as_number(self.wanted)
             return value is not None and bound is not None and ORDERS[self.sign](value, bound)
@@ -68,25 +68,25 @@ class Condition:
         """Raise UserError if the condition orders values but none of the values is a number."""
         if self.sign not in ORDERS:
             return
-        told: dict[str, None] = {}  # each once, in the order of the runs
+        listed: dict[str, None] = {}  # each once, in the order of the runs
         for value in values:
             if as_number(value) is not None:
                 return
-            told[written(value)] = None
+            listed[written(value)] = None
         raise UserError(
-            f"{option}{self.text}: {self.key} is no number in any run, but {first_few(told, MAX_TOLD)}; use = or !="
+            f"{option}{self.text}: {self.key} is no number in any run, but {first_few(listed, MAX_LISTED)}; use = or !="
         )
 
 
 def parsed(text: str, option: str = "") -> Condition:
-    """Parse the condition that a word states.
+    """Parse a condition.
 
     Args:
-        text: the word, such as `lr>0.003`.
-        option: what stands before the word in a message, such as `--where `.
+        text: the condition, such as `lr>0.003`.
+        option: prefix for messages, such as `--where `.
 
     Raises:
-        UserError: the word states no condition, or asks for an order without a number.
+        UserError: the text is not a condition, or orders values without a number.
     """
     found = CONDITION.fullmatch(text)
     if found is None:
@@ -98,10 +98,10 @@ def parsed(text: str, option: str = "") -> Condition:
 
 
 def as_number(value: Any) -> float | None:
-    """Return the number that a value is, or that a text spells; None for True, False and other text."""
+    """Return a number, or a string that spells one, as float; None for True, False and other strings."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
-    # YAML takes 1e-3 for a text.
+    # YAML reads 1e-3 as a string.
     if isinstance(value, str) and NUMBER.fullmatch(value):
         return float(value)
     return None
@@ -110,7 +110,7 @@ def as_number(value: Any) -> float | None:
 def is_one_of(found: Any, wanted: str) -> bool:
     """Return True if a value matches an entry of a comma-separated list; * matches anything, case is ignored."""
     text, wanted = written(found).lower(), wanted.lower()
-    if text == wanted:  # first: a list holds commas itself
+    if text == wanted:  # before splitting: a list contains commas itself
         return True
     number = as_number(found)
     for pattern in wanted.split(","):
@@ -131,14 +131,14 @@ def written(found: Any) -> str:
 
 
 def value(entry: Entry, key: str) -> Any:
-    """Return a figure, a setting by its whole key, or a final metric of the compared split; None if there is none."""
+    """Return a value of FIGURES, a setting by its full key, or a final metric of the compared split; otherwise None."""
     if key in FIGURES:
         return FIGURES[key](entry)
     return entry.settings[key] if key in entry.settings else entry.metric(key)
 
 
 def words(entries: Sequence[Entry]) -> dict[str, str]:
-    """Map each word that may name a key to the whole key: whole keys, and last words that only one setting has."""
+    """Map each accepted name to its full key: full keys, and last parts that only one setting has."""
     settings: dict[str, None] = {}  # each once, in the order of the runs
     metrics: dict[str, None] = {}
     for entry in entries:
@@ -146,15 +146,15 @@ def words(entries: Sequence[Entry]) -> dict[str, str]:
         metrics |= dict.fromkeys(entry.metrics)
     known = {whole: whole for whole in (*settings, *metrics, *FIGURES)}
     for whole, word in short_names(list(settings)).items():
-        known.setdefault(word, whole)  # what is a whole key itself is never short for another
+        known.setdefault(word, whole)  # a full key is never read as a short form of another
     return known
 
 
 def resolved(entries: Sequence[Entry], key: str, option: str) -> str:
-    """Return the whole key that `key` stands for, which may be its last word.
+    """Return the full key for `key`, which may be its last part only.
 
     Raises:
-        UserError: no run has the key, or several end in it. The message begins with `option`, which gave the key.
+        UserError: no run has the key, or several keys end in it. The message begins with `option`.
     """
     known = words(entries)
     if key not in known:
@@ -173,12 +173,12 @@ def chosen(entries: Sequence[Entry], conditions: Sequence[str]) -> list[Entry]:
     kept = list(entries)
     for text in conditions:
         condition = parsed(text, "--where ")
-        # Among all entries: whether a key is known must not depend on the conditions before it.
+        # Looked up in all entries: earlier conditions must not decide whether a key is known.
         whole = resolved(entries, condition.key, f"--where {text}")
         condition.check([value(entry, whole) for entry in entries], "--where ")
         kept = [entry for entry in kept if condition.holds(value(entry, whole))]
     if not kept:
-        raise UserError(f"--where {' '.join(conditions)}: none of {len(entries)} runs is so")
+        raise UserError(f"--where {' '.join(conditions)}: none of {len(entries)} runs matches")
     return kept
 
 
@@ -189,7 +189,7 @@ def hidden_by(entries: Sequence[Entry], kept: Sequence[Entry]) -> list[Entry]:
 
 
 def ordered(items: Sequence[T], values: Sequence[Any], *, descending: bool) -> list[T]:
-    """Return runs or variants sorted by their values; those without one (None) come last in either direction."""
+    """Return runs or variants sorted by their values; those with None come last in either direction."""
     having, lacking = [], []
     for item, found in zip(items, values, strict=True):
         if found is None:
@@ -201,6 +201,6 @@ def ordered(items: Sequence[T], values: Sequence[Any], *, descending: bool) -> l
 
 
 def _rank(found: Any) -> tuple[bool, Any]:
-    """Return a sort key: numbers come before texts, which cannot be compared with them."""
+    """Return a sort key: numbers come before strings, which cannot be compared with them."""
     is_number = isinstance(found, int | float)
     return not is_number, found if is_number else str(found)

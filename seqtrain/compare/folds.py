@@ -1,8 +1,8 @@
-"""Cross-validation in a verdict: variants are paired fold by fold, and their differences are not taken for independent.
+"""Cross-validation in a verdict: variants are paired fold by fold, with a correction for the dependence of folds.
 
-Any two folds share most of their training rows, so the t-test on their differences is too sure: of two equal learners
-it calls one better far more often than it says. The corrected resampled t-test (Nadeau & Bengio 2003, Machine Learning
-52) adds the part of rows tested to rows trained on to the one over the number of folds.
+Any two folds share most of their training rows, so a plain t-test on their differences is overconfident: it calls one
+of two equal learners better far more often than its level allows. The corrected resampled t-test (Nadeau & Bengio 2003,
+Machine Learning 52) replaces 1/n, for n folds, by 1/n plus the ratio of tested rows to training rows.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from seqtrain.compare.entries import Entry
 
-KEYS = ("data.fold", "data.fold_seed")  # of the config: which rows a run is tested on, and not what it is
+KEYS = ("data.fold", "data.fold_seed")  # config keys that choose the test rows, and are no part of a variant
 CONFIDENCE = 0.95
 FEWEST = 2
-# What a verdict says of its interval.
+# Words of a verdict on its interval.
 CORRECTED = "corrected for the training rows they share (Nadeau & Bengio 2003)"
 
 
 class FoldPair(NamedTuple):
-    """Two variants on the folds that both were trained for."""
+    """Two variants compared on their common folds."""
 
-    count: int  # folds of both
-    difference: float  # the mean over them, of the other to the reference
-    sd: float
-    half: float  # of the interval, simultaneous over all pairs of variants
+    count: int  # number of common folds
+    difference: float  # mean over folds of other - reference
+    sd: float  # of the differences
+    half: float  # half of the interval, simultaneous over all pairs of variants
 
 
 def fold_of(config: Mapping[str, Any]) -> tuple[Any, Any] | None:
@@ -57,8 +57,8 @@ def are_folds(variants: Sequence[Any]) -> bool:
 
 
 def tested_to_trained(entries: Sequence[Entry]) -> float:
-    """Return the ratio of rows that a fold is measured on to rows it is trained on, the largest of these runs."""
-    # The largest, where folds differ by a row: the interval errs on the wide side.
+    """Return the ratio of a fold's measured rows to its training rows, the largest of these runs."""
+    # Folds may differ by a row: the largest ratio gives the wider interval.
     found = []
     for entry in entries:
         said = entry.summary.data.get("fold")
@@ -66,18 +66,18 @@ def tested_to_trained(entries: Sequence[Entry]) -> float:
         tested, trained = sizes.get(entry.split), sizes.get("train")
         if isinstance(tested, int) and isinstance(trained, int) and trained > 0:
             found.append(tested / trained)
-    # What a run does not say is taken for one in two: with that no difference looks surer than it is.
+    # Unknown sizes count as equal parts, a ratio of 1, which is conservative.
     return max(found, default=1.0)
 
 
 def half_width(sd: float, count: int, ratio: float, num_pairs: int = 1) -> float:
-    """Return half of the 95 % interval of a mean over folds or seeds; for several pairs at once by Bonferroni's bound.
+    """Return half of the 95 % interval of a mean over folds or seeds, for several pairs at once by Bonferroni's bound.
 
     Args:
         sd: the standard deviation.
         count: the number of folds or seeds.
-        ratio: rows tested to rows trained on, as `tested_to_trained` gives it: folds share training rows; 0 of seeds.
-        num_pairs: the number of intervals that hold at once.
+        ratio: measured rows to training rows, from `tested_to_trained`; 0 for seeds, which do not share rows.
+        num_pairs: the number of intervals that must hold at once.
     """
     from scipy.special import stdtrit
 
@@ -87,16 +87,16 @@ def half_width(sd: float, count: int, ratio: float, num_pairs: int = 1) -> float
 
 def fold_pair(reference: Any, other: Any, num_pairs: int) -> FoldPair | None:
     """Compare two variants on their common folds; return None if they have fewer than two."""
-    # A fold that only one of them has finished would compare unlike rows.
+    # Only common folds: a fold that only one variant has finished has other rows.
     of_reference = {entry.fold: value for entry, value in zip(reference.counted, reference.values, strict=True)}
-    # Differences within a fold: what makes a fold hard is hard for both, and falls out.
+    # Differences within a fold cancel how hard the fold is.
     differences, entries = [], []
     for entry, value in zip(other.counted, other.values, strict=True):
         if entry.fold in of_reference:
             differences.append(value - of_reference[entry.fold])
             entries.append(entry)
     count = len(differences)
-    # One difference has no spread, and so no interval.
+    # One difference has no spread, so there is no interval.
     if count < FEWEST:
         return None
     sd = statistics.stdev(differences)

@@ -1,4 +1,4 @@
-"""Groups of comparable runs: runs whose numbers mean different things are put into different groups."""
+"""Groups of comparable runs: runs whose results are not comparable are put into different groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seqtrain.runs import measures
 
 @dataclass
 class Group:
-    """Runs that may be compared in one metric."""
+    """Runs that are comparable in one metric."""
 
     metric: str
     mode: Mode
@@ -23,7 +23,7 @@ class Group:
     conditions: Conditions = field(default_factory=lambda: Conditions({}))  # of its first run
     remedy: str = ""  # options that make it comparable with the first group; empty: none do
     measured: dict[int, Conditions] = field(default_factory=dict)  # of each run, by the id of its entry
-    across: str = ""  # what a verdict on its runs does not mean, where `--across` has put them together
+    across: str = ""  # limits of a verdict on runs that `--across` has joined
 
     @property
     def refusal(self) -> str | None:
@@ -41,7 +41,7 @@ class Group:
 
     @property
     def split(self) -> str:
-        """The split whose figures are compared."""
+        """The split whose results are compared."""
         return self.entries[0].split
 
 
@@ -50,9 +50,8 @@ def groups(entries: Sequence[Entry], *, metric: str | None = None, across: Seque
 
     Args:
         entries: the runs.
-        metric: what they are compared in; None: bits per byte of language models, else what their task monitors.
-        across: names of conditions in which runs of a group may differ all the same; each may hold several, separated
-            by commas.
+        metric: the metric to compare; None: bits per byte for language models, otherwise the task's monitor.
+        across: names of conditions in which runs of a group may differ; each may contain several, separated by commas.
 
     Raises:
         UserError: no run has the metric, or a key of `across` is unknown or separates no runs.
@@ -73,7 +72,7 @@ def groups(entries: Sequence[Entry], *, metric: str | None = None, across: Seque
 def _sorted_into_groups(
     entries: Sequence[Entry], measured: Mapping[int, Conditions], metric: str | None, keys: Sequence[str]
 ) -> list[Group]:
-    """Return the groups; within each the runs keep their order.
+    """Return the groups; the runs of each keep their order.
 
     Args:
         entries: the runs.
@@ -102,14 +101,14 @@ def _sorted_into_groups(
 def _reasons(group: Group, own: Conditions, entry: Entry) -> list[str]:
     """Return the conditions in which a run, whose conditions are `own`, differs from a group: a sentence each."""
     names = group.conditions.differing(own)
-    if "task" in names:  # then all else differs too, and says nothing more
+    if "task" in names:  # then all else differs, too
         names = ["task"]
     return [in_words(name, group.metric, group.entries[0], entry) for name in names]
 
 
 def _rank(own: Conditions) -> tuple[bool, bool, bool]:
     """Return the sort key of a run: runs from which nothing is concluded come last."""
-    # Runs with all conditions known come first: an unknown condition matches every value, so a run with one would open
-    # a group in which runs meet that differ from each other. The same holds for a run of an older version that does not
-    # record that its metric counts whole answers.
+    # Runs with all conditions known come first: an unknown condition matches every value, so a group that begins with
+    # such a run could join runs that differ from each other. The same holds for a run of an older version that does
+    # not record that its metric counts whole answers.
     return bool(own.values["leak"]), not own.is_complete, not own.of_answers

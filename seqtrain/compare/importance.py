@@ -12,15 +12,15 @@ from seqtrain.compare.entries import differing
 from seqtrain.compare.verdict import Conclusion
 from seqtrain.sweeps.folder import Sweep, is_sweep
 
-FEWEST_RUNS = 10  # of fewer, a forest learns the noise
+FEWEST_RUNS = 10  # with fewer, a forest learns the noise
 TREES = 64  # Optuna's default
-# Optuna lets trees grow to 64, which takes seconds of hundreds of runs; what lies deeper than 8 moves shares by 0.01.
+# Optuna's default of 64 takes seconds for hundreds of runs; levels deeper than 8 change shares by 0.01 only.
 DEPTH = 8
-# Random numbers that the forest is given as if they were options: an option counts if it explains
-# more than twice as much as each of these. Of 20 runs that are noise, 4 % of all learning rates did.
+# The forest also gets columns of random numbers: an option counts if it explains more than twice as much as each of
+# them. With 20 runs of pure noise, 4 % of all learning rates still counted.
 NUM_RANDOM = 5
 ABOVE_CHANCE = 2.0
-LEAST_SHARE = 0.02  # what explains less counts as chance, too: where one option explains all, noise is 0
+LEAST_SHARE = 0.02  # smaller shares count as chance, too: if one option explains all, the random columns have 0
 MOST_LINES = 8  # options in the terminal
 NEEDED = "importance needs optuna and scikit-learn: pip install 'seqtrain[sweep]'"
 
@@ -30,9 +30,9 @@ class Importance:
     """The importance of one option, over the values that were tried."""
 
     key: str
-    share: float  # of the variance that the forest has learnt
-    by_chance: bool  # a random number explains as much
-    values: int  # different ones
+    share: float  # share of the variance that the forest has learnt
+    by_chance: bool  # True if a random number explains as much
+    values: int  # number of different values
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Importances:
     """The options of a group, the most important first."""
 
     options: list[Importance] = field(default_factory=list)
-    runs: int = 0  # that count
-    pruned: int = 0  # that do not
-    note: str = ""  # why nothing is said
+    runs: int = 0  # runs that count
+    pruned: int = 0  # pruned runs, which do not count
+    note: str = ""  # reason for an empty result
 
     def record(self) -> dict[str, Any]:
         """Return all importances as plain values."""
@@ -50,14 +50,14 @@ class Importances:
 
 
 def importances(found: Conclusion) -> Importances:
-    """Return the importance of the options in which the trials of a search differ; none for other groups."""
+    """Return the importance of the options that differ between the trials of a search; empty for other groups."""
     entries = [entry for variant in found.variants for entry in variant.counted]
     values = [value for variant in found.variants for value in variant.values]
     pruned = sum(entry.status == "pruned" for entry in found.group.entries)
     columns: dict[str, tuple[Any, ...]] = {}
     for key in differing(found.group.entries):
         column = [entry.settings[key] for entry in entries if key in entry.settings]
-        # An option of one model alone says nothing of the others.
+        # An option that only some models have is left out.
         if len(column) == len(entries) and len(set(map(repr, column))) > 1:
             columns[key] = _comparable(column)
     if found.group.refusal or not is_search(found) or not columns or len(set(values)) < 2:
@@ -84,7 +84,7 @@ def text_lines(found: Importances) -> list[str]:
     """Return the terminal's lines on a search: one for each option, the most important first."""
     if not found.options:
         return [found.note] if found.note else []
-    # Pruned ones were the bad ones: what is left differs less than what was tried.
+    # The pruned runs were the bad ones, so the others differ less than all that were tried.
     pruned = f" (not by {found.pruned} that the search pruned)" if found.pruned else ""
     lines = [f"which option mattered, of the values that were tried, by {found.runs} finished runs{pruned}:"]
     for option in found.options[:MOST_LINES]:
@@ -113,8 +113,8 @@ def _shares(columns: tuple[tuple[str, tuple[Any, ...]], ...], values: tuple[floa
             spaces[name] = optuna.distributions.CategoricalDistribution(sorted(set(column)))
             axes[name] = column
         else:
-            # By its rank, a number is weighed as often as it was tried in a region: on its own axis most of a
-            # learning rate from 0.0001 to 0.1 would be what lies above 0.01.
+            # Ranks weigh each region by the number of its trials: on its own axis, a learning rate from 0.0001 to
+            # 0.1 would be mostly the part above 0.01.
             spaces[name] = optuna.distributions.FloatDistribution(0.0, len(column))
             ranked = sorted(column)
             axes[name] = [float(ranked.index(value)) for value in column]

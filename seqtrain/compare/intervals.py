@@ -1,9 +1,9 @@
 """Simultaneous intervals of the differences between the best of several variants and each other one.
 
 The best is found by looking at all variants, so the intervals hold for all pairs at once: Tukey's studentized range
-with a variance for each variant (Games & Howell 1976). Three seeds say little of a variance, so each one borrows from
-the others: it is drawn towards what all variants have in common, the more the more of them there are, and never below
-what its own seeds show. How often that errs, and what it finds, is simulated: docs/guarantees.md has the table.
+with a variance for each variant (Games & Howell 1976). Three seeds give a poor estimate of a variance, so each variance
+borrows from the others: it is shrunk towards the common variance, more strongly with more variants, and never below the
+estimate from its own seeds. docs/guarantees.md has the simulated error rates and power.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float, Int
 
-# The intervals are called those of 95 %. Their quantiles are of a stricter level: variances of three seeds are so
-# uncertain that at 95 % itself unequal spreads would err in up to 6 % of all comparisons.
+# Level of the quantiles. It is stricter than the 95 % that the intervals promise: with variances of three seeds and
+# unequal spreads, up to 6 % of all comparisons would err at 95 % itself.
 NOMINAL = 0.9625
-FEWEST_TO_BORROW = 3  # variants: their variances alone say nothing of what is common
-MOST_TO_BORROW = 10  # variants from which on the common variance weighs as much as a variant's own
-# Of the middle variance: a mean beyond it is that of a few variants that went wild, which others are not to pay for.
+FEWEST_TO_BORROW = 3  # variants: up to this number nothing is borrowed, as the common variance is unknown
+MOST_TO_BORROW = 10  # variants: from this number on the common variance weighs as much as a variant's own
+# Limit of the common variance, relative to the median one: a few unstable variants must not widen all intervals.
 WILD = 4.0
-TWO_SEEDS = 2  # whose spread is one difference: it is neither borrowed for nor fit for the studentized range
+TWO_SEEDS = 2  # their spread is a single difference: no borrowing, and no studentized range
 GRID = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0, 120.0, 1e4)  # degrees of freedom
 
 
@@ -37,7 +37,7 @@ def half_widths(
         best: the index of the variant that each difference is taken to.
 
     Returns:
-        One half width a variant; that of the best itself means nothing.
+        One half width per variant; that of `best` itself has no meaning.
     """
     own_freedom = counts - 1.0
     borrowed, freedom = _borrow(variances, own_freedom)
@@ -52,14 +52,14 @@ def half_widths(
 def _borrow(
     variances: Float[np.ndarray, "*S k"], own: Float[np.ndarray, " k"]
 ) -> tuple[Float[np.ndarray, "*S k"], Float[np.ndarray, "*S k"]]:
-    """Draw each variance towards the common one, never below itself; return it with its new degrees of freedom."""
+    """Shrink each variance towards the common one, never below itself; return it with its new degrees of freedom."""
     from scipy.special import chdtri
 
     num_variants = variances.shape[-1]
     weight = (num_variants - FEWEST_TO_BORROW) / (MOST_TO_BORROW - FEWEST_TO_BORROW)
     lent = own * min(max(weight, 0.0), 1.0)
     mean = (variances * own).sum(-1, keepdims=True) / own.sum()
-    # The median of chi-squared lies below its mean: so much a variance of few seeds is too small in the middle.
+    # Corrected for few seeds: the median of chi-squared is below its mean, so a typical variance is too small.
     middle = np.median(variances * own / chdtri(own, 0.5), -1, keepdims=True)
     common = np.minimum(mean, WILD * middle)
     drawn = (lent * common + own * variances) / (lent + own)
@@ -81,7 +81,7 @@ def _half(
     both = error + best_error
     with np.errstate(divide="ignore", invalid="ignore"):
         pair = both**2 / (error**2 / freedom + best_error**2 / best_freedom)
-    # Of unequal counts the fewer seeds may show a small spread by luck, and would lend the pair the others' freedom.
+    # With unequal counts, the fewer seeds may have a small spread by luck, and the pair would get too much freedom.
     least = np.minimum(freedom, best_freedom)
     best_count = counts[best][..., None]
     most = least * (1 + np.minimum(counts, best_count) / np.maximum(counts, best_count))
@@ -98,12 +98,12 @@ def studentized_range(num_variants: int, freedom: Float[np.ndarray, "*S k"]) -> 
         return stdtrit(freedom, (1 + NOMINAL) / 2)
     known = [point for point in GRID if _is_near(point, freedom)]
     quantiles = [_range_quantile(num_variants, point) for point in known]
-    # Between points of the grid, nearly straight in the reciprocal: 1/freedom falls while the grid rises.
+    # The quantile is nearly linear in 1/freedom, which falls while the grid rises.
     return np.interp(1 / freedom, [1 / point for point in known[::-1]], quantiles[::-1]) / math.sqrt(2)
 
 
 def bonferroni(num_variants: int, freedom: Float[np.ndarray, "*S k"]) -> Float[np.ndarray, "*S k"]:
-    """Return the same quantile by Student's t, with the error shared equally among all pairs."""
+    """Return the same quantile by Student's t, with the error divided equally among all pairs."""
     from scipy.special import stdtrit
 
     return stdtrit(freedom, 1 - (1 - NOMINAL) / 2 / math.comb(num_variants, 2))
@@ -118,6 +118,8 @@ def _is_near(point: float, freedom: Float[np.ndarray, "*S k"]) -> bool:
 
 @lru_cache
 def _range_quantile(num_variants: int, freedom: float) -> float:
-    from scipy.stats import studentized_range as distribution  # takes a second to import: two variants need none
+    from scipy.stats import (
+        studentized_range as distribution,
+    )  # the import takes a second, and two variants do not need it
 
     return float(distribution.ppf(NOMINAL, num_variants, freedom))

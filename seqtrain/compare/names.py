@@ -1,4 +1,4 @@
-"""Names of variants: the model, the options in which they differ, and the keys of `--by`."""
+"""Names of variants: the model, the options that differ, and the keys of `--by`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from seqtrain.compare.settings import EXTENDED, differing_keys
 from seqtrain.config.nodes import flat
 from seqtrain.errors import UserError, did_you_mean, first_few
 
-MOST_VALUES = 4  # of one setting, in the line below the names
+MOST_VALUES = 4  # values of one setting that the line below the names shows
 HASH_DIGITS = 8
 COMMIT_DIGITS = 7  # as git itself shows a commit
 COMMIT, LABEL, TAG = "commit", "label", "tag"  # keys of `--by` beside those of the config
 MISSING = {
-    COMMIT: "at which commit it ran; train in a git checkout",
+    COMMIT: "its commit; train in a git checkout",
     LABEL: "its label; train with run.label=NAME",
     TAG: "its tag; train with run.tags=[NAME]",
 }
-UNSAID = "none"  # where a run does not say it
-UNSET = "unset"  # like no value's repr, which would have quotes of its own
+UNSAID = "none"  # shown if a run has not recorded the value
+UNSET = "unset"  # differs from the repr of every string, which has quotes
 ORIGIN = "init_from"
-SEVERAL = "any"  # stands for the parents of a variant whose runs began with several runs' weights
+SEVERAL = "any"  # shown as the parent if the runs of a variant began with the weights of several runs
 
 Settings = Mapping[str, Any]
 
@@ -36,8 +36,8 @@ def variant_names(entries: Sequence[Entry], settings: Sequence[Settings], by: Se
 
     Args:
         entries: a run of each variant.
-        settings: what makes each variant, as `settings.deciding` gives it, with the values of `by`.
-        by: keys that were asked for: they stand in every name.
+        settings: the settings of each variant, from `settings.deciding`, with the values of `by`.
+        by: keys of `--by`, which are in every name.
     """
     shown = _shown(entries, settings, by)
     origins = _origins(entries, settings)
@@ -50,13 +50,13 @@ def variant_names(entries: Sequence[Entry], settings: Sequence[Settings], by: Se
         names.append(" ".join([entry.model, *options]))
     counts = Counter(names)
     for place, entry in enumerate(entries):
-        if counts[names[place]] > 1:  # alike but in digits that a name rounds off
+        if counts[names[place]] > 1:  # they differ only in digits that a name rounds off
             names[place] += f" {entry.name}"
     return names
 
 
 def differences_line(entries: Sequence[Entry], settings: Sequence[Settings], by: Sequence[str] = ()) -> str:
-    """Return `other settings that differ: ...` with values; empty if the names hold all of them."""
+    """Return `other settings that differ: ...` with values; empty if the names show all of them."""
     shown = _shown(entries, settings, by)
     origins = _origins(entries, settings)
     words = []
@@ -69,16 +69,16 @@ def differences_line(entries: Sequence[Entry], settings: Sequence[Settings], by:
 
 
 def brief(value: Any) -> str:
-    """Return a value as names have it: of a number as many digits as a person reads."""
+    """Return a value as it is shown in names; floats have four significant digits."""
     return f"{value:.4g}" if isinstance(value, float) else written(value)
 
 
 def resolved_by(entries: Sequence[Entry], words: Sequence[str]) -> list[str]:
-    """Return the whole keys that the words of `--by` stand for: `commit`, `label`, `tag`, or keys of the config.
+    """Return the full keys for the arguments of `--by`: `commit`, `label`, `tag`, or keys of the config.
 
     Args:
         entries: all runs.
-        words: each may hold several keys, separated by commas. The last word of a key is enough if it is unique.
+        words: each may contain several keys, separated by commas. The last part of a key is enough if it is unique.
 
     Raises:
         UserError: no run has such a key, or several keys end in it.
@@ -87,7 +87,7 @@ def resolved_by(entries: Sequence[Entry], words: Sequence[str]) -> list[str]:
 
 
 def by_value(entry: Entry, key: str) -> str:
-    """Return a run's value of a key of `--by`, as it is written in a name."""
+    """Return a run's value of a `--by` key, as it is shown in a name."""
     if key == COMMIT:
         return " and ".join(map(short_commit, codes(entry))) or UNSAID
     if key == LABEL:
@@ -99,12 +99,12 @@ def by_value(entry: Entry, key: str) -> str:
 
 
 def codes(entry: Entry) -> list[str]:
-    """Return each code that a run was trained with: its commit, `+` and the hash of what differed from it."""
+    """Return each code version that a run was trained with: its commit, `+` and the hash of local changes."""
     return list(map(str, entry.summary.code or filter(None, [entry.summary.commit])))
 
 
 def short_commit(code: str) -> str:
-    """Return a code in as many digits as git shows: `1a2b3c4`, or `1a2b3c4+9f8e7d6c` of a tree with changes."""
+    """Shorten a code version to git's length: `1a2b3c4`, or `1a2b3c4+9f8e7d6c` with local changes."""
     commit, plus, changes = code.partition("+")
     if commit.endswith("?"):  # git could not tell whether files differ
         return f"{commit[:COMMIT_DIGITS]}?"
@@ -112,22 +112,22 @@ def short_commit(code: str) -> str:
 
 
 def _resolved(entries: Sequence[Entry], word: str) -> str:
-    """Return the whole key of a word of `--by`."""
+    """Return the full key for an argument of `--by`."""
     if word in MISSING:
         if {by_value(entry, word) for entry in entries} == {UNSAID}:
-            raise UserError(f"--by {word}: no run says {MISSING[word]}")
+            raise UserError(f"--by {word}: no run has recorded {MISSING[word]}")
         return word
     known: dict[str, None] = {}
     for entry in entries:
         known |= dict.fromkeys((*entry.settings, *(path for path, _ in flat(entry.config))))
     if word in known:
         return word
-    # What a YAML recommends is no option: `lr` is that of the optimizer.
+    # A YAML's recommendations are not options: `lr` means the optimizer's.
     ending = [key for key in known if key.endswith(f".{word}") and "._recommend_." not in key]
     if len(ending) == 1:
         return ending[0]
     if ending:
-        raise UserError(f"--by {word}: several keys end so; say which: {first_few(ending)}")
+        raise UserError(f"--by {word}: several keys end in it; choose one: {first_few(ending)}")
     raise UserError(f"--by {word}: no run has {word}{did_you_mean(word, [*MISSING, *known])}")
 
 
@@ -138,7 +138,7 @@ def _of_user(entry: Entry, name: str) -> Any:
 
 
 def _value(key: str, settings: Settings, origin: str | None) -> str:
-    """Return a setting as it stands in a name."""
+    """Return a setting as it is shown in a name."""
     if key == ORIGIN and origin is not None:
         return origin
     if key == EXTENDED:
@@ -147,13 +147,13 @@ def _value(key: str, settings: Settings, origin: str | None) -> str:
 
 
 def _differing(settings: Sequence[Settings], by: Sequence[str]) -> list[str]:
-    """Return the keys that differ beside the model and `by`, the options of the model first."""
+    """Return the keys that differ, without the model and `by`; the model's options come first."""
     keys = [key for key in differing_keys(settings) if key not in ("model", "variant", *by)]
     return sorted(keys, key=lambda key: (SETTING_ORDER.get(key, 1), not key.startswith("model.")))
 
 
 def _shown(entries: Sequence[Entry], settings: Sequence[Settings], by: Sequence[str]) -> list[list[str]]:
-    """Return the keys in each name: those of `by`, what was typed for its model, and what else makes names unique."""
+    """Return the keys for each name: those of `by`, those typed for its model, and others that make names unique."""
     keys = _differing(settings, by)
     typed: dict[str, set[str]] = defaultdict(set)
     for entry in entries:
@@ -161,7 +161,7 @@ def _shown(entries: Sequence[Entry], settings: Sequence[Settings], by: Sequence[
             typed[entry.model].add(word.lstrip("+~").partition("=")[0])
     shown = []
     for entry, own in zip(entries, settings, strict=True):
-        # Conditions and extensions are in no config, so they follow from no other option.
+        # Conditions and extensions are not in the config, so they are always shown.
         shown.append(list(filter(own.__contains__, by)))
         for key in keys:
             if key in own and (key not in entry.settings or _is_typed(key, typed[entry.model])):
@@ -180,7 +180,7 @@ def _shown(entries: Sequence[Entry], settings: Sequence[Settings], by: Sequence[
 
 
 def _is_typed(key: str, typed: set[str]) -> bool:
-    """Return True if the key, or a node that holds it, was set; `model=gpt` sets none of the model's options."""
+    """Return True if the user set the key or a node that contains it; `model=gpt` sets no option of the model."""
     return key.removesuffix("._target_") in typed or any("." in node and key.startswith(f"{node}.") for node in typed)
 
 
@@ -206,5 +206,5 @@ def _limits(change: str) -> str:
 
 
 def _plain(key: str, word: str) -> str:
-    """Return the word that stands for a key; for a key that ends in Hydra's own word, the word before it."""
+    """Return the short name of a key; for a key that ends in `_target_`, the key before it."""
     return key.removesuffix("._target_") if key.endswith("._target_") else word

@@ -1,4 +1,4 @@
-"""Paired bootstrap over examples: two runs on the same examples; it shows nothing about other seeds (Koehn 2004)."""
+"""Paired bootstrap of two runs over the same examples (Koehn 2004); its result does not cover other seeds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Reduced = dict[str, tuple[Any, float]]  # sum and count of each loss term, as `t
 def bootstrap(
     one: Sequence[Reduced], other: Sequence[Reduced], measure: Callable[[Reduced], float], *, seed: int = 0
 ) -> tuple[float, float, float]:
-    """Resample the batches of two runs with replacement, the same ones for both.
+    """Resample the batches of two runs with replacement, with the same draws for both.
 
     Args:
         one: the terms of each batch of the first run.
@@ -45,24 +45,24 @@ def bootstrap(
         first, second = (measure(_weighted(table, shapes, weights)) for table in tables)
         return second - first
 
-    # Sums and counts are drawn, not metrics, which holds for BLEU and others that are no mean over batches.
+    # Resample sums and counts instead of metrics: BLEU and others are not means over batches.
     low, high = interval(resample(difference, len(one), seed=seed), CONFIDENCE)
     return difference(np.ones(len(one))), float(low), float(high)
 
 
 def verdict(names: Sequence[str], found: tuple[float, float, float], group: Group, size: int, kind: str) -> str:
-    """Return the result of `bootstrap` in words that promise nothing about other seeds.
+    """Describe the result of `bootstrap` in words that make no claim about other seeds.
 
     Args:
         names: the names of the two runs.
-        found: as `bootstrap` gives it.
+        found: the result of `bootstrap`.
         group: has the metric's unit and mode.
-        size: the number of batches that were drawn from.
-        kind: what a batch is, such as `examples`.
+        size: the number of batches of each run.
+        kind: noun for the batches, such as `examples`.
     """
     difference, low, high = found
     worse, better = names
-    if difference < 0:  # turned, so that the interval is of how much better the better one is
+    if difference < 0:  # swapped, so that the interval is for the better run's lead
         difference, low, high = -difference, -high, -low
         better, worse = names
     if group.mode == "min":
@@ -73,13 +73,13 @@ def verdict(names: Sequence[str], found: tuple[float, float, float], group: Grou
         claim = f"no significant difference: {better} is better than {worse} by"
     amount = f"{abs(difference):.{digits}f} {group.unit} (95 % interval {low:.{digits}f} to {high:.{digits}f}"
     return (
-        f"these two runs: {claim} {amount} over {size:,} {kind} of validation, drawn anew {RESAMPLES:,} times); "
-        "that says nothing of other seeds"
+        f"these two runs: {claim} {amount} over {size:,} {kind} of validation, resampled {RESAMPLES:,} times); "
+        "this says nothing about other seeds"
     )
 
 
 def _tables(batches: Sequence[Reduced]) -> dict[str, np.ndarray]:
-    """Return a table (N, K + 1) for each term: a row for each batch, with its sum, or K sums, and last its count."""
+    """Return a table (N, K + 1) for each term: a row per batch with its K sums, and its count in the last column."""
     tables = {}
     for name in batches[0]:
         rows = []
@@ -91,12 +91,12 @@ def _tables(batches: Sequence[Reduced]) -> dict[str, np.ndarray]:
 
 
 def _same_counts(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
-    """Return True if each batch has as many targets in both runs: otherwise batches cannot be paired."""
+    """Return True if each batch has the same number of targets in both runs: otherwise they cannot be paired."""
     return all(np.array_equal(table[:, -1], other[name][:, -1]) for name, table in one.items())
 
 
 def _weighted(tables: dict[str, np.ndarray], shapes: dict[str, tuple[int, ...]], weights: np.ndarray) -> Reduced:
-    """Return the terms of as many copies of each batch as `weights` (N,) states."""
+    """Return the terms summed over all batches, each counted as often as `weights` (N,) gives."""
     reduced: Reduced = {}
     for name, table in tables.items():
         *flat, count = (weights @ table).tolist()

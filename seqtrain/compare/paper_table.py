@@ -1,4 +1,4 @@
-"""Tables for a paper, in LaTeX or Markdown: a table a group, a row a variant, its mean with its interval, its seeds."""
+"""Tables for a paper, in LaTeX or Markdown: one per group, with a row per variant: mean, interval and seeds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seqtrain.compare.variants import CONFIDENCE, COSTS, Variant
 from seqtrain.compare.verdict import Conclusion
 from seqtrain.terminal import printable
 
-# Further columns of `--columns`, by the name of their quantity in the table of runs.
+# Keys of `--columns`, and the name of each quantity in the table of runs.
 COLUMNS: dict[str, Cost | Literal["test"]] = {
     "params": "parameters",
     "state": "state",
@@ -26,7 +26,7 @@ COLUMNS: dict[str, Cost | Literal["test"]] = {
 }
 MAX_DECIMALS = 8
 SIGNIFICANT_DIGITS = 4  # of a mean without an interval
-# What LaTeX takes for a command, or draws as another character in its oldest fonts.
+# Characters that LaTeX reads as commands, or prints as other characters in its oldest fonts.
 LATEX = {
     **{char: f"\\{char}" for char in "&%$#_{}"},
     "\\": r"\textbackslash{}",
@@ -38,9 +38,9 @@ LATEX = {
     '"': r"\symbol{34}",  # \textquotedbl is an error in LaTeX's own encoding of fonts
     "±": r"$\pm$",
 }
-LAST_LATIN = "\u017f"  # of the letters that pdflatex knows by itself
+LAST_LATIN = "\u017f"  # last letter that pdflatex knows by itself
 
-# What Markdown, or the HTML in it, takes for a mark.
+# Characters that Markdown, or the HTML in it, reads as markup.
 MARKDOWN = {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {char: f"\\{char}" for char in "\\|*_`[]~$#"}
 
 
@@ -49,9 +49,9 @@ class PaperTable:
     """A group's table as plain text, before it is escaped."""
 
     heads: tuple[str, ...]  # of the columns: variant, metric with its unit and direction, further ones, seeds or folds
-    rows: tuple[tuple[str, ...], ...]  # cells; empty where unknown
+    rows: tuple[tuple[str, ...], ...]  # cells; empty if unknown
     notes: tuple[str, ...]  # sentences
-    best: int | None = None  # the row that is best by the verdict, and not by its number alone
+    best: int | None = None  # index of the row that the verdict shows to be best
 
 
 def tables(
@@ -61,19 +61,19 @@ def tables(
     checkpoint: Checkpoint = "final",
     columns: Sequence[str] = (),
 ) -> list[PaperTable]:
-    """Make one table for each group of a comparison: figures of different groups mean different things.
+    """Make one table for each group of a comparison: values of different groups are not comparable.
 
     Args:
-        found: the groups, as `verdict.conclusions` gives them.
-        x: the axis at whose equal values they were concluded.
-        checkpoint: the validation that the figures are taken from.
-        columns: keys of COLUMNS that stand beside the metric, in this order.
+        found: the groups, from `verdict.conclusions`.
+        x: the axis on which the variants were compared at equal values.
+        checkpoint: the validation that the values are taken from.
+        columns: keys of COLUMNS to show after the metric, in this order.
     """
     return [_table(number, conclusion, x, checkpoint, columns) for number, conclusion in enumerate(found, 1)]
 
 
 def latex(made: Sequence[PaperTable]) -> str:
-    """Return the tables in LaTeX, each in its own `table`; they need the package booktabs."""
+    """Return the tables in LaTeX, each in its own `table` environment; they need the package booktabs."""
     from pandas import DataFrame
 
     lines = [r"% needs \usepackage{booktabs}"]
@@ -111,13 +111,13 @@ def _cells(table: PaperTable, marks: dict[str, str], unknown: str, bold: str, mi
 
 
 def shown_best(conclusion: Conclusion) -> Variant | None:
-    """Return the variant that the verdict shows to be better than every other one; None if there is no such variant."""
+    """Return the variant that the verdict shows to be better than every other one, or None."""
     valued = [variant for variant in conclusion.variants if variant.values]
     if len(valued) < 2:
         return None
     comparisons = compared(valued, conclusion.group.mode)
     beaten = sum(comparison.significant for comparison in comparisons)
-    # A variant of one seed is in no comparison, and so it is not beaten.
+    # A variant with one seed is in no comparison, so it is not beaten.
     if beaten < len(valued) - 1:
         return None
     return comparisons[0].reference
@@ -127,7 +127,7 @@ def _table(
     number: int, conclusion: Conclusion, x: Axis | None, checkpoint: Checkpoint, columns: Sequence[str]
 ) -> PaperTable:
     group, ranked = conclusion.group, conclusion.variants
-    # The same for all rows: a column of numbers is read by its digits.
+    # The same for all rows, so that the numbers in a column line up.
     digits = _digits(ranked)
     best = next((place for place, variant in enumerate(ranked) if variant is shown_best(conclusion)), None)
     rows = []
@@ -152,7 +152,7 @@ def _table(
     single = sum(len(variant.values) == 1 for variant in ranked)
     if single:
         words = "1 row is" if single == 1 else f"{single} rows are"
-        notes.append(f"{words} of one seed: chance over seeds is unknown there.")
+        notes.append(f"{words} of one seed: the spread over seeds is unknown there.")
     if number > 1:
         notes.append(f"Not to be compared with the first table: {'; '.join(group.reason)}.")
     slow = [variant.left_out for variant in ranked]
@@ -162,7 +162,7 @@ def _table(
     if conclusion.remarks:
         notes.append(f"Left out: {len(conclusion.remarks)} runs or kinds of runs that do not count.")
     if "test" in columns and group.split != "test":
-        notes.append(f"Test: the newest figures that evaluate kept of the best checkpoints, mean over {repeats}.")
+        notes.append(f"Test: the newest results that evaluate recorded for the best checkpoints, mean over {repeats}.")
     words = {**WORDS, "test": f"{group.unit} of test"}
     better = "higher" if group.mode == "max" else "lower"
     head = f"{group.unit} of {group.split} ({better} is better)"
@@ -171,7 +171,7 @@ def _table(
 
 
 def _cell(variant: Variant, name: str, metric: str, digits: int) -> str:
-    """Return a further cell of a row; empty if a run that counts does not know its quantity."""
+    """Return a further cell of a row; empty if a run that counts has not recorded the quantity."""
     column = COLUMNS[name]
     if column == "test":
         mean = test_mean(variant.counted, metric)
@@ -181,7 +181,7 @@ def _cell(variant: Variant, name: str, metric: str, digits: int) -> str:
 
 
 def _condition(x: Axis | None, checkpoint: Checkpoint) -> str:
-    """Return the moment of training at which the figures were taken."""
+    """Return the point in training at which the values were taken, in words."""
     words = ""
     if checkpoint == "best":
         words += ", the best validation of each run"
@@ -193,11 +193,11 @@ def _condition(x: Axis | None, checkpoint: Checkpoint) -> str:
 def _digits(ranked: Sequence[Variant]) -> int:
     """Return the decimal places of all rows: two significant digits of the widest interval.
 
-    There are more if rounding would make different means equal, or an interval 0.
+    Return more if rounding would make different means equal, or an interval 0.
     """
     means = {variant.mean for variant in ranked if variant.mean is not None}
     halves = {variant.half for variant in ranked if variant.half}
-    # Digits behind those that the widest interval can tell would be noise.
+    # More digits than the widest interval supports would be noise.
     if halves:
         digits = decimals(max(halves))
     else:
@@ -208,13 +208,13 @@ def _digits(ranked: Sequence[Variant]) -> int:
 
 
 def _hides(means: set[float], halves: set[float], digits: int) -> bool:
-    """Return True if this many digits print different means alike, or an interval as 0."""
+    """Return True if this many digits make different means look equal, or an interval 0."""
     printed = {f"{mean:.{digits}f}" for mean in means}
     vanished = any(not float(f"{half:.{digits}f}") for half in halves)
     return vanished or len(printed) < len(means)
 
 
 def _escaped(text: str, marks: dict[str, str]) -> str:
-    """Replace each mark of the text, in one pass, so that no replacement is replaced again."""
+    """Escape each mark of the text, in one pass, so that no replacement is escaped again."""
     pattern = "[" + re.escape("".join(marks)) + "]"
     return re.sub(pattern, lambda found: marks[found[0]], text)

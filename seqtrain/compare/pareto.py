@@ -22,17 +22,17 @@ Cost = Literal["tokens", "flops", "seconds", "parameters", "state"]
 COSTS: tuple[Cost, ...] = get_args(Cost)
 WORDS: dict[Cost, str] = {cost: "FLOPs" if cost == "flops" else cost for cost in COSTS}
 
-# front: on it, and significantly better than all that cost no more. perhaps: on it by the means alone. near: not on it
-# by the means, with no significant difference. behind: another one costs no more and is significantly better.
+# front: on it, and significantly better than all that cost no more. perhaps: on it by the means only. near: not on it
+# by the means, but without a significant difference. behind: another one costs no more and is significantly better.
 Standing = Literal["front", "perhaps", "near", "behind"]
 
-MOST_RIVALS = 3  # named in one line
-MOST_POINTS = 12  # of a front in the terminal
+MOST_RIVALS = 3  # that one line names
+MOST_POINTS = 12  # points of a front that the terminal shows
 
 
 @dataclass(frozen=True)
 class Point:
-    """A variant's place between its metric and one of its costs."""
+    """A variant's metric and one of its costs, and its standing on their Pareto front."""
 
     variant: Variant
     cost: float  # the mean over its seeds
@@ -51,14 +51,14 @@ class Point:
 
 
 def fronts(found: Conclusion) -> dict[Cost, list[Point]]:
-    """Return the points of variants for each cost that at least two variants know, the cheapest first.
+    """Return the points for each cost that at least two variants have recorded, the cheapest first.
 
-    The result is empty if nothing may be concluded from the numbers of the group.
+    The result is empty if nothing may be concluded from the group's results.
     """
     if found.group.refusal:
         return {}
     points: dict[Cost, list[Point]] = {}
-    shown: dict[tuple[int, ...], np.ndarray] = {}  # by the variants: nearly always the same ones know each cost
+    shown: dict[tuple[int, ...], np.ndarray] = {}  # by variants: most costs are known for the same ones
     for cost in COSTS:
         known = [each for each in found.variants if each.values and cost_of(each, cost) is not None]
         if len(known) > 1:
@@ -74,11 +74,11 @@ def front(variants: Sequence[Variant], cost: Cost, mode: Mode, better: np.ndarra
 
     Args:
         variants: each has a value and this cost; the intervals hold for all their pairs at once.
-        cost: what is to be small beside the metric.
+        cost: the cost on the other axis; less is better.
         mode: whether less or more of the metric is better.
-        better: (V, V) of bool, as `shown_better` gives it.
+        better: (V, V) of bool, from `shown_better`.
     """
-    # Looked up once: every two of hundreds of variants are held against each other.
+    # Looked up once: all pairs of hundreds of variants are compared.
     ranges = list(map(partial(_range, cost=cost), variants))
     pairs = [(_loss(variant, mode), cost_of(variant, cost) or 0.0) for variant in variants]
     points = []
@@ -87,12 +87,12 @@ def front(variants: Sequence[Variant], cost: Cost, mode: Mode, better: np.ndarra
         for other, rival in enumerate(variants):
             if other == place:
                 continue
-            # It dominates by the means: as low in loss and in cost, and lower in one of them.
+            # The rival dominates by the means: its loss and cost are at most equal, and one of them is lower.
             is_led |= pairs[other] != pairs[place] and all(map(operator.le, pairs[other], pairs[place]))
-            # What surely costs more says nothing of whether this one belongs to the front.
+            # A rival that certainly costs more does not decide whether this one is on the front.
             if ranges[other][0] > ranges[place][1] * (1 + NEAR):
                 continue
-            # Shown to be better, and surely no dearer than as much again as costs are called equal in.
+            # The rival is shown to be better, and certainly costs no more, up to NEAR.
             is_beaten |= bool(better[other, place]) and ranges[other][1] <= ranges[place][0] * (1 + NEAR)
             if not better[place, other]:
                 rivals.append(rival.name)
@@ -102,7 +102,7 @@ def front(variants: Sequence[Variant], cost: Cost, mode: Mode, better: np.ndarra
 
 
 def cost_of(variant: Variant, cost: Cost) -> float | None:
-    """Return the mean cost over the runs that count; None if one of them does not know it."""
+    """Return the mean cost over the runs that count; None if it is unknown for one of them."""
     if cost == "parameters":
         return variant.parameters
     return variant.state if cost == "state" else variant.costs.get(cost)
@@ -111,7 +111,7 @@ def cost_of(variant: Variant, cost: Cost) -> float | None:
 def shown_better(variants: Sequence[Variant], mode: Mode) -> np.ndarray:
     """Return, for each ordered pair of variants, whether the first is shown to be better: (V, V) of bool.
 
-    The verdict's intervals decide. Nothing is shown for a variant of one seed, or if all seeds give the same number.
+    The verdict's intervals decide. A variant with one seed, or with equal numbers for all seeds, shows nothing.
     """
     import numpy as np
 
@@ -124,7 +124,7 @@ def shown_better(variants: Sequence[Variant], mode: Mode) -> np.ndarray:
 
 
 def text_lines(found: Conclusion, costs: Sequence[Cost]) -> list[str]:
-    """Format the fronts against these costs for the terminal, each with what it cannot tell."""
+    """Format the fronts against these costs for the terminal, each with its limits."""
     known = fronts(found) if costs else {}
     lines = []
     for cost in costs:
@@ -146,26 +146,26 @@ def standings(found: Conclusion) -> dict[str, dict[Cost, Standing]]:
 
 
 def _loss(variant: Variant, mode: Mode) -> float:
-    """Return the mean of the variant's metric, with the sign turned if more is better."""
+    """Return the mean of the variant's metric, negated if more is better."""
     mean = variant.mean or 0.0
     return -mean if mode == "max" else mean
 
 
 def _range(variant: Variant, cost: Cost) -> tuple[float, float]:
-    """Return the lowest and the highest cost of a variant: seconds differ from seed to seed, too."""
+    """Return the lowest and the highest cost of a variant: seconds also differ between seeds."""
     mean = cost_of(variant, cost) or 0.0
     if cost != "seconds":
         return mean, mean
     numbers = [entry.cost(cost) or mean for entry in variant.counted]
     if not any(numbers):
         return mean, mean
-    # By their shares: the mean may be of an earlier step, where the comparison is at equal tokens.
+    # Scaled to the mean, which is of an earlier step if the comparison is at equal tokens.
     middle = statistics.fmean(numbers)
     return mean * min(numbers) / middle, mean * max(numbers) / middle
 
 
 def _front_lines(title: str, points: Sequence[Point], num_variants: int) -> list[str]:
-    """Format a front: its variants, the cheapest first, those that may belong to it, and how many were left out."""
+    """Format a front: its variants, the cheapest first, those that may belong to it, and the number left out."""
     on_front = [point for point in points if point.standing in ("front", "perhaps")]
     near = [point.variant.name for point in points if point.standing == "near"]
     if points[-1].cost <= points[0].cost * (1 + NEAR):

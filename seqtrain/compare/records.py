@@ -19,7 +19,7 @@ from seqtrain.errors import UserError, did_you_mean
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-IDENTITY = ("name", "label", "sweep", "status", "reason")  # keys of a run's row that say which it is
+IDENTITY = ("name", "label", "sweep", "status", "reason")  # keys that identify the run of a row
 COSTING = ("tokens", "flops", "seconds", "tokens_per_second", "parameters", "state")
 CLOCK = ("step", "tokens", "seconds")
 VALIDATION = "validation/"
@@ -32,13 +32,13 @@ def rows(
     costs: Sequence[pareto.Cost] = (),
     beside: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Return one row a run: its group, its status, the settings that differ between any two, metrics and costs.
+    """Return one row per run: its group, status, settings that differ between runs, metrics and costs.
 
     Args:
         found: the groups.
         sort: the key to sort by; None: the best first.
         costs: costs for which a row also has its variant's standing on the Pareto front, as in `pareto.Standing`.
-        beside: keys of further columns beside the metric.
+        beside: keys of further columns after the metric.
     """
     settings = differing(all_entries(found))
     variants = _variants(found)
@@ -87,7 +87,7 @@ def group_records(found: Sequence[Conclusion]) -> list[dict[str, Any]]:
 
 
 def statement(found: Conclusion) -> dict[str, Any]:
-    """Return how a group was measured and all sentences on it as plain values."""
+    """Return as plain values how a group was measured, and all sentences about it."""
     group = found.group
     return {
         **{name: getattr(group, name) for name in ("metric", "mode", "split", "reason", "remedy", "notes")},
@@ -110,7 +110,7 @@ def in_order(found: Sequence[Conclusion], sort: str | None) -> Iterator[tuple[in
     if sort is not None:
         name = sort.removeprefix("-")
     if name not in ("final", "best", "run"):
-        # Over the runs of all groups, since a key need not be known in each.
+        # Over the runs of all groups: a key may be missing in some of them.
         key = resolved(all_entries(found), name, f"--sort {sort}")
     for place, conclusion in enumerate(found, 1):
         group = conclusion.group
@@ -138,10 +138,10 @@ def _variant_record(variant: Variant) -> dict[str, Any]:
 
 
 def run_frame(found: Sequence[Conclusion]) -> DataFrame:
-    """Return a row a run, in the order of the terminal's table; see `Compared.runs`."""
+    """Return one row per run, in the order of the terminal's table; see `Compared.runs`."""
     from pandas import DataFrame
 
-    # The table names each run once, so its rows lead back to what was read.
+    # Each run has one row, so group and name identify its entry.
     entries = {(place, entry.name): entry for place, each in enumerate(found, 1) for entry in each.group.entries}
     variants, values = _variants(found), {}
     for variant in variants.values():
@@ -150,30 +150,30 @@ def run_frame(found: Sequence[Conclusion]) -> DataFrame:
     for row in rows(found):
         entry = entries[row["group"], row["name"]]
         own = {"path": str(entry.path), "variant": variants[entry].name, "seed": entry.seed}
-        # Which run it is comes first; what the comparison computes stands behind its settings.
+        # Identity first, then settings, then computed values.
         table.append(own | row | {"value": values.get(entry)} | _metrics(entry))
     return DataFrame(table)
 
 
 def variant_frame(found: Sequence[Conclusion]) -> DataFrame:
-    """Return a row a variant; see `Compared.variants`."""
+    """Return one row per variant; see `Compared.variants`."""
     from pandas import DataFrame
 
     table = []
     for group in group_records(found):
         for record in group["variants"]:
-            # Of one seed there is no interval, and its cells stay empty.
+            # With one seed there is no interval: its cells are empty.
             low, high = record["interval"] or (None, None)
             row = {"group": group["group"], "variant": record["name"], "metric": group["metric"]}
             row |= {"mean": record["mean"], "sd": record["sd"], "low": low, "high": high}
             row |= {"seeds": len(record["values"]), "runs": len(record["runs"])}
-            # Each axis has its column, also where no variant knows it.
+            # Every axis has a column, even if no variant has recorded it.
             table.append(row | {axis: record["costs"].get(axis) for axis in AXES})
     return DataFrame(table)
 
 
 def history_frame(found: Sequence[Conclusion], metric: str) -> DataFrame:
-    """Return a row a recorded point; see `Compared.history`."""
+    """Return one row per recorded point; see `Compared.history`."""
     from pandas import DataFrame
 
     variants, table = _variants(found), []
@@ -182,7 +182,7 @@ def history_frame(found: Sequence[Conclusion], metric: str) -> DataFrame:
             which = [place, entry.name, variants[entry].name, entry.seed]
             for record in entry.records:
                 value = number(record.get(metric))
-                if value is not None:  # most records are of training alone
+                if value is not None:  # most records have only training metrics
                     table.append([*which, *map(record.get, CLOCK), value])
     if not table:
         raise UserError(f"{metric}: no run recorded it{did_you_mean(metric, _recorded(all_entries(found)))}")
@@ -195,9 +195,9 @@ def _variants(found: Sequence[Conclusion]) -> dict[Entry, Variant]:
 
 
 def _metrics(entry: Entry) -> dict[str, float | None]:
-    """Return every metric of validation: the final one or, for an unfinished run, the last that it recorded."""
+    """Return every validation metric: the final value or, for an unfinished run, the last recorded one."""
     names = [f"{VALIDATION}{name}" for name in entry.metrics]
-    # The summary has its metrics at the end of the training alone.
+    # The summary gets its metrics only at the end of training.
     if not entry.finished:
         names += [name for name in _recorded([entry]) if name.startswith(VALIDATION)]
     return {name: entry.metric(name.removeprefix(VALIDATION)) for name in dict.fromkeys(names)}

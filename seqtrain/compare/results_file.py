@@ -19,7 +19,7 @@ from seqtrain.runs.evaluations import Kept
 from seqtrain.runs.summary import Summary
 
 VARIANT, SEED, METRIC = "variant", "seed", "metric"  # columns of the file; --metric names another one
-# Columns that say what a row cost, where the file has them.
+# Optional columns with the costs of a row.
 COSTS = ("parameters", "state", "steps", "tokens", "flops", "seconds", "tokens_per_second")
 
 Row = dict[str, str]
@@ -27,11 +27,11 @@ Row = dict[str, str]
 
 @dataclass(frozen=True, eq=False)
 class Result(Entry):
-    """A row of the file: a run of which no more is known than its numbers."""
+    """A row of the file: a run with known numbers and nothing else."""
 
     @property
     def split(self) -> str:
-        """The file: what was measured there is not known."""
+        """The file's name, as the measured split is unknown."""
         return self.path.name
 
     @property
@@ -46,7 +46,7 @@ class Result(Entry):
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """Variant and seed; further columns are there for --by alone."""
+        """Variant and seed; further columns are used only by --by."""
         return {name: self.config[name] for name in (VARIANT, SEED)}
 
     @cached_property
@@ -66,14 +66,14 @@ def read_results(
     """Read a CSV file with a header.
 
     Args:
-        path: the file; its columns variant and seed, and that of the metric, are needed, in any order.
-        metric: column of the numbers that are compared; None: METRIC.
-        better: min if less of it is better, max if more is.
+        path: the file; it needs the columns variant, seed and the metric, in any order.
+        metric: column of the numbers to compare; None: METRIC.
+        better: min if less is better, max if more is.
         where: conditions on rows, as in `filters.chosen`.
-        by: words of `--by`: columns in which rows of one variant and seed may differ.
+        by: arguments of `--by`: columns in which rows with the same variant and seed may differ.
 
     Returns:
-        The rows, and the conditions that are still to be met: those on variant, seed and metric, which hide seeds.
+        The rows, and the conditions not applied yet: those on variant, seed and metric, which hide seeds.
 
     Raises:
         UserError: the file cannot be read, lacks a column, has a row without a number, or one seed twice; it has fewer
@@ -83,7 +83,7 @@ def read_results(
     lines = list(_lines(path, metric))
     if better is None:
         raise UserError(f"--from {path}: is less or more of {metric} better? add --better min, or --better max")
-    # Other columns first: without them a file of several data sets would hold each seed several times.
+    # Conditions on other columns first: a file with several data sets has each seed several times.
     left = []
     for text in where:
         condition = parsed(text, "--where ")
@@ -95,7 +95,7 @@ def read_results(
         condition.check([row[condition.key] for _, row in lines], "--where ")
         lines = [(line, row) for line, row in lines if condition.holds(row[condition.key])]
         if not lines:
-            raise UserError(f"--where {text}: no row of {path} is so")
+            raise UserError(f"--where {text}: no row of {path} matches")
     columns = [VARIANT, SEED, *(word.strip() for word in ",".join(by).split(","))]
     first: dict[tuple[str | None, ...], int] = {}
     for line, row in lines:
@@ -111,10 +111,10 @@ def read_results(
 
 
 def _lines(path: Path, metric: str) -> Iterator[tuple[int, Row]]:
-    """Yield each row with the line that it ends in; raise UserError for a file that is not as it should be."""
+    """Yield each row with the number of its last line; raise UserError if the file is malformed."""
     try:
         with reading(path), open_checked(path) as file:
-            # Excel begins a file with a byte order mark.
+            # Excel writes a byte order mark at the beginning of a file.
             reader = csv.DictReader(io.TextIOWrapper(file, "utf-8-sig", newline=""), skipinitialspace=True, strict=True)
             header = reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
             _check_header(path, header, metric)
@@ -128,11 +128,11 @@ def _lines(path: Path, metric: str) -> Iterator[tuple[int, Row]]:
     except FileNotFoundError:
         raise UserError(f"--from {path}: no such file") from None
     except (csv.Error, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: no CSV file in UTF-8 ({error})") from None
+        raise UserError(f"{path}: not a CSV file in UTF-8 ({error})") from None
 
 
 def _check_header(path: Path, header: Sequence[str], metric: str) -> None:
-    """Raise UserError if a column is wanting, or there twice."""
+    """Raise UserError if a column is missing or occurs twice."""
     if not header:
         raise UserError(f"{path}: is empty; give a file with a header and rows")
     for name in (VARIANT, SEED, metric):
@@ -146,7 +146,7 @@ def _check_header(path: Path, header: Sequence[str], metric: str) -> None:
 
 
 def _result(path: Path, line: int, row: Row, metric: str, better: Mode) -> Result:
-    """Make the run of a row; raise UserError for a cell that is empty, or no number."""
+    """Make a run from a row; raise UserError for a cell that is empty or not a number."""
     if not row[VARIANT] or not row[SEED]:
         raise UserError(f"{path}:{line}: {SEED if row[VARIANT] else VARIANT} is empty")
     costs: dict[str, Any] = {}

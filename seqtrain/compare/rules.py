@@ -241,7 +241,7 @@ def _failed_seeds(case: Case) -> Iterator[str]:
         if failed and counted:
             yield (
                 f"{variant.name}: {len(failed)} of {len(failed) + len(counted)} seeds failed, and the verdict is on "
-                "those that came through"
+                "the others"
             )
 
 

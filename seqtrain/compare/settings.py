@@ -13,40 +13,40 @@ from seqtrain.runs.summary import Summary
 if TYPE_CHECKING:
     from seqtrain.compare.entries import Entry
 
-# What of a config changes no number: runs that differ in nothing else are the same variant.
+# Keys that change no result: runs that differ only in these are the same variant.
 NO_SETTINGS = {
     *("logger", "run_dir", "run", "dry_run", "data.workers", "data.eval_batch_size"),
     *("trainer.check_ranks_every", "trainer.checkpoint_every", "trainer.keep_last", "trainer.keep_best"),
     *("trainer.log_every", "trainer.profile"),
 }
-# How a training is laid out over a machine: it changes seconds, and of other numbers no more than their rounding.
+# Layout of a training on the machine: it changes seconds, and other numbers only by rounding.
 LAYOUT = (
     *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy", "trainer.accumulate"),
     *("trainer.threads", "data.workers"),
 )
-# Schedules whose rates do not depend on how long a run is planned: of these an extended run equals a longer one.
+# Schedules whose rates do not depend on the planned length: with these, an extended run equals a longer one.
 STEADY = ("constant", "inverse_sqrt", "plateau")
-AUTO = "auto"  # the setting of an option that follows from the data
-# The setting that says that the limits of a run were changed after it had begun.
+AUTO = "auto"  # value of an option that follows from the data
+# The setting of runs whose limits were changed after they had begun.
 EXTENDED = "extended"
 
 
 def flattened(config: Mapping[str, Any], summary: Summary) -> dict[str, Any]:
-    """Return the config by dotted key, without keys that change no number; `model` and its like are the options chosen.
+    """Return the config by dotted key, without keys that change no result; a group is the name of its chosen option.
 
-    An option that followed from the data is AUTO, whatever number it became.
+    An option that followed from the data is AUTO, whatever its resolved value.
     """
     settings: dict[str, Any] = {}
     for key, value in config.items():
         if key == "callbacks" and isinstance(value, dict):
-            # These only show what happens; others may end the training or change it.
+            # Callbacks that only show things are dropped; others may end or change the training.
             value = {name: node for name, node in value.items() if not _only_shows(node)}
         _flatten(str(key), value, settings)
-    # Folds differ by a row, and so by a step: asked for was the same. A limit that was changed later stays a number.
+    # Folds may differ by a row, and so by a step, for the same request. A limit that was changed later stays a number.
     for key, followed in summary.from_data.items():
         if settings.get(key) == followed:
             settings[key] = AUTO
-    # Older runs wrote the tokenizer that was configured, while `init_from` had brought another one.
+    # Older runs recorded the configured tokenizer, although `init_from` had replaced it.
     if settings.get("init_from") is not None and summary.lineage is None:
         for key in list(settings):
             if key.partition(".")[0] == "tokenizer":
@@ -59,14 +59,14 @@ def deciding(entry: Entry, layout: Sequence[str] = ()) -> dict[str, Any]:
 
     Args:
         entry: the run.
-        layout: keys of LAYOUT, or `seed`, that count all the same.
+        layout: keys of LAYOUT, or `seed`, to include anyway.
     """
     found: dict[str, Any] = {}
     for key, value in entry.settings.items():
         if key in layout or not (key == "seed" or key in FOLD_KEYS or key in LAYOUT or is_path(key)):
             found[key] = value
     if found.get("init_from") is not None and entry.summary.parent is not None:
-        # Whose weights, by their hash: a run that was moved has the same ones, one that was trained anew has others.
+        # The parent's hash instead of its path: it stays when the run is moved, and changes when it is trained again.
         found["init_from"] = entry.summary.parent
     if is_extended(entry):
         found[EXTENDED] = tuple(map(str, entry.summary.extended))
@@ -74,14 +74,14 @@ def deciding(entry: Entry, layout: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def is_extended(entry: Entry) -> bool:
-    """Return True if limits of a run were changed on the way, so that no other run has its learning rates."""
+    """Return True if limits of a run were changed during training, so its learning rates match no other run's."""
     return bool(entry.summary.extended) and entry.settings.get("schedule") not in STEADY
 
 
 def differing_keys(all_settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the keys in which these settings differ.
 
-    A key that some settings lack differs, unless they cannot have it, such as an option of another model.
+    A key that some settings lack counts as different, unless they cannot have it, like an option of another model.
     """
     found = []
     keys: dict[str, None] = {}  # each once, in the order of the runs
@@ -106,16 +106,16 @@ def is_path(key: str) -> bool:
 
 
 def last_word(key: str) -> str:
-    """Return the part of a key behind its last dot."""
+    """Return the part of a key after its last dot."""
     return key.rpartition(".")[2]
 
 
 def _lacked_alike(key: str, having: Sequence[Mapping[str, Any]], lacking: Sequence[Mapping[str, Any]]) -> bool:
-    """Return True if some settings lack a key although their option of its group has it."""
+    """Return True if some settings lack a key that others with the same option of its group have."""
     group, *path = key.split(".")
     if group not in GROUPS:
         return bool(lacking)
-    if path[:1] == ["options"]:  # of a mixer, which the others may not have: model.mixers says so
+    if path[:1] == ["options"]:  # of a mixer: settings without this mixer cannot have the key
         mixer = f"{group}.options.{path[1]}"
         lacking = [settings for settings in lacking if mixer in settings]
     options = {str(settings.get(group)) for settings in having}
@@ -123,9 +123,9 @@ def _lacked_alike(key: str, having: Sequence[Mapping[str, Any]], lacking: Sequen
 
 
 def _flatten(key: str, value: Any, settings: dict[str, Any]) -> None:
-    """Add a node of a config, and all below it, to the settings by dotted key."""
+    """Add a config node, and all nodes below it, to the settings by dotted key."""
     group, _, word = key.rpartition(".")
-    # What a YAML recommends has become a value of its own; whether a target is partial follows from the target.
+    # A recommended value is already in its own key, and `_partial_` follows from the target.
     if key in NO_SETTINGS or word in ("_recommend_", "_partial_"):
         return
     if isinstance(value, Mapping):
@@ -147,5 +147,5 @@ def _number_alike(value: Any) -> Any:
 
 
 def _only_shows(callback: Any) -> bool:
-    """Return True if a callback is switched off or changes no number."""
+    """Return True if a callback is switched off or changes no result."""
     return not isinstance(callback, dict) or str(callback.get("_target_")).startswith(SHOWING)

@@ -31,24 +31,24 @@ from seqtrain.sweeps.folder import Sweep, is_sweep
 from seqtrain.terminal import printable
 
 HEADS = {"name": "run", "flops": "FLOPs", "tokens_per_second": "tokens/s", "seconds": "s"}
-LEFT_ALIGNED = ("run", "variant", "status")  # also where every cell looks like a number, as names of trials do
-# Columns that a narrow terminal does without, the first first; then settings, the last first.
+LEFT_ALIGNED = ("run", "variant", "status")  # even if every cell looks like a number, as names of trials do
+# Columns that a narrow terminal drops, in this order; then settings, the last one first.
 EXPENDABLE = ("tokens_per_second", "flops", "state", "parameters", "best", "tokens", "seconds", "status")
 
-DEFAULT_WIDTH = 120  # characters, where there is no terminal to ask
+DEFAULT_WIDTH = 120  # characters, if there is no terminal
 MAX_CELL = 28  # characters of a value in the terminal
 GAP = "  "  # between two columns
 
-Row = dict[str, str]  # what one run or variant shows in a table, by the heads of the columns
+Row = dict[str, str]  # cells of one run or variant, by column head
 
 
 def report(paths: Iterable[Path | str], *, x: Axis | None = None, tested: bool = False) -> str:
     """Return the report on the runs at these paths: tables, verdicts, and trials without a run.
 
     Args:
-        paths: of runs and sweeps.
-        x: the axis at whose equal values they are compared.
-        tested: compare the test figures that are kept in the runs, instead of those of validation.
+        paths: runs and sweeps.
+        x: the axis on which they are compared at equal values.
+        tested: compare the recorded test results instead of those of validation.
     """
     paths = list(paths)
     left_out: list[str] = []
@@ -85,11 +85,11 @@ def text(
 
     Args:
         found: the groups.
-        missing: lines on what left no run, as `not_run` gives them; they stand last.
+        missing: lines on trials without a run, from `not_run`; they come last.
         sort: run, final, best, or a key as in `filters.value`, with `-` before it for the largest first.
-        x: the axis at whose equal values the groups were concluded.
-        costs: against which the Pareto front of each group is shown.
-        width: characters of a line; None: as many as the terminal has.
+        x: the axis on which the variants were compared at equal values.
+        costs: show the Pareto front of the metric and each of these costs.
+        width: characters of a line; None: the width of the terminal.
     """
     width = width or shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns
     folder = _shared_folder(all_entries(found))
@@ -112,7 +112,7 @@ def text(
 
 
 def _title(group: Group) -> str:
-    """Return the task, the unit and split of the figures, and the number of runs, by status if any is unfinished."""
+    """Return the task, the metric's unit and split, and the number of runs, by status if any is unfinished."""
     runs = count_runs(group.entries)
     if not all(entry.finished for entry in group.entries):
         runs += f" ({count_statuses(group.entries)})"
@@ -120,13 +120,13 @@ def _title(group: Group) -> str:
 
 
 def _verdict(sentences: list[str]) -> list[str]:
-    """Return the sentences on the variants that come nearest to the best, and the number of further ones."""
-    # No sentence is cut to the width: the interval, which says how sure it is, stands near its end.
+    """Return the sentences on the variants nearest to the best, and the number of further ones."""
+    # No sentence is cut to the width: the interval is near its end.
     return few(sentences, rest=f", {sum(' beats ' in each for each in sentences[MOST_LINES:])} of them significant")
 
 
 def _run_table(entries: list[Entry], metric: str, width: int, folder: str) -> list[str]:
-    """Format the table of runs, named from `folder` on: settings that differ, a status if a run has not finished."""
+    """Format the table of runs: names below `folder`, differing settings, and the status if a run is unfinished."""
     settings, unit = short_names(differing(entries)), entries[0].unit(metric)
     all_finished = all(entry.finished for entry in entries)
     table = []
@@ -172,12 +172,12 @@ def _variant_table(conclusion: Conclusion, x: Axis | None, width: int) -> list[s
 
 
 def _fitted(table: Sequence[Row], expendable: Sequence[str], width: int) -> list[str]:
-    """Format the rows as lines. Leave out expendable columns that the width has no room for, and say which.
+    """Format the rows as lines. Leave out expendable columns that do not fit the width, and name them.
 
     Expendable columns without a value in any row are left out, too.
     """
     columns = {}
-    for head in table[0]:  # a variant's name stays whole: --against asks for it
+    for head in table[0]:  # a variant's name is never cut: --against needs it
         if head in expendable and not any(row[head] for row in table):
             continue
         cell = printable if head.startswith("variant") else _abbreviated
@@ -208,7 +208,9 @@ def _looks_numeric(cell: str) -> bool:
 def _shared_folder(entries: Sequence[Entry]) -> str:
     """Return the folder that the names of all runs begin with, and a slash; empty if there is none."""
     shared = ""
-    for names in zip(*(entry.name.split("/")[:-1] for entry in entries), strict=False):  # first folders, second ones
+    for names in zip(
+        *(entry.name.split("/")[:-1] for entry in entries), strict=False
+    ):  # all first folders, then all second ones
         if len(set(names)) > 1:
             break
         shared += f"{names[0]}/"

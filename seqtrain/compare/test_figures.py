@@ -1,4 +1,4 @@
-"""Comparisons by the test figures that `seqtrain evaluate` has kept in the runs, with their caveats."""
+"""Comparisons by the test results that `seqtrain evaluate` has recorded in the runs, with their caveats."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def tested(
     checkpoint: WeightsOf,
     test_set: str | None = None,  # noqa: PT028 (it is no test)
 ) -> tuple[list[Entry], list[str]]:
-    """Return the runs that have kept test figures, each with its newest ones of a checkpoint.
+    """Return the runs that have recorded test results, each with the newest results of a checkpoint.
 
     Args:
         entries: the runs of a comparison.
-        checkpoint: whose weights were to be measured.
-        test_set: which of several test sets, by its name; None: that of runs with one.
+        checkpoint: the checkpoint whose weights were measured.
+        test_set: the name of one of several test sets; None: the only test set of a run.
 
     Returns:
-        These runs, and a line for each other one, with the command that makes its figures.
+        These runs, and a line for each other run, with the command that produces its results.
 
     Raises:
-        UserError: no run has them.
+        UserError: no run has such results.
     """
     found = []
     missing = []
@@ -42,18 +42,18 @@ def tested(
             missing.append(printable(f"{entry.name}: {reason}"))
         else:
             found.append(replace(entry, evaluation=evaluation))
-    # Named sets have no figure of all of them: which one is meant must be said.
+    # Named test sets have no common result: the user must choose one.
     names = {one.test_set for entry in entries for one in entry.kept.evaluations if one.test_set is not None}
     if not found and names - {test_set}:
-        missing.append(f"figures of named test sets are kept: --test-set {printable(' or '.join(sorted(names)))}")
-    # As errors and not as remarks: without a run there is no table to stand below.
+        missing.append(f"results of named test sets are recorded: --test-set {printable(' or '.join(sorted(names)))}")
+    # Without any run there is no table to put remarks below, so these are errors.
     if not found:
-        raise UserError("--split test: no run has test figures that could be compared", *few(missing))
+        raise UserError("--split test: no run has comparable test results", *few(missing))
     return found, [f"left out: {line}" for line in missing]
 
 
 def compared_figures(group: Group) -> str:
-    """Return the split of a group's figures and, for kept ones, the checkpoint."""
+    """Return the split of a group's results and, for recorded evaluations, the checkpoint."""
     evaluation = group.entries[0].evaluation
     if evaluation is None:
         return group.split
@@ -64,9 +64,9 @@ def compared_figures(group: Group) -> str:
 
 
 def columns(entry: Entry, metric: str) -> dict[str, Any]:
-    """Return a run's kept test figure in the metric, for tables that machines read; its values are None without one.
+    """Return a run's recorded test result in the metric, for machine-readable tables; None if there is none.
 
-    Without `--split test`, it is the newest figure of the best checkpoint.
+    Without `--split test`, use the newest result of the best checkpoint.
     """
     evaluation = entry.evaluation or entry.kept.newest(TEST, "best")
     found: dict[str, Any] = dict.fromkeys(("test", "test_checkpoint", "test_step", "test_date"))
@@ -79,7 +79,7 @@ def columns(entry: Entry, metric: str) -> dict[str, Any]:
 
 
 def test_mean(entries: Sequence[Entry], metric: str) -> float | None:
-    """Return the mean of the runs' kept test figures; None if a run has none of its checkpoint as it is now."""
+    """Return the mean of the runs' recorded test results; None if a run has none for its current checkpoint."""
     values = []
     for entry in entries:
         evaluation = entry.evaluation or entry.kept.newest(TEST, "best")
@@ -90,19 +90,19 @@ def test_mean(entries: Sequence[Entry], metric: str) -> float | None:
 
 
 def _reason(entry: Entry, evaluation: Evaluation | None, checkpoint: WeightsOf) -> str:
-    """Return why a run has no comparable test figures, with the command that makes them; empty if it has them."""
+    """Return why a run has no comparable test results, with the command that makes them; empty if it has them."""
     words = ["seqtrain", "evaluate", entry.path, *entry.trust_words, "--split", TEST]
     if checkpoint != "best":
         words += ["--checkpoint", checkpoint]
-    remedy = f"`{pasted(*words)}` makes them"
+    remedy = f"`{pasted(*words)}` measures them"
     if evaluation is None:
-        if not entry.finished:  # it would not count with them either
-            return f"{entry.status}, and no test figures are kept"
-        return f"no test figures of its {checkpoint} checkpoint are kept; {remedy}"
+        if not entry.finished:  # it would not count even with test results
+            return f"{entry.status}, and no test results are recorded"
+        return f"no test results of its {checkpoint} checkpoint are recorded; {remedy}"
     step = entry.summary.best.get("step") if checkpoint == "best" else entry.summary.steps
-    if step is not None and step != evaluation.step:  # the run went on after it was evaluated
+    if step is not None and step != evaluation.step:  # the run was continued after the evaluation
         return (
-            f"its test figures are of step {evaluation.step:,}, and its {checkpoint} checkpoint is of step {step:,} by "
-            f"now; {remedy} anew"
+            f"its test results are of step {evaluation.step:,}, but its {checkpoint} checkpoint is now of step "
+            f"{step:,}; {remedy} again"
         )
     return ""

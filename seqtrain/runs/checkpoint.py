@@ -17,7 +17,7 @@ from seqtrain.runs.identity import other_writer
 STEP = re.compile(r"step-([0-9]{8,15})\.ckpt")
 BEST = "best.ckpt"
 UNREADABLE = "it may be sound: make it readable, or move it elsewhere to go without it"
-SPACE = 64 << 20  # bytes that `probe` wants free
+SPACE = 64 << 20  # free bytes that `probe` requires
 
 
 def step_name(step: int) -> str:
@@ -46,7 +46,7 @@ def save(obj: Any, path: Path) -> None:
         TypeError: `obj` holds something that `load` would refuse; names the place.
         OSError: The disk is full.
     """
-    path.parent.mkdir(exist_ok=True)  # not the run's own folder: if the user removed it, it stays removed
+    path.parent.mkdir(exist_ok=True)  # without its parents: a run folder that the user has removed stays removed
     with atomic(path) as file:
         checkpoint_file.write(obj, file)
 
@@ -118,21 +118,21 @@ def refuse_other(path: Path, found: Any, run: dict[str, Any]) -> None:
 
 
 def written_under(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the limits and surroundings under which a checkpoint was written. Its writer is known."""
+    """Return the limits and the environment under which a checkpoint was written. Its writer is known."""
     where = found["seqtrain"].get("where")
     return where if isinstance(where, dict) else {}
 
 
 def _of_step(path: Path) -> dict[str, Any]:
-    """Return the contents of a sound file, no tensor read. Raises Unsound if its step is not that of its name."""
+    """Return the contents of a sound file without its tensors. Raises Unsound if the step differs from its name."""
     found = _opened(path, tensors=False)
     if not isinstance(found, dict) or found.get("global_step") != step_of(path):
-        raise Unsound("what it holds is not a checkpoint of this step")
+        raise Unsound("its content is not a checkpoint of this step")
     return found
 
 
 def _writer(found: Any) -> Any:
-    """Return the identity of the run that wrote a checkpoint, or None if the checkpoint does not have it."""
+    """Return the identity of the run that wrote a checkpoint; None if the checkpoint does not contain it."""
     entry = found.get("seqtrain") if isinstance(found, dict) else None
     return entry.get("run") if isinstance(entry, dict) else None
 
@@ -140,7 +140,7 @@ def _writer(found: Any) -> Any:
 def keep_newest(folder: Path, count: int, *, step: int) -> None:
     """Delete all `step-*.ckpt` except the `count` newest up to `step`, which was just saved.
 
-    Files beyond `step` were superseded by a resume, or are damaged. Kept, they would displace sound ones.
+    Files beyond `step` were superseded by a resume, or are damaged. If kept, they would displace sound ones.
     """
     remove_older(folder, count, step=step)
     for number, path in _steps(folder):
@@ -149,7 +149,7 @@ def keep_newest(folder: Path, count: int, *, step: int) -> None:
 
 
 def remove_older(folder: Path, count: int, *, step: int) -> None:
-    """Delete the `step-*.ckpt` up to `step` except the `count` newest; keep those beyond it."""
+    """Delete the `step-*.ckpt` up to `step` except the `count` newest; keep those beyond `step`."""
     for path in [path for number, path in _steps(folder) if number <= step][:-count]:
         path.unlink(missing_ok=True)
 

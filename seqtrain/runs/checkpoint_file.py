@@ -36,7 +36,7 @@ NAMES = {f"torch.{name}": short for short, name in TYPES.items()}
 
 
 class Unsound(ValueError):
-    """A file that is not a checkpoint, or is damaged; the message says why."""
+    """A file is damaged or not a checkpoint; the message is the reason."""
 
 
 def write(content: Any, file: IO[bytes]) -> None:
@@ -71,7 +71,7 @@ def read(path: Path, *, tensors: bool = True) -> Any:
 
     Args:
         path: The file.
-        tensors: False: each tensor is read for the digest alone and returned as None.
+        tensors: False: each tensor is read only for the digest, and returned as None.
 
     Raises:
         Unsound: The file is damaged, or no checkpoint.
@@ -84,8 +84,8 @@ def read(path: Path, *, tensors: bool = True) -> Any:
         found: dict[str, Any] = dict.fromkeys(names)
         if tensors:
             with safe_open(path, "pt") as file:
-                # Copied: in the file's own memory a tensor begins anywhere, and products of matrices depend by a bit on
-                # where an operand begins. What is resumed must begin where torch puts a tensor of its own.
+                # Copied for alignment: in the mapped file a tensor may begin at any address, and the last bit of a
+                # matrix product depends on it. A resumed run needs the alignment of torch's own allocator.
                 found = {name: file.get_tensor(name).clone() for name in names}
         return json.loads(text, object_hook=lambda node: _decoded(node, found))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
@@ -129,7 +129,7 @@ def _bytes(tensor: Tensor) -> memoryview:
 
 
 def _encoded(value: Any, place: str, tensors: dict[str, Tensor], seen: dict[Any, str], depth: int = 0) -> Any:
-    """Return a value as JSON has it, its tensors added to `tensors` by their place.
+    """Return a value as plain JSON; its tensors are added to `tensors` by their place.
 
     Args:
         value: Tensors and plain containers, at any depth.
@@ -177,7 +177,7 @@ def _encoded_tensor(value: Tensor, place: str, tensors: dict[str, Tensor], seen:
 
 
 def _decoded(node: dict[str, Any], tensors: dict[str, Any]) -> Any:
-    """Return the value that an object of the JSON stands for; what is below it has been decoded."""
+    """Decode a JSON object; everything inside it is decoded already."""
     if "$tensor" in node:
         found = tensors[node["$tensor"]]
         order = node.get("$order")

@@ -26,7 +26,7 @@ from seqtrain.runs.summary import Summary
 from seqtrain.terminal import pasted
 
 CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
-EXPORT = "config.json"  # of a folder that `seqtrain export` wrote
+EXPORT = "config.json"  # config of a folder that `seqtrain export` wrote
 
 
 class Run:
@@ -88,7 +88,7 @@ class Run:
                     raise UserError(
                         f"run_dir={path} exists already; use `{pasted('seqtrain', 'resume', path)}` or another run_dir"
                     )
-                raise UserError(f"run_dir={path} exists already and is no empty folder; give another run_dir")
+                raise UserError(f"run_dir={path} exists already and is not an empty folder; give another run_dir")
             number += 1
 
     @classmethod
@@ -96,11 +96,11 @@ class Run:
         """Open the run at `path`, or, with `export="take"`, an export of one.
 
         Raises:
-            UserError: There is no run, or its directory holds a link to outside or something that is not a plain file.
+            UserError: There is no run, or its directory contains a link to outside or something else than plain files.
         """
         path = Path(path)
         if not exists(path):
-            others = [near.name for near in listed(path.parent) if (near / CONFIG).is_file()]  # for a hint alone
+            others = [near.name for near in listed(path.parent) if (near / CONFIG).is_file()]  # only for a hint
             raise Unavailable(f"run {path} does not exist{did_you_mean(path.name, others)}")
         if export == "refuse" and cls(path).exported:
             raise UserError(
@@ -113,7 +113,7 @@ class Run:
                 if killed
                 else ""
             )
-            raise UserError(f"{path} is no run directory: it has no {CONFIG}{began}")
+            raise UserError(f"{path} is not a run directory: it has no {CONFIG}{began}")
         check_entries(path)
         return cls(path)
 
@@ -197,7 +197,7 @@ class Run:
         path = self.path / METRICS
         if exists(path) and path.stat().st_size and not ends_line(path):
             with open_append(path) as file:
-                file.write(b"\n")  # a torn last line becomes a separate line, which the reader skips
+                file.write(b"\n")  # an incomplete last line becomes a separate line, which the reader skips
         self.append({RESUMED: step})
 
     def newest_step(self) -> int:
@@ -208,13 +208,13 @@ class Run:
         return reached
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Return the valid records: without torn lines, and without those superseded by a later resume."""
+        """Return the valid records: without incomplete lines, and without those superseded by a later resume."""
         return [record for _, record in self.standing()]
 
     def standing(self) -> list[tuple[int, dict[str, Any]]]:
         """Return the valid records, each with its number among all `records`, counted from 1."""
         found: list[tuple[int, dict[str, Any]]] = []
-        earliest = math.inf  # smallest step of the resumes that stand later in the file
+        earliest = math.inf  # smallest step of the resumes later in the file
         for place, record in reversed([*enumerate(self.records(), 1)]):
             if RESUMED in record:
                 earliest = min(earliest, record[RESUMED])

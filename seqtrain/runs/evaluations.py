@@ -36,16 +36,16 @@ class Evaluation:
     commit: str | None = None  # of the checkout in which it was measured
     options: dict[str, Any] = field(default_factory=dict)  # of the command, and how the text was read
     leak: dict[str, Any] | None = None  # how much of the split stands in the training text; None: not known
-    baselines: dict[str, dict[str, float]] = field(default_factory=dict)  # those that were measured with it, by metric
+    baselines: dict[str, dict[str, float]] = field(default_factory=dict)  # baseline -> metric -> value
     test_set: str | None = None  # one of several, by its name in `data.test_paths`
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Content of a run's file: evaluations, the oldest first, and the number of unreadable lines."""
+    """Contents of a run's file: the evaluations, oldest first, and the number of unreadable lines."""
 
     evaluations: tuple[Evaluation, ...] = ()
-    unreadable: int = 0  # torn by a kill, or not what `evaluate` writes
+    unreadable: int = 0  # incomplete lines, and lines that `evaluate` did not write
 
     def looks(self, split: str = "test", test_set: str | None = None) -> int:
         """Return how often the split was evaluated. `test_set`: name of one of several test sets."""
@@ -59,7 +59,7 @@ class Kept:
         return None
 
     def of(self, split: str, test_set: str | None = None) -> list[Evaluation]:
-        """Return the evaluations of a split, the oldest first. One of a named test set does not count for test."""
+        """Return the evaluations of a split, oldest first; `test_set=None` leaves out those of named test sets."""
         return [one for one in self.evaluations if (one.split, one.test_set) == (split, test_set)]
 
 
@@ -76,10 +76,10 @@ def keep(run: Path, evaluation: Evaluation) -> None:
     """
     path = run / EVALUATIONS
     line = plain_json(asdict(evaluation)).encode() + b"\n"
-    # A torn last line becomes a separate line, which the reader skips and counts.
+    # An incomplete last line becomes a separate line, which the reader skips and counts.
     if exists(path) and path.stat().st_size and not ends_line(path):
         line = b"\n" + line
-    # No lock: the run may be training now, and a single appended write is complete or torn, never mixed.
+    # No lock: the run may be training now, and a single appended write may be cut off but never interleaved.
     with open_append(path) as file:
         if file.write(line) != len(line):
             raise OSError(f"{path}: the disk is full")
@@ -149,7 +149,7 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _are_words_sound(record: Mapping[str, Any]) -> bool:
-    """Return True if the texts of a line are in the form that `evaluate` writes."""
+    """Return True if the strings of a line have the form that `evaluate` writes."""
     commit, test_set = record.get("commit"), record.get("test_set")
     return (
         record.get("split") in SPLITS

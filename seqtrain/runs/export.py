@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from seqtrain.runs.summary import Summary
 
 WEIGHTS = "model.safetensors"
-MAX_HEADER_BYTES = 1 << 24  # some 100 for each weight
+MAX_HEADER_BYTES = 1 << 24  # about 100 bytes for each weight
 FILES = (TOKENIZER, TARGET_TOKENIZER, LABELS, SCALE, SERIES)
-FORMAT = 1  # raise it whenever what is written here could not be read before
-MOST_NAMES = 1 << 16  # weights that one may have
-# Entries of a run's summary in an export: what the numbers are, not who computed them where.
+FORMAT = 1  # increase it when older versions cannot read what is written here
+MOST_NAMES = 1 << 16  # maximum number of weights
+# Entries of a run's summary in an export: results, but nothing about the user or the machine.
 KEPT = (
     *("task", "metrics", "best", "baselines", "context", "monitor", "signatures", "parameters", "tokens", "steps"),
     *("unknown", "reason", "splits", "hashes", "versions", "measures", "compared_by", "parent", "lineage"),
 )
 
 
-PARENT = "parent"  # folder of a run with adapters: the run that it began with, as an export
+PARENT = "parent"  # folder in a run with adapters: an export of the run that it began with
 
 
 def write(run: Run, preprocessor: Preprocessor, weights: dict[str, Tensor], step: int, target: Path) -> None:
@@ -72,7 +72,7 @@ def fill(
     Args:
         folder: Folder to fill.
         config: Config of the run, in plain values.
-        summary: Its summary, of which the entries of KEPT are written.
+        summary: Its summary; only the entries of KEPT are written.
         preprocessor: Its tokenizers, labels and scaling.
         weights: Weights of model and task, by name.
         step: Step of the weights.
@@ -98,11 +98,11 @@ def described(folder: Path) -> dict[str, Tensor]:
 
 
 def shapes_of(path: Path, *, remedy: str = "export the run again") -> dict[str, Tensor]:
-    """Return the weights of a safetensors file by name, on the meta device, from its header alone.
+    """Return the weights of a safetensors file by name, on the meta device, reading only its header.
 
     Args:
-        path: File, which may be a stranger's.
-        remedy: What to do about a file that is not right, for the message.
+        path: File, which may be untrusted.
+        remedy: Advice for messages about an invalid file.
 
     Raises:
         UserError: The file is damaged, or no model's.
@@ -112,7 +112,7 @@ def shapes_of(path: Path, *, remedy: str = "export the run again") -> dict[str, 
 
     _check_header(path, remedy)
     try:
-        with safe_open(path, "pt") as file:  # which compares the size of the file with its header
+        with safe_open(path, "pt") as file:  # checks the file's size against its header
             names = file.keys()
             if len(names) > MOST_NAMES:
                 raise UserError(f"{path}: {len(names):,} weights, more than any model has; {remedy}")
@@ -150,7 +150,7 @@ def _with_aliases(folder: Path, weights: dict[str, Tensor], aliases: dict[str, s
     """Return the weights; those that have several names appear under each of them."""
     missing = [other for other in aliases.values() if other not in weights]
     if missing:
-        raise UserError(f"{folder / EXPORT}: names {missing[0]}, which {WEIGHTS} does not hold")
+        raise UserError(f"{folder / EXPORT}: names {missing[0]}, which is not in {WEIGHTS}")
     return weights | {name: weights[other] for name, other in aliases.items()}
 
 
@@ -163,7 +163,7 @@ def _type(path: Path, name: str, written: str, remedy: str) -> torch.dtype:
 
 
 def _check_header(path: Path, remedy: str) -> None:
-    """Raise UserError for a header longer than any export's: it is parsed completely before a weight is read."""
+    """Raise UserError if the header is too long: it is parsed completely before any weight is read."""
     with open_checked(path) as file:
         size = int.from_bytes(file.read(8), "little")
     if size > MAX_HEADER_BYTES:
@@ -190,10 +190,10 @@ def save_weights(path: Path, weights: dict[str, Tensor]) -> dict[str, str]:
             aliases[name] = first[place]
         else:
             first[place] = name
-            kept[name] = tensor.clone().contiguous()  # a view would save its whole storage
+            kept[name] = tensor.clone().contiguous()  # without the copy, a view would save its whole storage
     path.touch()
-    mode = path.stat().st_mode  # as set by the umask; save_file replaces the file by one of 0600
-    save_file(kept, path, metadata={"format": "pt"})  # transformers asks for it
+    mode = path.stat().st_mode  # as set by the umask; save_file replaces the file by one with mode 0600
+    save_file(kept, path, metadata={"format": "pt"})  # transformers requires it
     path.chmod(mode)
     return aliases
 

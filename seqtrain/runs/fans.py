@@ -10,8 +10,8 @@ from jaxtyping import Float
 
 from seqtrain.data.values.fan import Fan, by_steps
 
-DIGITS = 5  # of a value: more are not seen in a picture
-LARGEST = 1e30  # of a value, whose square and differences are finite
+DIGITS = 5  # of a value: a plot shows no more
+LARGEST = 1e30  # largest value: its square, and differences, are finite
 
 
 def to_plain(fan: Fan) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def to_plain(fan: Fan) -> dict[str, Any]:
 def from_plain(content: Any) -> Fan:
     """Return the fan that `to_plain` wrote. Raises ValueError for anything else."""
     if not isinstance(content, dict) or content.keys() != {"title", "history", "median", "truth", "bands"}:
-        raise ValueError("other entries than a picture has")
+        raise ValueError("not the entries of a forecast plot")
     if not isinstance(content["title"], str) or not isinstance(content["bands"], dict):
         raise ValueError("no title or no bands")
     history, median = _values(content["history"]), _values(content["median"])
@@ -43,10 +43,10 @@ def from_plain(content: Any) -> Fan:
 
 
 def _rounded(values: Float[np.ndarray, " n"]) -> list[float | None]:
-    """Return the values with few digits; None for values that a picture cannot show."""
+    """Return the values with few digits; None for values that a plot cannot show."""
     found: list[float | None] = []
     for value in values.tolist():
-        # A diverging model predicts infinite or huge values: a gap, since they would hide all others.
+        # A diverging model predicts infinite or huge values: leave a gap, since they would hide all others.
         found.append(float(f"{value:.{DIGITS}g}") if abs(value) < LARGEST else None)
     return found
 
@@ -55,14 +55,14 @@ def _values(content: Any, length: int | None = None) -> Float[np.ndarray, " n"]:
     """Return a line of numbers, NaN for null. Raises ValueError or TypeError for anything else, or another length."""
     values = np.array(content, dtype=np.float64)
     if values.ndim != 1 or length not in (None, len(values)):
-        raise ValueError("a line is no list of values, or another one is longer")
+        raise ValueError("a line is not a list of values, or the lines differ in length")
     return values
 
 
 def as_list(content: Any) -> tuple[Fan | None, ...]:
     """Return the fan of each sample, None if it has none. Raises ValueError for anything else."""
     if not isinstance(content, list):
-        raise ValueError("no list of pictures")
+        raise ValueError("not a list of forecast plots")
     return tuple(None if each is None else from_plain(each) for each in content)
 
 

@@ -1,7 +1,7 @@
-"""Commit of the current checkout, read without running any code that the checkout brings.
+"""Commit of the current checkout, read without running any code from the checkout.
 
-`git status` alone runs programs named in .git/config: core.fsmonitor, filters, the configurations of submodules. So git
-compares the checkout by a git folder of our own, which has no configuration. `git rev-parse` runs none of them.
+Even `git status` runs programs named in .git/config: core.fsmonitor, filters, the configurations of submodules. So git
+compares the checkout through our own git folder, which has no configuration. `git rev-parse` runs none of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PLACES = ("--show-toplevel", "--absolute-git-dir", "--path-format=absolute", "--
 
 
 def commit(folder: Path) -> str | None:
-    """Return the commit of the checkout that holds `folder`: with `+` if files differ, `?` if git cannot tell.
+    """Return the commit of the checkout that contains `folder`: with `+` if files differ, `?` if git cannot tell.
 
     Returns None if there is no checkout, or it cannot be read.
     """
@@ -42,7 +42,7 @@ class Checkout:
     head: str
     top: Path
     home: Path  # its git folder
-    shared: Path  # the git folder of the repository, where a worktree has one of its own
+    shared: Path  # the git folder of the repository, which differs from `home` in a worktree
 
     def ask(self, *words: str) -> bytes | None:
         """Return git's output about the files of this checkout; None if git fails.
@@ -80,13 +80,13 @@ def _git(folder: Path, env: dict[str, str], *words: str) -> bytes | None:
         words: A command and its options.
     """
     search = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    git = shutil.which("git", path=os.pathsep.join(filter(os.path.isabs, search)))  # never one of the working folder
+    git = shutil.which("git", path=os.pathsep.join(filter(os.path.isabs, search)))  # never a git in the working folder
     if git is None:
         return None
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     kept |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
     kept |= {"GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
-    # A checkout of another user is read too: git refuses it since its settings may run programs, which these do not.
+    # safe.directory: git refuses checkouts of other users because their settings may run programs; ours do not.
     command = [git, "-c", f"core.hooksPath={os.devnull}", "-c", "safe.directory=*", *words]
     try:
         answer = subprocess.run(
@@ -103,7 +103,7 @@ def checkout_of(folder: Path) -> Checkout | None:
     if answer is None:
         return None
     places = os.fsdecode(answer).rstrip("\n").split("\n")
-    if len(places) != 4:  # a folder's name holds a line end
+    if len(places) != 4:  # a folder's name contains a line break
         return None
     top, home, shared, head = places
     return Checkout(head, Path(top), Path(home), Path(shared))
@@ -118,10 +118,10 @@ def _difference(checkout: Checkout) -> str:
 
 
 CODE_DIFF = "code.diff"
-MAX_KEPT_BYTES = 1 << 18  # of a diff's text: beyond it a run directory would grow with every trial
+MAX_KEPT_BYTES = 1 << 18  # of a diff's text: run directories must stay small
 MAX_UNTRACKED_FILES = 200
 MAX_UNTRACKED_BYTES = 1 << 20  # of one file: code is smaller
-UNTRACKED_CODE = ("*.py",)  # no YAML: runs that git does not ignore write it themselves
+UNTRACKED_CODE = ("*.py",)  # no YAML: runs in the checkout write YAML themselves
 # Names of files that hold secrets.
 SECRET = re.compile(
     r"\.(env|pem|key|p12|netrc|npmrc|pypirc)\b|secret|password|passwd|credential|api_?key", re.IGNORECASE
@@ -133,8 +133,8 @@ FILE = re.compile(rb"^diff --git ", re.MULTILINE)
 class CodeDiff:
     """Difference between the files of a checkout and its commit."""
 
-    hash: str  # of all tracked changes and untracked code, also of what is not kept
-    text: str  # what is kept: no file that may hold secrets, at most MAX_KEPT_BYTES
+    hash: str  # of all tracked changes and untracked code, also of parts that are not stored
+    text: str  # the stored part: no file that may contain secrets, at most MAX_KEPT_BYTES
     about: dict[str, Any]  # for the summary
 
     def write(self, run: Path) -> None:
@@ -143,7 +143,7 @@ class CodeDiff:
 
 
 def code_entries(summary: Summary, diff: CodeDiff | None) -> dict[str, Any]:
-    """Return the summary's entries on code: that of earlier attempts and of this one.
+    """Return the summary's entries on code, of earlier attempts and of this one.
 
     Args:
         summary: Summary that already has the commit.

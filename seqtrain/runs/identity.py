@@ -11,7 +11,7 @@ from seqtrain.config.nodes import flat
 from seqtrain.files.atomic import plain_json
 from seqtrain.runs.summary import Summary
 
-# Each option of the trainer: a change makes another run, or is logged by a resume, or changes no number.
+# For each trainer option: does a change make another run, get logged by a resume, or change no result?
 TRAINER: dict[str, Literal["identity", "said", "free"]] = {
     "accelerator": "said",  # by the machine's name
     "devices": "said",  # by the number of processes
@@ -38,13 +38,13 @@ TRAINER: dict[str, Literal["identity", "said", "free"]] = {
     "profile": "free",
 }
 
-# Options of the data that change no number.
+# Options of the data that change no result.
 DATA_FREE = ("workers", "eval_batch_size")
 
 SHORT = reprlib.Repr()
 SHORT.maxlevel, SHORT.maxstring, SHORT.maxother = 2, 80, 80
-LIMITS = ("max_steps", "max_epochs", "max_seconds")  # of the trainer: changed by hand or by override, a run is extended
-SHOWING = "seqtrain.training.callbacks."  # a callback of this package changes no number
+LIMITS = ("max_steps", "max_epochs", "max_seconds")  # of the trainer: changing them extends a run
+SHOWING = "seqtrain.training.callbacks."  # callbacks of this package change no result
 FREE = ("logger", "run_dir", "run", "dry_run", "init_from")  # init_from is checked by its hash
 # Options that `resume` may change, besides loggers.
 MAY_CHANGE = (
@@ -60,7 +60,7 @@ def identity(config: dict[str, Any], summary: Summary) -> dict[str, Any]:
 
 
 def decisive(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a config that decide numbers, by dotted key.
+    """Return the options of a config that affect results, by dotted key.
 
     Paths of data are left out: its hash is checked. Callbacks that only show are left out; those of users are included,
     because their effect is unknown.
@@ -68,7 +68,7 @@ def decisive(config: dict[str, Any]) -> dict[str, Any]:
     kept = {name: value for name, value in config.items() if name not in FREE}
     kept |= {name: dict(_mapping(config, name)) for name in ("trainer", "data", "callbacks")}
     for name in _mapping(config, "trainer"):
-        if TRAINER.get(name, "identity") != "identity":  # an option that is not known here may decide something
+        if TRAINER.get(name, "identity") != "identity":  # an unknown option may affect results
             del kept["trainer"][name]
     for name in _mapping(config, "data"):
         if name in DATA_FREE or str(name).endswith("path"):
@@ -81,16 +81,16 @@ def decisive(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def digest(config: dict[str, Any]) -> str:
-    """Return a hash of the options that decide numbers."""
+    """Return a hash of the options that affect results."""
     return hashlib.blake2b(plain_json(sorted(decisive(config).items())).encode(), digest_size=8).hexdigest()
 
 
 def other_writer(writer: Any, run: dict[str, Any]) -> str | None:
-    """Return why a checkpoint with the identity `writer` is not of the run with the identity `run`; None if it is."""
+    """Return why a checkpoint of the run `writer` does not belong to the run `run`; None if it does."""
     if not isinstance(writer, dict) or not all(isinstance(writer.get(name), dict) for name in ("config", "hashes")):
         return "it does not say which run wrote it"
     there, here = writer["config"], run["config"]
-    unset = object()  # like no value, not even null
+    unset = object()  # differs from every value, also from null
     other = [key for key in {**here, **there} if there.get(key, unset) != here.get(key, unset)]
     if other:
         key = other[0]

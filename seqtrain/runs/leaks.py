@@ -17,12 +17,12 @@ MIN_SAID = 0.01  # share of a split: natural text that is split well has less
 # captions, code and made-up sentences it is 0.66 to 0.86; it falls towards 0 if train contains the text.
 MIN_XZ_RATIO = 0.5
 MAX_XZ_ALONE = 5.0  # bits per byte: above, the text is so short that xz's own header dominates
-# Words for places that may hold validation text; init_from includes the runs it began with.
+# Words for places that may contain validation text; init_from includes all earlier parents.
 PLACES = {"train": "train too", "init_from": "the training text of init_from"}
 
 
 def worst(summary: Summary, split: str = "validation") -> str | None:
-    """Return why figures of the split do not count; None if there is no reason."""
+    """Return why results on the split do not count; None if they count."""
     for place, leak in _leaks(summary, split).items():
         if leak is not None and is_grave(leak):
             return in_words(split, place, leak)
@@ -30,12 +30,12 @@ def worst(summary: Summary, split: str = "validation") -> str | None:
 
 
 def worst_kept(split: str, said: Any, place: str) -> str | None:
-    """Return why figures of an evaluated split do not count, as `worst` does; None if there is no reason.
+    """Return why results on an evaluated split do not count, as `worst` does; None if they count.
 
     Args:
         split: The split that was evaluated.
         said: The leak that the evaluation found.
-        place: Words for the other place that holds the text.
+        place: Words for the other place that contains the text.
     """
     leak = _read(said)
     return None if leak is None or not is_grave(leak) else in_words(split, place, leak)
@@ -49,12 +49,12 @@ def notes_kept(split: str, said: Any, place: str) -> list[str]:
 
 
 def place_of_kept(has_parent: bool) -> str:
-    """Return where text of an evaluated split may also be: the sketch of a run includes what its parents read."""
+    """Return words for where a run's sketch looks: it includes the text that the run's parents read."""
     return "train, or the training text of init_from" if has_parent else PLACES["train"]
 
 
 def notes(summary: Summary, split: str = "validation") -> list[str]:
-    """Return further remarks on the figures: smaller shares, and leaks that are not known."""
+    """Return further remarks on the results: smaller shares, and unknown leaks."""
     said = []
     for place, leak in _leaks(summary, split).items():
         if leak is None:
@@ -66,7 +66,7 @@ def notes(summary: Summary, split: str = "validation") -> list[str]:
 
 
 def is_grave(leak: Leak) -> bool:
-    """Return True if so much leaked that the figures show memorised text."""
+    """Return True if so much leaked that the results show memorised text."""
     return leak.share >= LIMITS[leak.kind]
 
 
@@ -95,7 +95,7 @@ def _bits_per_byte(baselines: Any, name: str) -> float | None:
 
 
 def _leaks(summary: Summary, split: str) -> dict[str, Leak | None]:
-    """Return the leaks of a split by place; None for a leak that is not known."""
+    """Return the leaks of a split by place; None for an unknown leak."""
     found = summary.leaks.get(split)
     if not isinstance(found, Mapping):
         return {}

@@ -10,7 +10,7 @@ from seqtrain.files.checked import loads_unicode, open_checked
 
 RESUMED = "resumed_from"
 LONGEST = 1 << 20  # bytes of a line of metrics.jsonl
-NOT_FINITE = ("nan", "inf", "-inf")  # what stands for these numbers in metrics.jsonl and summary.json
+NOT_FINITE = ("nan", "inf", "-inf")  # strings for these numbers in metrics.jsonl and summary.json
 
 OF_THE_CLOCK = ("time", "seconds", "tokens_per_second")
 
@@ -28,8 +28,8 @@ def ends_line(path: Path) -> bool:
 
 
 def parsed(line: bytes) -> dict[str, Any] | None:
-    """Return the JSON object in `line`; None if it is torn, empty, or not Unicode."""
-    if not line.startswith(b"{"):  # gigabytes of zeros take a few bytes on a disk; JSON parses them slowly
+    """Return the JSON object in `line`; None if it is incomplete, empty, or not Unicode."""
+    if not line.startswith(b"{"):  # a sparse file may have gigabytes of zeros, which JSON parses slowly
         return None
     try:
         record = loads_unicode(line)
@@ -44,7 +44,7 @@ def parsed(line: bytes) -> dict[str, Any] | None:
 
 
 def numbers(value: Any) -> Any:
-    """Return `value` with the texts nan, inf and -inf converted to numbers."""
+    """Return `value` with the strings nan, inf and -inf converted to numbers."""
     if isinstance(value, dict):
         return {key: numbers(below) for key, below in value.items()}
     if isinstance(value, str) and value in NOT_FINITE:

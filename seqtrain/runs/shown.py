@@ -1,4 +1,4 @@
-"""Samples and confusion counts of validations, kept in the run: samples as text and by columns."""
+"""Samples and confusion counts of validations, stored in the run: samples as text and by columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from seqtrain.runs.records import LONGEST
 if TYPE_CHECKING:
     from seqtrain.data.values.fan import Fan
 
-MAX_CELLS = 1 << 16  # of a table, which may be untrusted
+MAX_CELLS = 1 << 16  # limit for a table, which may be untrusted
 Cell = str | float | bool
 
 
@@ -44,8 +44,8 @@ class Samples:
     """Samples of a validation: what the model wrote or answered."""
 
     text: str
-    table: Table | None  # None in a run that kept none
-    fans: tuple[Fan | None, ...] = ()  # the picture of each row; empty if no row has one
+    table: Table | None  # None if the run stored none
+    fans: tuple[Fan | None, ...] = ()  # the forecast plot of each row; empty if no row has one
 
 
 def write_samples(
@@ -132,13 +132,13 @@ def _steps(folder: Path, before: str, after: str) -> set[int]:
     steps = set()
     for path in listed(folder, f"{before}*{after}"):
         number = path.name.removeprefix(before).removesuffix(after)
-        if re.fullmatch(r"\d{8,12}", number, re.ASCII):  # else not a file of ours
+        if re.fullmatch(r"\d{8,12}", number, re.ASCII):  # otherwise not one of our files
             steps.add(int(number))
     return steps
 
 
 def _fans(path: Path, content: Any) -> tuple[Fan | None, ...]:
-    """Return the forecast plots of samples; empty in a run that kept none."""
+    """Return the forecast plots of samples; empty if the run stored none."""
     if "fans" not in content:
         return ()
     from seqtrain.runs.fans import as_list
@@ -147,7 +147,7 @@ def _fans(path: Path, content: Any) -> tuple[Fan | None, ...]:
         found = as_list(content["fans"])
     except (ValueError, TypeError):
         raise _damaged(path) from None
-    # Pictures belong to rows by their position: with one too many, they would be shown beside the wrong numbers.
+    # Plots belong to rows by position: with another number of plots, they would appear next to the wrong rows.
     if len(found) != len(content["rows"]):
         raise _damaged(path)
     return found
@@ -164,7 +164,7 @@ def _table(path: Path, content: Any) -> Table:
 
 
 def _is_cell(value: Any) -> bool:
-    # W&B would read a mapping as a file or a picture, and fetch it from the place it names.
+    # W&B would read a mapping as a file or an image, and fetch it from the path in it.
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, str | int | bool)

@@ -18,8 +18,8 @@ from seqtrain.runs.records import numbers
 class Summary:
     """Facts about a run. A field that is not known has its default, and no entry in the file.
 
-    Change it by `update` and `remove`. They keep the order of the entries, which is that in which they became known: a
-    run that continues writes the same file as before, except for the changes.
+    Change it by `update` and `remove`. They keep the entries in the order in which they became known, so that a resumed
+    run writes the same file as before, except for the changes.
 
     Fields that hold a mapping guarantee only its type. The file may be untrusted: readers check the contents.
     """
@@ -28,7 +28,7 @@ class Summary:
     status: str | None = None  # running, finished, interrupted, failed, pruned or refused
     reason: str | None = None  # why it failed, was pruned or refused
     after_pruning: bool = False  # it was pruned, and the user has resumed it to train to the end
-    command: list[str] = field(default_factory=list)  # that began it, secrets masked
+    command: list[str] = field(default_factory=list)  # the command that began it, with secrets masked
     trust: list[str] = field(default_factory=list)  # packages that --trust named
 
     # Environment.
@@ -44,31 +44,31 @@ class Summary:
     monitor: list[str] = field(default_factory=list)  # the metric that selects the best checkpoint, and min or max
     compared_by: str | None = None  # the metric that runs are compared by
     measures: dict[str, Any] | None = None  # metric -> its unit, direction and label
-    trained_by: list[str] | None = None  # options of the task that matter in training alone
+    trained_by: list[str] | None = None  # options of the task that matter only in training
     answered_by: list[str] | None = None  # options that change the search for an answer, not the targets
     signatures: dict[str, Any] | None = None  # metric -> how exactly it is computed, such as sacreBLEU's signature
     baseline_words: dict[str, Any] = field(default_factory=dict)  # baseline -> its name and what it knows
-    example_text: str | None = None  # words of a command line that have it predict something
+    example_text: str | None = None  # example arguments for `seqtrain predict`
 
     # Identity of the run.
-    identity: str | None = None  # hash of the config that decides numbers, until a checkpoint holds the config itself
+    identity: str | None = None  # hash of the options that affect results; checkpoints contain the options themselves
     hashes: dict[str, Any] = field(default_factory=dict)  # of splits, tokenizers and labels
     parent: str | None = None  # hash of the run that init_from named
-    lineage: list[str] | None = None  # hashes of all runs whose weights it goes back to, the parent's first
-    extended: list[str] = field(default_factory=list)  # limits that were changed after it had begun, and at which step
+    lineage: list[str] | None = None  # hashes of all ancestors by init_from, the parent's first
+    extended: list[str] = field(default_factory=list)  # limits that were changed during training, and at which step
     code: list[str] = field(default_factory=list)  # each code it was trained with: commit, `+`, hash of the changes
-    diff: dict[str, Any] | None = None  # of the working tree: its `hash`, `bytes`, and what was kept of it
-    data: dict[str, Any] = field(default_factory=dict)  # what the source says of itself
+    diff: dict[str, Any] | None = None  # of the working tree: its `hash`, `bytes`, and what was left out
+    data: dict[str, Any] = field(default_factory=dict)  # description by the source itself
     sizes: dict[str, Any] = field(default_factory=dict)  # split -> its `documents` and the `bytes` of their text
     leaks: dict[str, Any] = field(default_factory=dict)  # split -> `train` or `init_from` -> the part found there
 
     # Cost and method of evaluation, known before the first step.
     parameters: dict[str, Any] = field(default_factory=dict)  # part -> parameters, also frozen ones; with `total`
-    padding: float | None = None  # of all positions, the fraction without a target
-    state: int | None = None  # numbers that one lane carries; unknown of a model without state
+    padding: float | None = None  # fraction of all positions without a target
+    state: int | None = None  # size of the state that one lane carries; None for a model without state
     max_steps: int | None = None  # unknown if the time limit decides
     flops_per_token: float | None = None  # of training: forward and backward
-    context: dict[str, Any] | None = None  # what the numbers of an evaluation depend on beside weights and text
+    context: dict[str, Any] | None = None  # settings that evaluation results depend on, besides weights and text
     budget: dict[str, Any] = field(default_factory=dict)  # kind -> value asked, value reached, relative distance
     from_data: dict[str, Any] = field(default_factory=dict)  # option that was auto -> what followed from the data
 
@@ -76,7 +76,7 @@ class Summary:
     metrics: dict[str, Any] = field(default_factory=dict)  # split -> metric -> value with the last weights
     best: dict[str, Any] = field(default_factory=dict)  # `step` of the best checkpoint, and split -> metric -> value
     baselines: dict[str, Any] = field(default_factory=dict)  # split -> baseline -> metric -> value
-    splits: list[str] = field(default_factory=list)  # that the data has
+    splits: list[str] = field(default_factory=list)  # splits of the data
     steps: int | None = None
     ended_by: str | None = None  # steps, seconds or early_stopping
     tokens: int | None = None  # targets that it was trained on
@@ -84,9 +84,9 @@ class Summary:
     clipped: dict[str, Any] | None = None  # `share` of updates whose gradient was clipped, `by` the mean norm / limit
     flops: float | None = None
     seconds: float | None = None  # of training, over all attempts
-    joules: float | None = None  # of the processors meanwhile, validations among it; unknown if they do not tell
+    joules: float | None = None  # energy of the processors, including validations; None if they do not report it
     tokens_per_second: float | None = None  # the median of the records
-    unknown: dict[str, Any] | None = None  # split -> its tokens that are <unk>
+    unknown: dict[str, Any] | None = None  # split -> its number of <unk> tokens
 
     other: dict[str, Any] = field(default_factory=dict)  # all other entries, of another version or task
     order: list[str] = field(default_factory=list)  # names of all entries that are known
@@ -100,7 +100,7 @@ class Summary:
         """
         content = read_json(path)
         if not isinstance(content, dict):
-            raise UserError(f"{path} cannot be read: it holds no mapping")
+            raise UserError(f"{path} cannot be read: it is not a mapping")
         for name in RELIED_ON:
             if name in content and type(content[name]) is not TYPES[name][0]:
                 raise UserError(f"{path}: {name}={content[name]}: not what a run writes there")
@@ -111,7 +111,7 @@ class Summary:
         """Return a summary from plain, possibly untrusted values. An entry of the wrong type counts as absent."""
         summary = cls()
         for name, value in content.items():
-            # The text `nan` stands for the number, except in a field of texts.
+            # The string `nan` means the number, except in fields of strings.
             if str not in TYPES.get(name, ()):
                 value = numbers(value)
             if name not in TYPES or type(value) in TYPES[name]:
@@ -158,5 +158,5 @@ def _json_types(hint: Any) -> tuple[type, ...]:
 # The types that each entry may have in JSON.
 TYPES = {name: _json_types(hint) for name, hint in get_type_hints(Summary).items() if name not in ("other", "order")}
 
-# Entries that decide the handling of a run: one of the wrong type is refused, not left out.
+# Entries that the handling of a run depends on: a wrong type is refused instead of ignored.
 RELIED_ON = ("status", "steps", "max_steps", "hashes", "metrics", "parent", "identity")

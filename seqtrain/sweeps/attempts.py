@@ -1,4 +1,4 @@
-"""Run a sweep to its end: from its start, or from where an earlier attempt stopped."""
+"""Run a sweep to its end, from the start or from where an earlier attempt stopped."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def start(overrides: Sequence[str], config_dirs: Sequence[Path]) -> Sweep:
 
     Args:
         overrides: Overrides of the trials, which may have several values, and of Hydra's options.
-        config_dirs: Folders with configs of the user's own.
+        config_dirs: Folders with the user's own configs.
 
     Raises:
-        UserError: If it cannot begin, or no trial could. Nothing of it is left on the disk then.
+        UserError: If the sweep, or all of its trials, could not begin. Nothing is left on the disk then.
         Interrupted: At a signal; the sweep can be resumed.
     """
     from seqtrain.sweeps.settings import Settings, Words
@@ -49,7 +49,7 @@ def start(overrides: Sequence[str], config_dirs: Sequence[Path]) -> Sweep:
             "data.fold: a search would choose the fold that is easiest; list what to compare, without sweep="
         )
     asked = Asked(
-        # The address of a storage may hold a password, so it is given again.
+        # The address of a storage may contain a password, so it is not recorded; a resume needs it again.
         overrides=tuple(word for word in overrides if not word.startswith("hydra.sweeper.storage=")),
         kind="optuna" if has_search else "grid",
         config_dirs=tuple(map(str, config_dirs)),
@@ -72,19 +72,19 @@ def start(overrides: Sequence[str], config_dirs: Sequence[Path]) -> Sweep:
 
 
 def _refuse_if_none_began(sweep: Sweep) -> None:
-    """Raise UserError if no trial could begin: then the command was wrong, and the sweep is of no use."""
+    """Raise UserError if no trial could begin: then the command was wrong, and the sweep is useless."""
     trials = sweep.trials()
     if trials and all(trial.status == "refused" or trial.unavailable for trial in trials) and not _has_runs(sweep):
         raise UserError(trials[0].reason)  # the log has every trial's
 
 
 def searches(settings: Settings) -> bool:
-    """Return True if trials are proposed as the sweep learns. Those of a grid are known in advance."""
+    """Return True if trials are proposed from earlier results; the trials of a grid are known in advance."""
     return str(settings.config.hydra.runtime.choices["hydra/sweeper"]) != "grid"
 
 
 def resume(sweep: Sweep, words: Sequence[str], *, retry_failed: bool) -> tuple[Sweep, list[Trial]]:
-    """Resume a sweep: run trials that are missing or unfinished, and with `retry_failed` those that failed.
+    """Resume a sweep: run missing and unfinished trials, and with `retry_failed` also failed ones.
 
     Args:
         sweep: The sweep, opened, with its entries checked.
@@ -92,10 +92,10 @@ def resume(sweep: Sweep, words: Sequence[str], *, retry_failed: bool) -> tuple[S
         retry_failed: Run failed and refused trials again.
 
     Returns:
-        The sweep as it is opened where it began, and the trials that ended now.
+        The sweep, opened in the folder where it began, and the trials that ended in this attempt.
 
     Raises:
-        UserError: If words cannot change, a package is not trusted, or its jobs are queued.
+        UserError: If `words` would change the trials, a package is not trusted, or the sweep's jobs are queued.
         Interrupted: At a signal; the sweep can be resumed.
     """
     from seqtrain.sweeps import launchers
@@ -103,14 +103,12 @@ def resume(sweep: Sweep, words: Sequence[str], *, retry_failed: bool) -> tuple[S
 
     asked, typed = sweep.asked, Words.sort(words)
     if typed.trial:
-        raise UserError(
-            f"{typed.trial[0]}: a sweep keeps what it was asked for; start another one with seqtrain train -m"
-        )
+        raise UserError(f"{typed.trial[0]}: a resumed sweep keeps its trials; start another one with seqtrain train -m")
     missing = [package for package in asked.trust if package not in trusted()]
     if missing:
         again = " ".join(f"--trust {package}" for package in missing)
         raise UserError(f"sweep {sweep.path} was run with {again}; if you trust that code, add {again}")
-    # Overrides and configs hold paths relative to the folder where the sweep was typed.
+    # Overrides and configs contain paths relative to the folder where the sweep was started.
     sweep = sweep.where_it_began(say)
     path = sweep.path
     recorded = Words.sort(asked.overrides)
@@ -119,20 +117,20 @@ def resume(sweep: Sweep, words: Sequence[str], *, retry_failed: bool) -> tuple[S
     )
     sweeper = _sweeper(settings)
     runner = _runner(settings, asked.kind == "optuna")
-    sweep.claim()  # before `prepare`, which removes what a process that still runs may be writing
+    sweep.claim()  # before `prepare`, which would remove partial files of a process that still runs
     sweep.prepare()
     running = launchers.queued(launchers.submitted(launchers.attempts(path)))
-    if running:  # SLURM's jobs outlive the command that submitted them, and two would train one trial
+    if running:  # SLURM's jobs outlive the command that submitted them: two jobs would train the same trial
         raise UserError(f"sweep {path}: its jobs {running} are in the queue: wait for them, or scancel {running}")
     left = collections.Counter(trial.status for trial in sweep.trials() if trial.status in ENDED)
-    say(f"sweep {path}: resumed; left as they are: {counted(left) or 'none'}")
+    say(f"sweep {path}: resumed; already ended: {counted(left) or 'none'}")
     return sweep, _run_trials(sweep, sweeper, runner, recorded.trial, settings, retry_failed=retry_failed)
 
 
 def _run_trials(
     sweep: Sweep, sweeper: Any, runner: Any, words: Sequence[str], settings: Settings, *, retry_failed: bool
 ) -> list[Trial]:
-    """Run trials until none is left; return those that ended.
+    """Run trials until none is left; return the trials that ended.
 
     Args:
         sweep: The sweep.
@@ -145,7 +143,7 @@ def _run_trials(
     from seqtrain.sweeps import launchers
     from seqtrain.sweeps.sweeper import SweepAttempt
 
-    (sweep.path / STOP).unlink(missing_ok=True)  # of an attempt that was ended: no trial would begin
+    (sweep.path / STOP).unlink(missing_ok=True)  # left by an earlier attempt: it would keep trials from starting
     sweeper.setup(
         hydra_context=launchers.context(settings.files.loader),
         task_function=launchers.run_trial,
@@ -155,10 +153,10 @@ def _run_trials(
     try:
         return sweeper.sweep(words)
     except Interrupted as interrupted:
-        if (sweep.path / INDEX).exists():  # else the plan is not complete, and a resume makes it anew
+        if (sweep.path / INDEX).exists():  # otherwise the plan is incomplete, and a resume makes a new one
             sweep.write_index()
         again = pasted("seqtrain", "resume", sweep.path)
-        say(f"interrupted by {signal.Signals(interrupted.number).name}: `{again}` goes on")
+        say(f"interrupted by {signal.Signals(interrupted.number).name}: `{again}` continues it")
         raise
 
 
@@ -169,7 +167,7 @@ def _sweeper(settings: Settings) -> Any:
 
 
 def _runner(settings: Settings, has_search: bool) -> Any:
-    """Return what runs the trials: our own launcher, or an adapter for one of Hydra's."""
+    """Return the runner of the trials: our own launcher, or an adapter for one of Hydra's."""
     from hydra.plugins.launcher import Launcher
 
     from seqtrain.sweeps import launchers
@@ -180,22 +178,22 @@ def _runner(settings: Settings, has_search: bool) -> Any:
         return launcher
     work = functools.partial(launchers.run_trial, words=trust_words())
     launcher.setup(hydra_context=launchers.context(settings.files.loader), task_function=work, config=settings.config)
-    # A search learns from what has ended: it hands out as many as run at a time. A grid hands out all.
+    # A search learns from ended trials, so it hands out only as many as run at a time. A grid hands out all.
     node = settings.config.hydra.launcher
     at_once = int(node.get("n_jobs", node.get("array_parallelism", 1)))
-    if at_once < 1:  # joblib's way to say so
+    if at_once < 1:  # in joblib, -1 means all cores
         at_once = len(os.sched_getaffinity(0))
     return launchers.HydraLauncher(launcher, settings.directory, say, together=at_once if has_search else None)
 
 
 def refuse_several_processes() -> None:
-    """Raise UserError in one of several processes: the sweep starts those of its trials."""
+    """Raise UserError in one of several processes: the sweep starts the processes of its trials itself."""
     if ranks.rank_info().world > 1:
         raise UserError("a sweep starts the processes of its trials itself: run it once, without srun or torchrun")
 
 
 def _has_runs(sweep: Sweep) -> bool:
-    """Return True if a trial has left anything that a user may want."""
+    """Return True if a trial has left a run directory, which the user may want to keep."""
     return any(path.name.isdigit() and exists(path / CONFIG) for path in listed(sweep.path))
 
 
@@ -205,22 +203,22 @@ def counted(statuses: collections.Counter[str]) -> str:
 
 
 def asks_for_all_folds(words: Sequence[str]) -> bool:
-    """Return True if cross-validation over all folds is asked for. Such a command is a sweep, with or without -m."""
+    """Return True if the command requests cross-validation over all folds, which makes it a sweep even without -m."""
     return _value(words, FOLDS) not in (None, "null") and _value(words, FOLD) is None
 
 
 def with_folds(words: Sequence[str]) -> list[str]:
-    """Return the words of a sweep, with an override that lists all folds if all are asked for.
+    """Return the overrides of a sweep; add one that lists all folds if cross-validation over all is requested.
 
     Raises:
-        UserError: If the number of folds is not one whole number from 2 on.
+        UserError: If the number of folds is not a single whole number above 1.
     """
     if not asks_for_all_folds(words):
         return list(words)
     from seqtrain.config.conf_files import ConfFiles  # imports Hydra, which other commands do without
 
     value = str(_value(words, FOLDS))
-    # Several numbers of folds in one sweep would have no common fold to be compared on.
+    # Sweeping the number of folds would leave no common folds to compare.
     if not value.isdecimal() or int(value) < 2:
         raise UserError(f"{FOLDS}={value}: expected one whole number from 2 on; each fold is a trial")
     chosen = _value(words, "data")
@@ -229,7 +227,7 @@ def with_folds(words: Sequence[str]) -> list[str]:
         raise UserError(
             f"{FOLDS}={value}: data={chosen} has no folds; cross-validation is of labelled text, data=labelled"
         )
-    # Last, so that it changes fastest: all folds of a setting are trained before the next setting.
+    # The last override changes fastest: all folds of a setting are trained before the next setting.
     return [*words, f"{FOLD}={','.join(map(str, range(int(value))))}"]
 
 
@@ -244,7 +242,7 @@ def _value(words: Sequence[str], key: str) -> str | None:
     from seqtrain.config.check import key_of  # imports Hydra, which other commands do without
 
     found = None
-    # The last one counts, as Hydra has it.
+    # The last one counts, as in Hydra.
     for word in words:
         if key_of(word) == key:
             found = word.partition("=")[2].strip()

@@ -21,16 +21,16 @@ from seqtrain.runs.summary import Summary
 from seqtrain.terminal import pasted
 
 ASKED, INDEX, TRIALS, LOGS = "sweep.yaml", "index.json", "trials", "logs"
-CWD = "cwd"  # of sweep.yaml: the folder in which it was begun
-STOP = ".stop"  # there while a attempt is being ended: what a launcher begins now leaves at once
+CWD = "cwd"  # key of sweep.yaml: the working folder in which the sweep was started
+STOP = ".stop"  # exists while an attempt is stopping: trials that a launcher starts then exit at once
 
 Status = Literal["planned", "running", "finished", "failed", "refused", "pruned", "interrupted"]
-# What a resumed sweep leaves alone.
+# A resumed sweep does not run trials with these statuses again.
 ENDED: tuple[Status, ...] = ("finished", "failed", "refused", "pruned")
 
 
 def status_after(fault: UserError) -> Status:
-    """Return the status of a trial that a fault ended: refused, or failed if something was only unavailable."""
+    """Return the status of a trial that ended with this error: failed if something was unavailable, else refused."""
     return "failed" if isinstance(fault, Unavailable) else "refused"
 
 
@@ -55,7 +55,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Number as it is written in paths; names sort correctly up to a thousand trials."""
+        """Number as written in paths; names sort correctly up to a thousand trials."""
         return f"{self.number:03d}"
 
     @property
@@ -65,17 +65,17 @@ class Trial:
 
     @property
     def log(self) -> Path:
-        """Output of the trial's processes, as the path of its log file."""
+        """Path of the log file with the output of the trial's processes."""
         return self.sweep / LOGS / f"{self.name}.txt"
 
     @property
     def outcome(self) -> dict[str, Any]:
-        """Record that the trial's process left: `status`, and `reason` if there is one."""
+        """Record written by the trial's process: `status`, and `reason` if there is one."""
         return _record(self.sweep / TRIALS / f"{self.name}.json")
 
     @property
     def recorded(self) -> str | None:
-        """Status that the trial's process left; None if it left none."""
+        """Status written by the trial's process; None if it wrote none."""
         return self.outcome.get("status")
 
     @property
@@ -84,18 +84,20 @@ class Trial:
         if exists(self.path / CONFIG):
             return cast(Status, stands(self.path, Run(self.path).summary))
         recorded = self.recorded
-        return recorded if recorded in ("failed", "refused") else "planned"  # else a run has gone: it is made anew
+        return (
+            recorded if recorded in ("failed", "refused") else "planned"
+        )  # otherwise its run was removed, and is trained again
 
     @property
     def reason(self) -> str:
         """Reason why the trial did not finish; empty if it finished or the reason is unknown."""
         known = Run(self.path).summary if exists(self.path / CONFIG) else Summary()
-        told = {} if known.status == "finished" else self.outcome  # by the process that could not go on with it
-        return known.reason or str(told.get("reason", ""))
+        outcome = {} if known.status == "finished" else self.outcome  # for a process that could not write the summary
+        return known.reason or str(outcome.get("reason", ""))
 
     @property
     def unavailable(self) -> bool:
-        """Return True if it failed for something that may be there later: see `errors.Unavailable`."""
+        """Return True if it failed because something was missing that may be there later: see `errors.Unavailable`."""
         return self.status == "failed" and self.outcome.get("unavailable") is True
 
     def conclude(self, status: Status, reason: str = "", *, pid: int = 0, unavailable: bool = False) -> None:
@@ -122,7 +124,7 @@ class Trial:
 
 
 class Sweep:
-    """A sweep on disk; only one process at a time plans and launches its trials: see `claim`."""
+    """A sweep on disk. Only one process at a time plans and launches its trials: see `claim`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -130,9 +132,9 @@ class Sweep:
 
     @classmethod
     def create(cls, path: Path | str, asked: Asked) -> Sweep:
-        """Create a sweep at `path`, which only this process runs; the folder appears with its request already in it.
+        """Create a sweep at `path` and claim it; the folder appears with its request already in it.
 
-        `path` may be an empty folder, or one in which a start was killed.
+        `path` may be an empty folder, or one whose creation was killed.
 
         Raises:
             UserError: `path` is any other existing folder or file.
@@ -153,19 +155,19 @@ class Sweep:
         if is_sweep(self.path):
             again = pasted("seqtrain", "resume", self.path)
             raise UserError(f"hydra.sweep.dir={self.path} exists already; use `{again}` or another directory")
-        raise UserError(f"hydra.sweep.dir={self.path} exists already and is no empty folder; give another one")
+        raise UserError(f"hydra.sweep.dir={self.path} exists already and is not an empty folder; give another one")
 
     @classmethod
     def open(cls, path: Path | str) -> Sweep:
         """Return the sweep at `path`; raise UserError if there is none."""
         sweep = cls(Path(path))
         if not is_sweep(sweep.path):
-            raise UserError(f"{path} is no sweep: it has no {ASKED}")
+            raise UserError(f"{path} is not a sweep: it has no {ASKED}")
         return sweep
 
     @functools.cached_property
     def asked(self) -> Asked:
-        """Request for the sweep; UserError if its file is damaged."""
+        """Request for the sweep. Raises UserError if its file is damaged."""
         found = read_yaml(self.path / ASKED)
         lists = {name: found.get(name, []) for name in ("overrides", "config_dirs", "trust")}
         sound = all(isinstance(words, list) and all(map(is_word, words)) for words in lists.values())
@@ -174,33 +176,33 @@ class Sweep:
         return Asked(kind=found["kind"], **{name: tuple(words) for name, words in lists.items()})
 
     def where_it_began(self, say: Callable[[str], None]) -> Sweep:
-        """Change to the working folder in which the sweep began, so that relative paths are valid; return the sweep.
+        """Change to the folder in which the sweep was started, so that relative paths are valid; return the sweep.
 
-        If that folder is gone, the working folder stays, and `say` gets a line on it.
+        If that folder is gone, the working folder stays the same, and `say` gets a line about it.
         """
         began = read_yaml(self.path / ASKED).get(CWD)
         if not isinstance(began, str) or "\0" in began:
-            raise UserError(f"{self.path / ASKED}: does not say in which folder the sweep was begun; begin a new sweep")
+            raise UserError(f"{self.path / ASKED}: does not name the folder where the sweep began; start a new sweep")
         path = self.path.absolute()
         try:
             if os.path.samefile(began, "."):
                 return self
             os.chdir(began)
         except OSError as error:
-            say(f"{began}, where the sweep was begun: {error.strerror}; relative paths are held against {os.getcwd()}")
+            say(f"{began}, where the sweep was begun: {error.strerror}; relative paths start from {os.getcwd()}")
             return self
-        say(f"relative paths are held against {began}, where the sweep was begun")
+        say(f"relative paths start from {began}, where the sweep was begun")
         return Sweep(path)
 
     def plan(self, number: int, overrides: Sequence[str], label: str) -> Trial:
-        """Plan a trial and return it; a trial that was planned already is left as it is."""
+        """Plan a trial and return it; a trial that is already planned is not changed."""
         trial = Trial(self.path, number, tuple(overrides), label)
         if not trial.outcome:
             trial.conclude("planned")
         return trial
 
     def trial(self, number: int) -> Trial:
-        """Return a planned trial; raise UserError if there is none of that number."""
+        """Return a planned trial; raise UserError if no trial has this number."""
         record = _record(self.path / TRIALS / f"{number:03d}.json")
         if not record:
             raise UserError(f"sweep {self.path}: no trial {number:03d}")
@@ -211,14 +213,14 @@ class Sweep:
         return [self.trial(number) for number in sorted(int(path.stem) for path in _records(self.path))]
 
     def check_entries(self) -> None:
-        """Raise UserError for a link in place of a file or folder of the sweep: writing would follow it."""
+        """Raise UserError if a file or folder of the sweep is a link: writing would follow it."""
         for folder in (self.path, self.path / TRIALS, self.path / LOGS):
             for path in listed(folder):
                 if path.is_symlink():
-                    raise UserError(f"{path}: a link, which no sweep makes; put there what it points to")
+                    raise UserError(f"{path}: is a link, which a sweep never makes; replace it by its target")
 
     def write_index(self) -> None:
-        """Write index.json anew, with the status of all trials."""
+        """Rewrite index.json with the status of all trials."""
         rows = [trial.row() for trial in self.trials()]
         write_text(self.path / INDEX, plain_json({"trials": rows}, 1) + "\n")
 
@@ -233,7 +235,7 @@ class Sweep:
         folders.remove_dead(self.path)
 
     def claim(self) -> None:
-        """Make this process the only one that runs the sweep until it ends; raise UserError if another one runs it."""
+        """Make this process the only one that runs the sweep, until it ends; raise UserError if another one does."""
         self._lock = locked(self.path / LOCK)
         if self._lock is None:
             raise Unavailable(f"sweep {self.path} is being run by another process: wait for it or stop it")
@@ -241,7 +243,7 @@ class Sweep:
     def close(self) -> None:
         """Release the sweep for other processes.
 
-        A process that goes on for long after the sweep, such as a notebook's, must not hold it.
+        A process that lives longer than the sweep, such as a notebook's, must not hold it.
         """
         if self._lock is not None:
             self._lock.close()
@@ -250,10 +252,10 @@ class Sweep:
 
 @dataclass(frozen=True)
 class SweepMember:
-    """The sweep of a run, as far as the run knows it."""
+    """The sweep and the trial of a run."""
 
-    sweep: str  # its directory's name
-    trial: str  # its number, as in paths
+    sweep: str  # name of the sweep's directory
+    trial: str  # number of the trial, as in paths
     label: str  # what differs from other trials
     overrides: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""Runners of a sweep's trials: here, n at a time, or a launcher of Hydra such as joblib or Submitit."""
+"""Runners of a sweep's trials: local, n at a time, or a Hydra launcher such as joblib or Submitit."""
 
 from __future__ import annotations
 
@@ -32,57 +32,57 @@ from seqtrain.sweeps.folder import ENDED, STOP, Trial
 from seqtrain.sweeps.settings import quoted
 from seqtrain.terminal import pasted
 
-# Imported once by the process that trials are forked from: together they take longer than a small trial.
+# Imported once by the process that trials are forked from: these imports take longer than a small trial.
 HEAVY = ("torch", "pytorch_lightning", "hydra", "datasets", "tokenizers")
 PLACE = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SEQTRAIN_MEET")
 MEETING = ("MASTER_ADDR", "MASTER_PORT", "PL_")
-# Variables, or beginnings of them, that tell a process of its place among others; a trial has a place of its own.
+# Prefixes of environment variables with the rank of a process; a trial has its own ranks.
 STEP = ("SLURM_STEP", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS")
 
 
-SUBMITIT = ".submitit"  # of a sweep: what Submitit writes, a folder for each attempt
+SUBMITIT = ".submitit"  # folder of a sweep that Submitit writes to, with a folder for each attempt
 JOB = re.compile(r"(\d+)(_\d+)?_submitted\.pkl")
-LOOK = 5.0  # seconds between questions to SLURM
+LOOK = 5.0  # seconds between two queries of SLURM
 
 
 class Runner(Protocol):
-    """A runner of trials, as a sweeper needs it."""
+    """A runner of trials, as a sweeper uses it."""
 
-    pulled: str  # what has become of a trial that it has pulled, in a word or two
-    together: int | None  # most trials that it runs at a time; None: all
+    pulled: str  # word for a trial that was taken from the iterator, such as "started"
+    together: int | None  # maximum number of trials at a time; None: all
 
     @abstractmethod
     def run(self, trials: Iterator[Trial]) -> Iterator[Trial]:
-        """Run planned trials, pulled as there is room for them, and yield each one when it has ended."""
+        """Run planned trials, taking each one when there is room for it, and yield each one when it has ended."""
 
 
 def environment(env: Mapping[str, str], *, apart: Sequence[str] = (*PLACE, *MEETING, *STEP)) -> dict[str, str]:
-    """Return the environment of a trial: the sweep's, without the variables that place the sweep's own process.
+    """Return the environment of a trial: the sweep's, without the variables that hold the rank of its process.
 
     Args:
         env: the sweep's own environment.
-        apart: names of variables, or their beginnings, that a trial must not inherit.
+        apart: prefixes of variables that a trial must not inherit.
     """
     return {name: value for name, value in env.items() if not name.startswith(tuple(apart))}
 
 
 class Local:
-    """A runner of `n_jobs` trials at a time here, forked from a process that has imported everything once.
+    """A runner of `n_jobs` local trials at a time, forked from a process that has imported everything once.
 
-    Each has its share of the GPUs, and `threads` threads (None: OMP_NUM_THREADS, or its share of the cores).
+    Each trial has its share of the GPUs, and `threads` threads (None: OMP_NUM_THREADS, or its share of the cores).
     """
 
     pulled = "started"
 
     def __init__(self, *, n_jobs: int = 1, threads: int | None = None) -> None:
-        if n_jobs < 1:  # joblib's way to say: one for each core
+        if n_jobs < 1:  # in joblib, -1 means one for each core
             raise UserError(f"hydra.launcher.n_jobs={n_jobs}: expected a whole number above 0")
         self.n_jobs = self.together = n_jobs
         self.threads = threads
         self.say: Callable[[str], None] = print
 
     def run(self, trials: Iterator[Trial]) -> Iterator[Trial]:
-        """Run trials as in `Runner`. Interrupts are passed on to the trials, which save and exit."""
+        """Run trials as in `Runner`. An interrupt is forwarded to the trials, which save and exit."""
         threads, shares = self._threads(), gpu_shares(gpus(os.environ), self.n_jobs)
         self._say_shares(threads, shares)
         first = next(trials, None)
@@ -98,7 +98,7 @@ class Local:
         with ForkServer([*HEAVY, *own], env=env) as server:
             try:
                 while True:
-                    # Slots come first: a trial is pulled only where there is room, for a search draws it then.
+                    # `zip` takes a free slot first, then a trial: a search must propose it only when there is room.
                     for slot, trial in zip(sorted(free), trials, strict=False):
                         words = trial_words(trial)
                         if threads is not None:
@@ -131,7 +131,7 @@ class Local:
         each = []
         if threads is not None:
             each.append(f"{threads} thread{'s' * (threads > 1)}")
-        if shares[0]:  # all have GPUs, or none has
+        if shares[0]:  # either all trials have GPUs or none
             each.append(f"GPUs {' | '.join(share['CUDA_VISIBLE_DEVICES'] for share in shares)}")
         words = f"{self.n_jobs} trials at a time"
         if each:
@@ -153,19 +153,19 @@ def gpus(env: Mapping[str, str]) -> list[str]:
 
 
 def gpu_shares(devices: Sequence[str], n_jobs: int) -> list[dict[str, str]]:
-    """Return the environment of each slot: equally many GPUs for each, shared if there are fewer GPUs than slots."""
+    """Return the environment of each slot: the same number of GPUs for each, shared if there are too few."""
     if not devices:
         return [{}] * n_jobs
     each = max(len(devices) // n_jobs, 1)
     shares = []
     for slot in range(n_jobs):
-        start = slot * each % len(devices)  # with fewer GPUs than slots several have the same one
+        start = slot * each % len(devices)  # with fewer GPUs than slots, several slots share one
         shares.append({"CUDA_VISIBLE_DEVICES": ",".join(devices[start : start + each])})
     return shares
 
 
 def _after(trial: Trial, child: Child) -> Trial:
-    """Return the trial after recording its end, if its process could not record it."""
+    """Record the trial's end if its process could not record it; return the trial."""
     code = child.poll() or 0
     if trial.recorded not in (*ENDED, "interrupted"):
         trial.fail(_death(code, child.stderr))
@@ -174,19 +174,19 @@ def _after(trial: Trial, child: Child) -> Trial:
 
 
 def _death(code: int, stderr: str) -> str:
-    """Return why a process ended that could not record it itself."""
+    """Return the reason why a process ended, if it could not record it itself."""
     if code < 0:
         return f"its process was {killed(code)}"
     lines = stderr.strip().splitlines()
     if lines:
-        return lines[-1]  # of a traceback: the error itself
+        return lines[-1]  # the last line of a traceback is the error itself
     return f"its process ended with {code}"
 
 
 def killed(code: int) -> str:
     """Return the signal of a negative exit status, in words."""
     words = f"killed by {signal.Signals(-code).name}"
-    if code == -signal.SIGKILL:  # which the kernel sends where there is no memory left
+    if code == -signal.SIGKILL:  # the kernel sends it when memory runs out
         words += " (the machine may have run out of memory)"
     return words
 
@@ -195,25 +195,25 @@ def _leave(running: Mapping[Child, Any], number: int) -> None:
     """Send a signal to the trials, wait for their checkpoints, and kill the processes that remain."""
     for child in running:
         child.kill(number)
-    limit = time.monotonic() + ranks.ENDING  # of all together: they save at the same time
+    limit = time.monotonic() + ranks.ENDING  # for all together: they save at the same time
     try:
         for child in running:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(max(limit - time.monotonic(), 0))
     finally:
-        # Also those that ended: processes of their own may have outlived them.
+        # Also for trials that ended: their child processes may still run.
         for child in running:
             child.kill_group()
             child.close()
 
 
 class HydraLauncher:
-    """A runner that drives a launcher of Hydra, which runs `run_trial` anywhere; results are read from the disk."""
+    """A runner that drives a Hydra launcher, which runs `run_trial` anywhere; results are read from the disk."""
 
     pulled = "handed out"
 
     def __init__(self, launcher: Launcher, sweep: Path, say: Callable[[str], None], *, together: int | None) -> None:
-        """Set the most trials that the launcher gets at once, `together`; None: all."""
+        """Store the options. `together` is the maximum number of trials that the launcher gets at once; None: all."""
         self.launcher = launcher
         self.sweep = sweep
         self.say = say
@@ -228,7 +228,7 @@ class HydraLauncher:
             yield from self._batch(batch)
 
     def _batch(self, batch: list[Trial]) -> Iterator[Trial]:
-        """Run some trials; yield each as soon as it has ended, and last those that have not ended."""
+        """Run some trials; yield each as soon as it has ended, and at the end those that have not ended."""
         launching = threading.Thread(target=self._launch, args=(batch,), daemon=True)
         launching.start()
         waiting = list(batch)
@@ -237,23 +237,23 @@ class HydraLauncher:
                 over = self._is_over(launching)
                 ended = [trial for trial in waiting if over or trial.recorded in ENDED]
                 if over and self._error is not None:
-                    self._tell(batch)
+                    self._report_error(batch)
                 waiting = [trial for trial in waiting if trial not in ended]
                 yield from ended
                 time.sleep(0.1)
-            if not (jobs := self._jobs()):  # the launcher is in this process: two at once would share Hydra's globals
+            if not (jobs := self._jobs()):  # a launcher in this process: two at once would share Hydra's globals
                 launching.join()
             self._earlier.update(jobs)
         except BaseException as error:
             self._leave(waiting, getattr(error, "number", signal.SIGTERM))
-            if not self._jobs():  # cut off with its workers, joblib would complain behind our last word
+            if not self._jobs():  # otherwise joblib would print errors about its workers at the very end
                 launching.join(ranks.ENDING)
             raise
 
     def _launch(self, batch: list[Trial]) -> None:
         try:
             self.launcher.launch([[f"run_dir={quoted(trial.path)}"] for trial in batch], batch[0].number)
-        except BaseException as error:  # told by the thread that waits
+        except BaseException as error:  # the waiting thread reports it
             self._error = error
 
     def _is_over(self, launching: threading.Thread) -> bool:
@@ -261,7 +261,7 @@ class HydraLauncher:
 
         SLURM is asked about its jobs, because their launcher exits at the first failure.
         """
-        alive = launching.is_alive()  # first: it may hand in jobs and leave at any moment
+        alive = launching.is_alive()  # read first: the launcher may submit jobs and exit at any moment
         if not (jobs := self._jobs()):
             return not alive
         if time.monotonic() < self._looked + LOOK:
@@ -270,10 +270,10 @@ class HydraLauncher:
         return not queued(jobs)
 
     def _jobs(self) -> list[str]:
-        """Return the jobs of the batch that runs; empty until they are handed in."""
+        """Return the jobs of the current batch; empty until they are submitted."""
         return [job for job in submitted(attempts(self.sweep)) if job not in self._earlier]
 
-    def _tell(self, batch: list[Trial]) -> None:
+    def _report_error(self, batch: list[Trial]) -> None:
         """Log why the launcher gave up; raise UserError if it ran nothing."""
         line = f"hydra.launcher: {type(self._error).__name__}: {first_lines(cast(BaseException, self._error))}"
         if all(trial.recorded == "planned" for trial in batch):
@@ -281,7 +281,7 @@ class HydraLauncher:
         self.say(line)
 
     def _leave(self, waiting: list[Trial], number: int) -> None:
-        """Stop running trials after they save, and cancel those that have not begun."""
+        """Let running trials save and stop, and cancel those that have not begun."""
         (self.sweep / STOP).touch()
         if jobs := self._jobs():
             again = pasted("seqtrain", "resume", self.sweep)
@@ -314,7 +314,7 @@ def submitted(folders: list[Path]) -> list[str]:
 
 
 def queued(jobs: Sequence[str]) -> str:
-    """Return the jobs that wait or run, in SLURM's own words; all of them if SLURM does not answer, none without it."""
+    """Return the jobs that wait or run, as SLURM prints them: all if SLURM does not answer, none without SLURM."""
     if not jobs:
         return ""
     command = ["squeue", "--noheader", "--format=%i", "--jobs", ",".join(jobs)]
@@ -329,19 +329,21 @@ def queued(jobs: Sequence[str]) -> str:
 
 
 def run_trial(config: DictConfig, *, words: Sequence[str] = ()) -> int:
-    """Run one trial for a launcher of Hydra: call `seqtrain trial` in a separate process.
+    """Run one trial for a Hydra launcher: call `seqtrain trial` in a separate process.
 
     Under Submitit, this process catches SIGUSR2 (time is up) and has the job requeued, which sends SIGTERM to the job.
     """
     path = Path(config.run_dir)
-    if (path.parent / STOP).exists():  # before a Python is started for nothing
+    if (path.parent / STOP).exists():  # checked here to save starting Python
         return 0
     submitit = "SUBMITIT_EXECUTOR" in os.environ
     apart = (*PLACE, *MEETING, *(() if submitit else STEP))  # the tasks of a job step are the processes of the trial
     command = [sys.executable, "-P", "-m", "seqtrain", "trial", str(path.parent), path.name, *words]
     env = environment(os.environ, apart=apart)
     if submitit:
-        former = signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # sent to every process of the job; ours inherit this
+        former = signal.signal(
+            signal.SIGUSR2, signal.SIG_IGN
+        )  # SLURM sends it to every process of the job; the child inherits SIG_IGN
         child = subprocess.Popen(command, env=env)
         signal.signal(signal.SIGUSR2, former)
     else:
@@ -351,14 +353,14 @@ def run_trial(config: DictConfig, *, words: Sequence[str] = ()) -> int:
         while child.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(1)
-            if os.getppid() != parent:  # joblib's workers outlive who started them
+            if os.getppid() != parent:  # joblib's workers outlive their parent
                 child.kill()
     except BaseException:  # the job is requeued, or given up
         child.terminate()
         child.wait(ranks.ENDING)
         raise
     if submitit and child.returncode > 128:
-        os._exit(child.returncode)  # a result would say that the job is done, which goes on after it was requeued
+        os._exit(child.returncode)  # a result would mark the job as done, but it continues after it is requeued
     return child.returncode
 
 

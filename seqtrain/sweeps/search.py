@@ -1,4 +1,4 @@
-"""A search: a sampler of Optuna proposes each trial from the results of the earlier ones."""
+"""A search: an Optuna sampler proposes each trial from the results of the earlier ones."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ EXAMPLE = "optimizer.lr='tag(log,interval(1e-4,1e-1))'"
 
 
 class Search(Sweeper):
-    """The sweeper of a search: gets trials from the sweep's study up to `n_trials`, and tells it how each one ended.
+    """The sweeper of a search: it asks the sweep's study for up to `n_trials` trials, and reports their results to it.
 
     A trial has the same number in the study and in its directory. Its proposal is a function of `seed`, this number and
-    the results the study has at that moment, so a search that was killed continues as if it had not been.
+    the results in the study at that moment, so a killed search continues as if it had not been killed.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Search(Sweeper):
         storage: str | None,
         params: Mapping[str, Any],
     ) -> None:
-        """Set the search and `params`, its space, which the command line overrides; defaults stand in conf/."""
+        """Store the options; `params` is the search space, which the command line overrides. Defaults are in conf/."""
         self.n_trials = n_trials
         self.seed = seed
         self.sampler = sampler
@@ -55,7 +55,7 @@ class Search(Sweeper):
         self.wanted = objectives
         self.storage = storage
         self.params = params
-        studies.sampler(sampler, seed)  # the faults of these two come first
+        studies.sampler(sampler, seed)  # errors in these two are reported first
         studies.pruner(pruner)
 
     @property
@@ -67,10 +67,10 @@ class Search(Sweeper):
         """Read the space and open the study.
 
         Raises:
-            UserError: there is nothing to search, or no corner of the space is a valid run.
+            UserError: the space is empty, or no corner of it is a valid run.
         """
         if self.attempt.retry_failed and not any(trial.unavailable for trial in self.folder.trials()):
-            raise UserError("--retry-failed: a search does not ask twice; hydra.sweeper.n_trials=N asks for others")
+            raise UserError("--retry-failed: a search does not repeat trials; set hydra.sweeper.n_trials=N to run more")
         self._unlucky = False
         self.space, self.fixed = space(self.params, words)
         if not self.space:
@@ -78,28 +78,28 @@ class Search(Sweeper):
         corner = self._corner([Path(folder) for folder in self.folder.asked.config_dirs])
         self.objectives = self._objectives(corner)
         if len(self.objectives) > 1 or self.objectives[0].metric is None:
-            self.attempt.say("no trial is pruned: no validation says which one is behind in these objectives")
+            self.attempt.say("no trial is pruned: validations do not measure these objectives")
             self.pruner = {"_target_": "optuna.pruners.NopPruner"}
         self.study = studies.begin(self.folder.path, self.objectives, self.pruner, self.storage)
         planned = len(self.folder.trials())
         if planned > len(self.study.get_trials(deepcopy=False)):
             raise UserError(
-                f"sweep {self.folder.path}: its study knows fewer than the {planned} trials that are there; put "
-                f"{studies.STUDY} back, or give hydra.sweeper.storage= as before"
+                f"sweep {self.folder.path}: its study has fewer trials than its folder ({planned}); restore "
+                f"{studies.STUDY}, or give hydra.sweeper.storage= as before"
             )
         if not planned and 1 < self.n_trials <= (self.attempt.runner.together or self.n_trials):
-            fewer = "hydra.launcher.n_jobs=, under SLURM hydra.launcher.array_parallelism=, lets fewer run"
-            self.attempt.say(f"all {self.n_trials} trials run at a time, so that none learns from another; {fewer}")
+            fewer = "reduce hydra.launcher.n_jobs, or hydra.launcher.array_parallelism under SLURM"
+            self.attempt.say(f"all {self.n_trials} trials run at once, so none learns from another; {fewer}")
 
     def trials(self) -> Iterator[Trial]:
         """Yield the trials that the study still waits for, then new ones, each requested when there is room for it.
 
-        No trial is requested after one has found that something is unavailable: the next would need it, too.
+        No trial is requested once something was unavailable to a trial: the next trial would need it, too.
         """
         for number in self._waiting():
             trial = self._planned(number)
             again = trial.unavailable and self.attempt.retry_failed
-            if trial.status in ENDED and not again:  # the sweep was killed before it could tell
+            if trial.status in ENDED and not again:  # the sweep was killed before it reported the result
                 self.told(trial)
                 self.folder.write_index()
             else:
@@ -110,11 +110,11 @@ class Search(Sweeper):
             yield trial
 
     def told(self, trial: Trial) -> None:
-        """Tell the study the trial's result.
+        """Report the trial's result to the study.
 
-        A trial that was interrupted, or is to be tried again, continues later under the same number.
+        A trial that was interrupted, or will be retried, continues later under the same number.
         """
-        with studies.opening(self.folder.path):  # somebody may have removed it meanwhile
+        with studies.opening(self.folder.path):  # it may have been removed in the meantime
             self._tell(trial)
 
     def _tell(self, trial: Trial) -> None:
@@ -128,7 +128,7 @@ class Search(Sweeper):
             values = self._values(trial) if status == "finished" else None
         except (KeyError, TypeError, ValueError) as error:
             values, status = None, "failed"
-            self.attempt.say(f"trial {trial.name}: its summary does not tell {error}, so the study counts it as failed")
+            self.attempt.say(f"trial {trial.name}: its summary lacks {error}, so the study counts it as failed")
         if values is not None:
             self.study.tell(trial.number, values)
         elif status == "pruned":
@@ -145,7 +145,7 @@ class Search(Sweeper):
         return ended
 
     def best(self) -> Iterator[str]:
-        """Yield the best trial or, for several objectives, all trials that no other one beats in each of them."""
+        """Yield the best trial or, for several objectives, the trials on the Pareto front."""
         from optuna.trial import TrialState
 
         if not self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
@@ -171,7 +171,7 @@ class Search(Sweeper):
         return [Objective.read(name, task.metrics) for name in self.wanted]
 
     def _corner(self, folders: list[Path]) -> Any:
-        """Return the configuration of the first corner of the space that composes; raise UserError if none does."""
+        """Return the config of the first corner of the space that composes; raise UserError if none does."""
         if "task" in self.space:
             raise UserError("task: a search compares runs of one task; name one")
         faults = []
@@ -192,10 +192,10 @@ class Search(Sweeper):
     def _drawn(self, trial: optuna.Trial) -> int:
         """Draw the parameters that a trial lacks; return its number.
 
-        Each is drawn with random numbers of its own: after a kill between two of them, the search draws the same ones.
+        Each parameter has its own random numbers: a search that was killed between two of them draws the same ones.
         """
         self.study.sampler = self._sampler(trial.number)
-        trial.relative_params  # noqa: B018 - those that the sampler draws together are drawn here
+        trial.relative_params  # noqa: B018 - draws the parameters that the sampler draws jointly
         for place, (name, kind) in enumerate(self.space.items()):
             self.study.sampler = self._sampler(trial.number, place)
             trial._suggest(name, kind)
@@ -207,7 +207,7 @@ class Search(Sweeper):
         return studies.sampler(self.sampler, int(np.random.default_rng([self.seed, *place]).integers(2**32)))
 
     def _waiting(self) -> list[int]:
-        """Return the trials that the study has started but whose end it was not told."""
+        """Return the trials that the study has started and has no result for."""
         return [found.number for found in self.study.get_trials(deepcopy=False) if not found.state.is_finished()]
 
     def _planned(self, number: int) -> Trial:
@@ -238,19 +238,19 @@ class Search(Sweeper):
         return [objective.value(summary) for objective in self.objectives]
 
 
-# -- the space, from the words of a command line and the files of conf/sweep -------------------------------------------
+# -- the space, from the command line and the files of conf/sweep ------------------------------------------------------
 
 
 def space(params: Mapping[str, Any], words: Sequence[str]) -> tuple[dict[str, BaseDistribution], list[str]]:
-    """Return the searched distributions by key, and the words that all trials share.
+    """Return the searched distributions by key, and the overrides that all trials share.
 
-    A word replaces the entry of its key in `params`; `~key` removes a key of `params` from the space.
+    An override replaces the entry of its key in `params`; `~key` removes a key of `params` from the space.
 
     Raises:
-        UserError: a word cannot be read.
+        UserError: an override cannot be parsed.
     """
     given = {str(key): _parsed(f"{key}={value}") for key, value in params.items()}
-    # Words come after the file's keys: the last word about a key counts, and a new key is searched last.
+    # The command line comes after the file: the last override of a key counts, and a new key is searched last.
     for text in words:
         override = _parsed(text)
         if override.is_delete() and override.key_or_group in given:
@@ -275,7 +275,7 @@ def _parsed(text: str) -> Override:
 
 
 def _distribution(override: Override) -> BaseDistribution:
-    """Return the distribution that Hydra's own sweeper for Optuna makes of a choice, a range or an interval."""
+    """Return the distribution for a choice, a range or an interval, made by Hydra's own sweeper for Optuna."""
     studies.import_optuna()
     try:
         from hydra_plugins.hydra_optuna_sweeper._impl import create_optuna_distribution_from_override as distribution
@@ -297,7 +297,7 @@ def ends(kind: Any) -> tuple[Any, Any]:
 
 
 def short(value: Any) -> str:
-    """Return a value as it is written in a label."""
+    """Return a value as it is shown in a label."""
     if isinstance(value, float):
         return f"{value:.4g}"
     return show(value)

@@ -1,4 +1,4 @@
-"""Hydra's part of a sweep: its sweeper and launcher with their options; checked, then made."""
+"""Hydra's part of a sweep: check the options of its sweeper and launcher, then make them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from seqtrain.files.untrusted import ENVIRONMENT
 from seqtrain.sweeps.folder import TRIALS
 
 OURS = "seqtrain.sweeps"
-# Launchers of others that may run, and the extra of the package that brings them.
+# Third-party launchers that may run, and the extra that installs each.
 FOREIGN = {
     "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher": "joblib",
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher": "slurm",
@@ -35,29 +35,29 @@ FOREIGN = {
 }
 
 PLUGINS = "hydra_plugins"
-# Options of a launcher that are, or become, commands: whoever asks for them types them, or trusts the file.
+# Options of a launcher that are, or become, commands: the user must type them, or trust the file.
 COMMANDS = ("setup", "python", "srun_args", "additional_parameters", "submitit_folder")
 
-# Where Submitit reads what its jobs have pickled: a new folder, in which nobody else has left anything.
+# Where Submitit reads what its jobs have pickled: a new folder, which contains no untrusted files.
 UNPICKLED = "${hydra.sweep.dir}/.submitit/${now:%Y-%m-%d_%H-%M-%S-%f}/%j"
 
-# What a sweep uses of Hydra's part, or what Hydra writes there by itself.
+# Hydra settings that a sweep uses, or that Hydra writes by itself.
 USED = ("launcher", "sweeper", "sweep", "runtime", "overrides", "mode", "job.override_dirname", "job.config_name")
 
 
 @dataclass(frozen=True)
 class Words:
-    """The words of a command line, sorted into Hydra's and those of trials."""
+    """The overrides of a command line, sorted into Hydra's and those of trials."""
 
     hydra: list[str]  # hydra.*, hydra/*, and the choice of sweep=
     trial: list[str]
 
     @classmethod
     def sort(cls, words: Sequence[str]) -> Words:
-        """Sort the words; a word that cannot be parsed is left to the trials, which report it.
+        """Sort the overrides; one that cannot be parsed is left to the trials, which report it.
 
         Raises:
-            UserError: a word of Hydra's own cannot be parsed.
+            UserError: an override of Hydra's own settings cannot be parsed.
         """
         own: list[str] = []
         others: list[str] = []
@@ -65,7 +65,7 @@ class Words:
             override = _parsed(word)
             if override is None and word.lstrip("+~").startswith(("hydra.", "hydra/", "sweep=")):
                 key, _, value = word.partition("=")
-                raise UserError(f"{word}: cannot be read; with quotes it can: '{key}=\"{value}\"'")
+                raise UserError(f"{word}: cannot be parsed; quote the value: '{key}=\"{value}\"'")
             if override is not None and (override.is_hydra_override() or override.key_or_group == "sweep"):
                 own.append(word)
             else:
@@ -75,7 +75,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Settings:
-    """The composed configuration from which a sweep's plugins are made, after its faults were reported."""
+    """The composed and checked config from which a sweep's plugins are made."""
 
     config: DictConfig
     files: ConfFiles
@@ -89,16 +89,16 @@ class Settings:
         recorded: Collection[str] = (),
         directory: Path | None = None,
     ) -> Settings:
-        """Compose and check; raise UserError with a line for each fault.
+        """Compose and check; raise UserError with a line for each error.
 
         Args:
-            words: the words of the command line.
+            words: the overrides of the command line.
             config_dirs: folders of the user's own configs.
-            recorded: words of an earlier attempt, which are untrusted.
-            directory: that of a sweep that is resumed.
+            recorded: overrides of an earlier attempt, which are untrusted.
+            directory: directory of a sweep that is resumed.
         """
         files = ConfFiles(config_dirs)
-        # A file that sets values anywhere may set Hydra's too; one that several trials choose differently may not.
+        # A file that may set any value may also set Hydra's, but not if trials choose different files.
         anywhere = [word for word in words.trial if _is_choice(word, files)]
         earlier = _earlier(recorded, words.hydra)
         own = [*earlier, *words.hydra]
@@ -106,14 +106,14 @@ class Settings:
         config = _composed(files, [*anywhere, *(_usable(word, files) for word in own)])
         refuse_tilde("hydra.sweep.dir", str(config.hydra.sweep.dir))
         directory = directory or Path(str(config.hydra.sweep.dir))
-        # A launcher composes again, elsewhere and later; trials/ is there already, where Hydra would make a folder.
+        # A launcher composes again later. TRIALS exists already, so Hydra makes no other subfolder.
         config.hydra.overrides.hydra.extend(config.hydra.overrides.task)  # sweep=, or a file that chooses a launcher
         for name, value in {"dir": str(directory), "subdir": TRIALS}.items():
             OmegaConf.update(config, f"hydra.sweep.{name}", value)
             config.hydra.overrides.hydra.append(f"hydra.sweep.{name}={quoted(value)}")
         settings = cls(config, files)
         faults = settings._commands(set(map(key_of, words.hydra)))
-        if anywhere or config_dirs:  # our own files set nothing that no sweep acts upon
+        if anywhere or config_dirs:  # our own files set no unused options
             faults = [*settings._unused(), *faults]
         _refuse(faults)
         return settings
@@ -125,18 +125,20 @@ class Settings:
 
     def make(self, kind: str, *bases: type) -> Any:
         """Return the plugin that `hydra.KIND` names, one of `bases`; UserError for options not in its signature."""
-        # Plain values: what refers to the environment has been judged by then.
+        # Resolved here: references to the environment were checked before.
         node = cast("dict[str, Any]", OmegaConf.to_container(self.config.hydra[kind], resolve=True))
         target = str(node.pop("_target_", None))
         found = _resolved(target, kind)
         if not (inspect.isclass(found) and issubclass(found, bases)):
-            raise UserError(f"hydra.{kind}._target_={target}: no {bases[0].__name__}, so it cannot be the {kind}")
+            raise UserError(f"hydra.{kind}._target_={target}: is not a {bases[0].__name__}, so it cannot be the {kind}")
         choice = str(self.config.hydra.runtime.choices.get(f"hydra/{kind}"))
         known: Collection[str] = inspect.signature(found).parameters
-        if inspect.getfullargspec(found).varkw is not None:  # it takes anything: its file says what it knows
+        if (
+            inspect.getfullargspec(found).varkw is not None
+        ):  # it accepts any option, so its config file lists the known ones
             known = self.files.content(f"hydra/{kind}", choice)
         unknown = [key for key in node if key not in known]
-        _refuse(f"hydra.{kind}.{key}: no option of {choice}{did_you_mean(key, known)}" for key in unknown)
+        _refuse(f"hydra.{kind}.{key}: not an option of {choice}{did_you_mean(key, known)}" for key in unknown)
         _refuse(filter(None, itertools.starmap(_wrong_number, leaves(node, f"hydra.{kind}"))))
         if target.startswith(f"{OURS}."):  # ours take plain values
             return found(**node)
@@ -152,7 +154,7 @@ class Settings:
             if f"{path}.".startswith(used) or plain.get(path) == value:
                 continue
             lines.append(
-                f"hydra.{path}={show(value)}: no sweep acts upon it; of Hydra's own settings hydra.sweep.dir, "
+                f"hydra.{path}={show(value)}: has no effect on a sweep; of Hydra's own settings only hydra.sweep.dir, "
                 "hydra.launcher.* and hydra.sweeper.* count"
             )
         return lines
@@ -160,22 +162,22 @@ class Settings:
     def _commands(self, typed: set[str]) -> list[str]:
         """Return a line for each option that is a command, or reads the environment, and that the user did not type."""
         lines = []
-        accepted = tuple(f"{key}." for key in typed)  # with what lies below them
+        accepted = tuple(f"{key}." for key in typed)  # with all keys below them
         for path, value in leaves(_hydra(self.config), ""):
             name, *inner = path.split(".")
             key = f"hydra.{path}"
             if name not in ("launcher", "sweeper", "sweep") or f"{key}.".startswith(accepted):
                 continue
             asks = name == "launcher" and inner[0] in COMMANDS and value and value != UNPICKLED
-            # What a launcher writes into a script would go on there as a line of its own.
+            # A line break would start a new line, and so a new command, in a launcher's script.
             breaks = re.search(r"[\r\n]", f"{key}{value}" if isinstance(value, str) else key)
             if (breaks or asks) and PLUGINS not in trusted():
                 lines.append(
-                    f"{key}={show(value)}: becomes a command, and nobody typed it; add it to the command line, "
+                    f"{key}={show(value)}: becomes a command that you did not type; add it to the command line, "
                     f"or --trust {PLUGINS}"
                 )
             elif key == "hydra.sweeper.storage" and value:
-                lines.append(f"{key}: leads out of the sweep, and nobody typed it; add it to the command line")
+                lines.append(f"{key}: is outside the sweep, and you did not type it; add it to the command line")
             elif "${" in str(value) and ENVIRONMENT not in trusted() and reads_environment(self.config, key):
                 lines.append(f"{key}={show(value)}: reads the environment; if you trust it, add --trust {ENVIRONMENT}")
         return lines
@@ -189,7 +191,7 @@ def _refuse(faults: Iterable[str]) -> None:
 
 
 def quoted(path: Path | str) -> str:
-    """Return a path quoted for Hydra's grammar, with any characters."""
+    """Return a path with any characters, quoted for Hydra's grammar."""
     text = re.sub(r"(\\*)'", r"\1\1\\'", str(path))
     return f"'{text}'"
 
@@ -197,14 +199,14 @@ def quoted(path: Path | str) -> str:
 def _composed(files: ConfFiles, words: Sequence[str]) -> DictConfig:
     try:
         config = files.compose(words)
-        str(config.hydra.sweep.dir)  # a value is worked out, and may turn out wrong, only once it is asked for
+        str(config.hydra.sweep.dir)  # values are resolved on access, so errors show up here
     except UNUSABLE as error:
         raise UserError(f"{' '.join(words)}: {first_lines(error)}") from None
     return config
 
 
 def _wrong_number(path: str, value: Any) -> str | None:
-    """Return the fault of a plugin's option that must be a number; plugins of others check no kinds."""
+    """Return the error in a plugin's option that must be a number; third-party plugins do not check types."""
     if path not in RANGES or value is None or value == "auto":
         return None
     reason = f"expected {RANGES[path].words()}"
@@ -225,7 +227,7 @@ def _parsed(word: str) -> Override | None:
 
 
 def _usable(word: str, files: ConfFiles) -> str:
-    """Return a word in the form that may add keys missing from all files; `make` judges keys."""
+    """Return an override in the form that may also add keys; `make` checks the keys."""
     key = key_of(word)
     if key == "sweep":
         return f"+{word}"
@@ -235,7 +237,7 @@ def _usable(word: str, files: ConfFiles) -> str:
 
 
 def _is_choice(word: str, files: ConfFiles) -> bool:
-    """Return True if the word chooses one file that may set values anywhere."""
+    """Return True if the override chooses one file that may set any value."""
     override = _parsed(word)
     if override is None or override.key_or_group not in GLOBAL or override.is_sweep_override():
         return False
@@ -243,7 +245,7 @@ def _is_choice(word: str, files: ConfFiles) -> bool:
 
 
 def _earlier(recorded: Collection[str], typed: Sequence[str]) -> list[str]:
-    """Return the earlier attempt's words that this one does not replace; options of a plugin go with its choice."""
+    """Return the earlier attempt's overrides that this one does not replace. Another launcher drops its options."""
     again = set(map(key_of, typed))
     kept = []
     for word in recorded:
@@ -256,7 +258,7 @@ def _earlier(recorded: Collection[str], typed: Sequence[str]) -> list[str]:
 
 
 def _fault(word: str, files: ConfFiles) -> str | None:
-    """Return the fault of a word about Hydra's part, as far as the word alone shows it."""
+    """Return the error in an override of Hydra's settings, as far as it alone shows it."""
     override = _parsed(word)
     if override is None:
         return f"{word}: not of the form key=value"
@@ -274,14 +276,14 @@ def _fault(word: str, files: ConfFiles) -> str | None:
     if "/" in key:
         return f"{word}: no such group{did_you_mean(key, ['hydra/launcher', 'hydra/sweeper'])}"
     if override.is_delete() or not (key.startswith(("hydra.launcher.", "hydra.sweeper.")) or key == "hydra.sweep.dir"):
-        return f"{word}: of Hydra's own settings hydra.sweep.dir, hydra.launcher.* and hydra.sweeper.* count"
+        return f"{word}: of Hydra's own settings only hydra.sweep.dir, hydra.launcher.* and hydra.sweeper.* count"
     return None
 
 
 def _resolved(target: str, kind: str) -> Any:
     """Return the class of this name, imported only if it may run."""
     package = target.partition(".")[0]
-    # Judged before it is imported: an import alone can run a stranger's code.
+    # Checked before the import, which would already run untrusted code.
     if not (target.startswith(f"{OURS}.") or target in FOREIGN or package in trusted()):
         raise UserError(
             f"hydra.{kind}._target_={target}: not a {kind} that may run; if you trust the code of {package}, "

@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from seqtrain.tasks.base import Metric
 
 STUDY = "study.db"
-ELSEWHERE = "SEQTRAIN_STUDY"  # environment variable: the URL of a storage outside the sweep, which may hold a password
+ELSEWHERE = "SEQTRAIN_STUDY"  # environment variable: URL of a storage outside the sweep; it may contain a password
 PATIENCE = 60  # seconds that sqlite waits for another process to write
 
-# Who may propose trials: none that unpickles what stands in the storage, as optuna's CmaEsSampler does.
+# Allowed samplers: none that unpickles content of the storage, as optuna's CmaEsSampler does.
 SAMPLERS = tuple(f"optuna.samplers.{name}Sampler" for name in ("TPE", "Random", "GP", "NSGAII"))
 
-# Who may stop them.
+# Allowed pruners.
 PRUNERS = tuple(f"optuna.pruners.{name}Pruner" for name in ("Median", "Percentile", "SuccessiveHalving", "Nop"))
 
-# What a summary says of a run beside its metrics, and whether less or more of it is better.
+# Entries of a summary that may be objectives, and whether less or more is better.
 FIGURES = {"seconds": "min", "flops": "min", "tokens": "min", "parameters": "min", "tokens_per_second": "max"}
 
 WHICH = ("best", "validation")
 
-NO_PATH = "?#%{}"  # what the address of a sqlite file cannot hold
+NO_PATH = "?#%{}"  # characters that the address of a sqlite file cannot contain
 
 
 @dataclass(frozen=True)
 class Objective:
-    """An objective of a search: best/NAME or validation/NAME (of the best, of the last weights), or one of FIGURES."""
+    """An objective of a search: best/NAME (best weights), validation/NAME (last weights), or one of FIGURES."""
 
     name: str
     mode: Literal["min", "max"]
@@ -64,11 +64,11 @@ class Objective:
         known = [*FIGURES]
         for which in WHICH:
             known += [f"{which}/{each.name}" for each in metrics]
-        raise UserError(f"hydra.sweeper.objectives={name}: no run of this task tells that{did_you_mean(name, known)}")
+        raise UserError(f"hydra.sweeper.objectives={name}: no run of this task records it{did_you_mean(name, known)}")
 
     @property
     def metric(self) -> str | None:
-        """Metric of a validation that the objective uses; None for a figure of the whole run, which prunes no trial."""
+        """Validation metric that the objective uses; None for a value of the whole run, which prunes no trial."""
         if self.name in FIGURES:
             return None
         return self.name.partition("/")[2]
@@ -120,15 +120,15 @@ def _made(key: str, about: Mapping[str, Any], allowed: Sequence[str]) -> Any:
 
 
 def begin(sweep: Path, objectives: Sequence[Objective], pruner: Mapping[str, Any], url: str | None) -> optuna.Study:
-    """Return the study of a sweep, made if there is none yet: in SWEEP/study.db, or in the storage at `url`.
+    """Return the study of a sweep, in SWEEP/study.db or in the storage at `url`; create it if it does not exist.
 
     Raises:
-        UserError: it cannot be opened, or was begun with other objectives.
+        UserError: it cannot be opened, or has other objectives.
     """
     optuna = import_optuna()
     names = [objective.name for objective in objectives]
     directions = {"max": "maximize", "min": "minimize"}
-    os.environ.pop(ELSEWHERE, None)  # of an earlier sweep of this process
+    os.environ.pop(ELSEWHERE, None)  # left by an earlier sweep of this process
     if url is not None:
         os.environ[ELSEWHERE] = url  # the processes of trials inherit it
     with opening(sweep):
@@ -143,7 +143,7 @@ def begin(sweep: Path, objectives: Sequence[Objective], pruner: Mapping[str, Any
         if "objectives" not in study.user_attrs:
             study.set_metric_names(names)
             study.set_user_attr("objectives", names)
-        study.set_user_attr("pruner", dict(pruner))  # for the processes of trials, which ask it
+        study.set_user_attr("pruner", dict(pruner))  # for the processes of trials
     if study.user_attrs["objectives"] != names:
         begun = ",".join(study.user_attrs["objectives"])
         raise UserError(
@@ -153,7 +153,7 @@ def begin(sweep: Path, objectives: Sequence[Objective], pruner: Mapping[str, Any
 
 
 def running_trial(run: Path) -> optuna.trial.Trial | None:
-    """Return the trial of a search that trains in this directory, if its study is still waiting for it.
+    """Return the search's trial for this run directory, if its study is still waiting for it.
 
     Errors of the storage are raised unchanged.
     """
@@ -172,9 +172,9 @@ def running_trial(run: Path) -> optuna.trial.Trial | None:
 
 
 def reported(study: optuna.Study) -> str | None:
-    """Return the metric of each validation that the study needs; None if it prunes no trial."""
+    """Return the validation metric that the study prunes by; None if it prunes no trial."""
     names = study.user_attrs["objectives"]
-    if len(names) != 1:  # of several none of them alone says which trial is behind
+    if len(names) != 1:  # Optuna prunes by a single objective only
         return None
     return Objective(names[0], "min").metric
 
@@ -182,8 +182,8 @@ def reported(study: optuna.Study) -> str | None:
 def gives_up(trial: optuna.trial.Trial, step: int) -> bool:
     """Return True if the study's pruner stops the trial after its validation at `step`; repeated calls agree.
 
-    Successive halving records in the study which rungs a trial has passed, and a second call would look at the next
-    rung. So the record before the first call at this step is kept, and shown to the pruner each time.
+    Successive halving records in the study which rungs a trial has passed, so a second call would check the next rung.
+    Therefore the record from before the first call at this step is kept, and shown to the pruner each time.
     """
     asked = f"asked at step {step}"
     found = copy.copy(trial.storage.get_trial(trial._trial_id))
@@ -195,20 +195,18 @@ def gives_up(trial: optuna.trial.Trial, step: int) -> bool:
 
 
 def _storage(sweep: Path, *, exists: bool = False) -> optuna.storages.BaseStorage:
-    """Return the storage of the sweep's study; `exists`: it is known to be sound, so its tables are not checked."""
+    """Return the storage of the sweep's study. `exists`: it was opened before, so its tables are not checked."""
     optuna = import_optuna()
     file = sweep.absolute() / STUDY
     url = os.environ.get(ELSEWHERE)
     if url is None:
         if not set(NO_PATH).isdisjoint(str(file)):
-            raise UserError(
-                f"hydra.sweep.dir={sweep}: sqlite takes no path that holds one of {NO_PATH}; give another one"
-            )
+            raise UserError(f"hydra.sweep.dir={sweep}: a sqlite path cannot contain any of {NO_PATH}; give another one")
         if exists and not file.is_file():  # sqlite would make an empty one
-            raise Unavailable(f"{file}: no such file; put the study back, or begin a new sweep")
+            raise Unavailable(f"{file}: no such file; restore the study, or start a new sweep")
         url = f"sqlite:///{file}"
     options = {}
-    if url.startswith("sqlite"):  # other databases wait by themselves, and do not know the option
+    if url.startswith("sqlite"):  # other databases wait by themselves and do not have this option
         options["connect_args"] = {"timeout": PATIENCE}
     storage = optuna.storages.RDBStorage(
         url, engine_kwargs=options, skip_compatibility_check=exists, skip_table_creation=exists
@@ -221,16 +219,16 @@ def _name(sweep: Path, storage: optuna.storages.BaseStorage) -> str | None:
     names = [study.study_name for study in storage.get_all_studies()]
     if ELSEWHERE not in os.environ:
         return next(iter(names), None)
-    if sweep.name in names:  # of many sweeps that share the storage
+    if sweep.name in names:  # several sweeps may share a storage
         return sweep.name
     return None
 
 
 @contextlib.contextmanager
 def opening(sweep: Path) -> Iterator[None]:
-    """Raise errors of a storage as UserError, without its address, which may hold a password.
+    """Convert errors of a storage to UserError, without its address, which may contain a password.
 
-    An untrusted study may hold anything, so Optuna may raise any error.
+    An untrusted study may contain anything, so Optuna may raise any error.
     """
     try:
         yield

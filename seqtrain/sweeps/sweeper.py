@@ -23,11 +23,11 @@ from seqtrain.sweeps.folder import ENDED, Sweep, Trial, status_after
 if TYPE_CHECKING:
     from seqtrain.sweeps.launchers import Runner
 
-NUMBERED = "the directory of a trial is its number; name that of the sweep with hydra.sweep.dir="
-# Keys of a run that a sweep decides itself.
+NUMBERED = "a trial's directory is its number; set the sweep's directory with hydra.sweep.dir="
+# Keys of a run that a sweep sets itself.
 NOT_SWEPT = {
     "run_dir": NUMBERED,
-    "output_dir": NUMBERED,  # as others call it
+    "output_dir": NUMBERED,  # the name in other libraries
     "dry_run": "use --dry-run",
 }
 
@@ -36,8 +36,8 @@ NOT_SWEPT = {
 class SweepAttempt:
     """The arguments that a command gives the sweeper of a sweep, besides its folder."""
 
-    runner: Runner  # takes an iterator of trials, gives each back when it has ended
-    retry_failed: bool = False  # what was refused, too: files, packages and this program may have changed
+    runner: Runner  # takes an iterator of trials, and yields each one when it has ended
+    retry_failed: bool = False  # also refused ones: files, packages and this program may have changed
     say: Callable[[str], None] = print
 
 
@@ -64,13 +64,13 @@ class Sweeper(HydraSweeper):
 
     @abstractmethod
     def plan(self, words: Sequence[str]) -> None:
-        """Read the request, as typed, once before `trials`; raise UserError if it makes no sweep."""
+        """Read the request, as typed, once before `trials`; raise UserError if it is not a valid sweep."""
 
     @abstractmethod
     def trials(self) -> Iterator[Trial]:
         """Yield the trials, each planned with `self.folder.plan`, including those of earlier attempts.
 
-        They are pulled one by one when there is room for another, so that a search can use all earlier results.
+        The runner takes each one when there is room for it, so that a search can use all earlier results.
         """
 
     def told(self, trial: Trial) -> None:
@@ -86,7 +86,7 @@ class Sweeper(HydraSweeper):
         return self._ended
 
     def _missing(self) -> Iterator[Trial]:
-        """Yield the trials to run now; a faulty one is refused at once."""
+        """Yield the trials to run now; refuse a trial with an invalid config at once."""
         left = ("finished", "pruned") if self.attempt.retry_failed else ENDED
         for trial in self.trials():
             if trial.status in left:
@@ -99,19 +99,19 @@ class Sweeper(HydraSweeper):
                 self._conclude(trial)
                 continue
             self._begun[trial.number] = time.monotonic()
-            trial.conclude("planned")  # what an earlier attempt left says nothing of this one
+            trial.conclude("planned")  # replaces the record of an earlier attempt
             self.attempt.say(f"{self._name(trial)}: {self.attempt.runner.pulled}, log: {trial.log}")
             yield trial
 
     def _check(self, trial: Trial) -> None:
-        """Check the trial's own configuration (stage 1); raise UserError for a fault."""
+        """Check the trial's own config (stage 1); raise UserError for an error in it."""
         for word in trial.overrides:
             key = check.key_of(word)
             if key in NOT_SWEPT:
                 raise UserError(f"{word}: {NOT_SWEPT[key]}")
         for word in trial.label.split():
             if check.key_of(word).partition(".")[0] == "logger":
-                raise UserError(f"{word}: swept, but it cannot change a run: give it one value")
+                raise UserError(f"{word}: a logger cannot be swept, since it does not change a run; give it one value")
         folders = [Path(folder) for folder in self.folder.asked.config_dirs]
         check.compose(trial.overrides, folders)
 

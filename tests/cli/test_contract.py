@@ -70,18 +70,18 @@ def test_as_json_each_law_is_an_object_of_a_line(seqtrain: Seqtrain, tmp_path: P
 
 CHANGES = {
     # what is written otherwise: what the one line says
-    ("    capabilities = ", "    others = "): "model=mine: does not say what it promises; set its `capabilities`",
+    ("    capabilities = ", "    others = "): "model=mine: does not declare its promises; set `capabilities`",
     ("def initial(", "def first("): "cannot be made: TypeError: Can't instantiate abstract class Mine",
     ("torch.ones(dim)", "torch.ones(dim / 3)"): "model=mine: cannot be made: TypeError: ones()",
     ("super().__init__()", "raise ValueError(f'{dim=} is odd')"): "(made small, with model.dim=8; give what must",
-    ("self.read = 0", "self.read, self.max_length = 0, 4"): "model.max_length=4: the laws read more; give 16",
+    ("self.read = 0", "self.read, self.max_length = 0, 4"): "model.max_length=4: too short for the laws; give 16",
     ("import torch\n", "import torsch\n"): "cannot be imported: No module named 'torsch'",
 }
 OPTIONS = {
     user.OPTIONS: "not a target that may run; if you trust the code of my_package, add --trust my_package",
     (*user.TRUST, "model=mine"): "model=mine: no such model",
-    (*MINE[1:], "trainer.max_steps=3"): "trainer.max_steps=3: does nothing here, where nothing",
-    (*MINE[1:], "optimizer=sgd"): "optimizer=sgd: does nothing here, where nothing is trained",
+    (*MINE[1:], "trainer.max_steps=3"): "trainer.max_steps=3: has no effect, since nothing",
+    (*MINE[1:], "optimizer=sgd"): "optimizer=sgd: has no effect, since nothing is trained",
     (*MINE[1:], "model.dimm=4"): "model=mine has no option dimm; did you mean dim?",
     (*user.TRUST, "--config-dir", "nowhere", "model=mine"): "--config-dir nowhere: no such folder",
 }
@@ -120,7 +120,7 @@ def test_a_model_without_a_width_is_one_line(seqtrain: Seqtrain, tmp_path: Path)
     (tmp_path / "my_configs" / "model" / "mine.yaml").write_text(user.CONFIG.replace("dim: 16", "width: 16"))
     answer = seqtrain(*MINE, cwd=tmp_path, env=environment)
     assert answer.rc == 2
-    assert answer.err.endswith("model=mine: has no option dim, the width of what its front end gives; add it\n")
+    assert answer.err.endswith("model=mine: has no option dim, the width of its front end; add it\n")
 
 
 def test_a_shipped_model_that_is_told_wrong_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

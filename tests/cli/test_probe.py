@@ -102,7 +102,7 @@ def test_rows_that_cannot_be_read_are_left_out_and_said(runs: dict[str, Path], c
     file = table(tmp_path / "rows.tsv", [*ROWS[:3], ("", 1), *ROWS[3:]])
     rc, out, err = call(runs["gru"], "--labels", file, "--folds", 3, "--json")
     assert rc == 0
-    assert f"{file}: 1 of 61 rows left out, of which the first: row 4 contains no text" in err
+    assert f"{file}: 1 of 61 rows left out, the first because row 4 contains no text" in err
     assert (json.loads(out)["rows"], json.loads(out)["left_out"]) == (60, 1)
 
 
@@ -117,7 +117,7 @@ REFUSED = {
     "--label-column=grade:": (ROWS, "text\tlabel", ["--label-column", "grade"]),
     "which is not a finite number": ([(text, "good") for text, _ in ROWS], "text\tlabel", ["--numbers"]),
     "every text has the number 1": ([(text, 1) for text, _ in ROWS], "text\tlabel", ["--numbers"]),
-    "--source-column: is of --pairs, and --labels is given": (ROWS, "text\tlabel", ["--source-column", "text"]),
+    "--source-column: applies to --pairs, not to --labels": (ROWS, "text\tlabel", ["--source-column", "text"]),
     "--folds: 2 is not a whole number from 3 to 100": (ROWS, "text\tlabel", ["--folds", 2]),
 }
 

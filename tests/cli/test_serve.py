@@ -59,7 +59,7 @@ def ask(server: serve.Server, path: str = "/", method: str = "GET", host: str = 
 
 def test_serve_gives_the_newest_report_and_its_mark_changes_with_the_runs(served: serve.Server, tmp_path: Path) -> None:
     answer, text = ask(served)
-    assert (answer.status, "no run yet" in text) == (200, True)
+    assert (answer.status, "no run to show yet" in text) == (200, True)
     path = fake_runs.run(tmp_path / "one")
     answer, text = ask(served)
     assert [run["name"] for run in content(text)["runs"]] == [f"{tmp_path.name}/one"]
@@ -158,7 +158,7 @@ def test_serve_says_when_others_can_read_the_report(
         assert serve.main([str(tmp_path), "--host", host, "--port", "0"]) == 0
         said = capsys.readouterr().err
         assert f"serving {tmp_path} at http://{host}:" in said
-        assert (f"whoever reaches {host} reads it: there is no password" in said) == warned
+        assert (f"anyone who reaches {host} can read the report: there is no password" in said) == warned
 
 
 @pytest.mark.parametrize(("took", "rests"), [(1.0, 10.0), (20.0, 20.0 * serve.REST_FACTOR)])

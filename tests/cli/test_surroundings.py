@@ -131,7 +131,7 @@ def test_a_training_whose_result_cannot_be_printed_is_finished_all_the_same(
     monkeypatch.setattr("seqtrain.terminal.drop_output", lambda: None)  # it is for the process's own
     assert main.main(["train", *tiny.OPTIONS, *QUICK, "run_dir=run"]) == 1
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
-    assert line.endswith("so the result could not be told")
+    assert line.endswith("so the result could not be printed")
     run = Run.open(tmp_path / "run")
     assert (run.summary.status, run.newest_step()) == ("finished", 4)
     assert (run.path / METRICS).stat().st_size

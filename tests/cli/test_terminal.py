@@ -136,7 +136,7 @@ def test_a_full_standard_output_is_one_line_and_exit_1(monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "stderr", error)
     assert run(monkeypatch, lambda: print("result")) == 1
     assert error.getvalue().splitlines() == [
-        "error: standard output cannot be written (No space left on device), so the result could not be told"
+        "error: standard output cannot be written (No space left on device), so the result could not be printed"
     ]
 
 
@@ -147,7 +147,7 @@ def test_a_closed_standard_output_is_one_line_and_exit_1_where_there_is_somethin
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", error)
     assert run(monkeypatch, lambda: print("result")) == 1
-    assert error.getvalue() == "error: standard output is closed, so the result could not be told\n"
+    assert error.getvalue() == "error: standard output is closed, so the result could not be printed\n"
     assert run(monkeypatch, lambda: None) == 0
 
 

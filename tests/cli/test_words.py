@@ -49,8 +49,8 @@ COMMANDS = {
     ("predict", ".", "--length", "2147483648"): "2147483648 is not a whole number from 1 to 1,000,000",
     ("train", "train"): "train: not of the form key=value",
     ("compare", ".", "--html=~/x.html"): 'the shell does not expand this ~; write --html="$HOME/x.html"',
-    ("verify-resume", "run_dir=x"): "both runs get a folder of their own; --keep DIR leaves them in DIR",
-    ("verify-resume", "dry_run=true"): "dry_run=true: what trains nothing cannot be resumed",
+    ("verify-resume", "run_dir=x"): "both runs have their own folders; use --keep DIR to keep them in DIR",
+    ("verify-resume", "dry_run=true"): "dry_run=true: trains nothing, so nothing can be resumed",
 }
 
 
@@ -72,7 +72,7 @@ def test_a_working_folder_that_is_gone_is_one_line(
 
 
 SYSTEM = {
-    (30, "Read-only file system", "report.html"): "report.html: the file system can only be read",
+    (30, "Read-only file system", "report.html"): "report.html: the file system is read-only",
     (28, "No space left on device"): "the disk is full; make room",
     (13, "Permission denied", "x\x1b[2J"): "x\\u001b[2J: Permission denied; fix that",
     (36, "File name too long", "x"): "x: the path is too long for this system",

@@ -25,10 +25,10 @@ VARIANTS = {"lstm": (1.5, 1.51, 1.52), "gpt": (1.63, 1.62, 1.64)}
 
 FAULTS: dict[str, tuple[tuple[str, ...], str]] = {
     "no such folder": (("swep",), "swep: no such run, sweep or folder of runs; did you mean sweep?"),
-    "a folder without runs": (("empty",), "empty: holds no run"),
+    "a folder without runs": (("empty",), "empty: contains no run"),
     "no such key": (("sweep", "--where", "modle=gpt"), "--where modle=gpt: no run has modle; did you mean model?"),
     "no condition": (("sweep", "--where", "model"), "--where model: expected KEY=VALUE"),
-    "nothing left": (("sweep", "--where", "model=rnn"), "--where model=rnn: none of 6 runs is so"),
+    "nothing left": (("sweep", "--where", "model=rnn"), "--where model=rnn: none of 6 runs matches"),
     "no such column": (("sweep", "--sort", "-lose"), "--sort -lose: no run has lose; did you mean loss?"),
     "a name of two settings": (("sweep", "--sort", "dropout"), "--sort dropout: no run has dropout; say which: "),
     "no such metric": (("sweep", "--metric", "los"), "--metric los: no run has it; did you mean loss?"),
@@ -159,7 +159,7 @@ def test_two_real_runs_are_compared_as_they_are_and_piece_by_piece(seqtrain: Seq
     assert found["low"] <= found["difference"] <= found["high"]
     assert found["batches"] > 9
     assert found["verdict"].startswith("these two runs: ")
-    assert found["verdict"].endswith("that says nothing of other seeds")
+    assert found["verdict"].endswith("this says nothing about other seeds")
 
 
 # -- the code ----------------------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def test_labels_and_tags_set_runs_apart(tmp_path: Path) -> None:
     (said,) = compared(tmp_path, by=["label,tag"]).sentences
     assert said.startswith("at label base, tag b+x against label none, tag none: lstm label=base tag=b+x beats ")
     (line,) = compared(tmp_path, by=["label"]).caveats
-    assert "a name that was given after a look at the numbers makes the difference itself" in line
+    assert "if the names were given after a look at the results, they make the difference themselves" in line
 
 
 def test_by_holds_against_each_other_what_differs_in_nothing_else(tmp_path: Path) -> None:
@@ -129,8 +129,8 @@ def test_where_more_than_by_differs_or_nothing_does_it_is_said(tmp_path: Path) -
 
 def test_a_best_rate_at_an_end_of_those_that_were_tried_is_said_of_each_model(tmp_path: Path) -> None:
     cases: list[tuple[dict[float, float], str]] = [
-        ({0.001: 1.5, 0.003: 1.6, 0.01: 1.7}, "lr=0.001: no smaller optimizer.lr was tried, and one may be"),
-        ({0.001: 1.7, 0.003: 1.6, 0.01: 1.5}, "lr=0.01: no larger optimizer.lr was tried, and one may be"),
+        ({0.001: 1.5, 0.003: 1.6, 0.01: 1.7}, "lr=0.001: no smaller optimizer.lr was tried; a smaller one may be"),
+        ({0.001: 1.7, 0.003: 1.6, 0.01: 1.5}, "lr=0.01: no larger optimizer.lr was tried; a larger one may be"),
         ({0.001: 1.7, 0.003: 1.5, 0.01: 1.6}, ""),
         ({0.001: 1.7, 0.01: 1.5}, ""),  # of two values one is always the larger
     ]
@@ -149,11 +149,11 @@ def test_a_best_rate_at_an_end_of_those_that_were_tried_is_said_of_each_model(tm
 def test_what_no_run_has_is_refused_in_one_line(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "1")
     for word, told in {
-        "commit": "no run says at which commit it ran; train in a git checkout",
-        "label": "no run says its label; train with run.label=NAME",
-        "tag": "no run says its tag; train with run.tags=[NAME]",
+        "commit": "no run has recorded its commit; train in a git checkout",
+        "label": "no run has recorded its label; train with run.label=NAME",
+        "tag": "no run has recorded its tag; train with run.tags=[NAME]",
         "model.dmi": "no run has model.dmi; did you mean model.dim?",
-        "_target_": "several keys end so; say which: ",
+        "_target_": "several keys end in it; choose one: ",
     }.items():
         with pytest.raises(UserError) as caught:
             compared(tmp_path, by=[word])

@@ -119,7 +119,7 @@ def test_a_baseline_of_folds_is_one_line_with_the_paired_and_corrected_differenc
     assert "no significant difference" in line
     assert warning == "no variant is significantly better than linear: the best is lstm"
     (line,) = beside(tmp_path / "some", LSTM, (1.3, None, 3.2, 4.5, 5.1))
-    assert line == "linear is known of 4 of 5 folds, and so not held against lstm"
+    assert line == "linear is known for 4 of 5 folds, so it is not compared with lstm"
 
 
 # -- baselines of kept evaluations -----------------------------------------------------------------------------------

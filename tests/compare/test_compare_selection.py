@@ -78,10 +78,10 @@ def test_where_keeps_the_runs_that_are_so_and_says_what_it_does_not_understand(e
         if expected.startswith("!"):
             assert expected[1:] in found, text
         else:
-            assert found == (expected or "none of 4 runs is so"), text
+            assert found == (expected or "none of 4 runs matches"), text
 
 
 def test_filters_must_all_hold(entries: list[Entry]) -> None:
     assert [entry.path.name for entry in chosen(entries, ["seed!=2", "lr>0.003", "status=finished"])] == ["1"]
-    with pytest.raises(UserError, match=r"^--where lr>0\.003 model=gpt: none of 4 runs is so$"):
+    with pytest.raises(UserError, match=r"^--where lr>0\.003 model=gpt: none of 4 runs matches$"):
         chosen(entries, ["lr>0.003", "model=gpt"])

@@ -200,7 +200,7 @@ def test_a_target_is_reached_where_the_bound_over_seeds_reaches_it_and_from_whic
         "target 1.88: no conclusion: gru 1.000 bits per byte of one seed; 3 seeds would be a start",
         "target 1.88: reached by lstm 1.510 bits per byte over 3 seeds (p < 0.01), at every validation from step 100 "
         "on",
-        "target 1.88: no conclusion: gpt 1.733 bits per byte over 3 seeds (p < 0.01 is asked for)",
+        "target 1.88: no conclusion: gpt 1.733 bits per byte over 3 seeds (needs p < 0.01)",
     ]
 
 

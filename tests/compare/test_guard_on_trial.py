@@ -52,7 +52,7 @@ def test_where_says_how_many_seeds_of_the_same_variants_it_hides(
     seeds(tmp_path, "b", 1.5, 1.9, 1.51, 1.9, model="gru")
     line = (
         "--where hides 4 finished runs of the same variants: seeds that were chosen after a look at their results "
-        "show nothing"
+        "prove nothing"
     )
     (group,) = told(capsys, tmp_path, "--where", "seed=1,3")
     assert line in group["notes"]

@@ -96,7 +96,7 @@ def test_whether_it_is_sure_is_said_of_the_ties_and_of_how_many_are_worse(tmp_pa
     said = answers(concluded(fake_runs.sweep(tmp_path / "lucky", {"rnn": [1.2], **SPREAD})))
     assert "one seed" in said["Which is best?"]
     assert "of those with several seeds lstm" in said["Which is best?"]
-    assert "nothing is said of 1 with one seed" in said["Is it sure?"]
+    assert "no conclusion on 1 with one seed" in said["Is it sure?"]
 
 
 def test_against_a_variant_the_rows_are_held_against_it_and_a_better_one_has_a_negative_difference(
@@ -107,7 +107,7 @@ def test_against_a_variant_the_rows_are_held_against_it_and_a_better_one_has_a_n
     assert rows["gpt"]["reference"]
     assert rows["lstm"]["comparison"]["difference"] == pytest.approx(-0.3)
     assert rows["lstm"]["comparison"]["shown"]
-    assert answers(found)["Is it sure?"] == "2 of 2 differences are significant, each against gpt, as asked"
+    assert answers(found)["Is it sure?"] == "2 of 2 differences are significant, each against gpt"
 
 
 def test_nothing_is_said_of_numbers_whose_weights_were_trained_on_validation(tmp_path: Path) -> None:
@@ -246,9 +246,9 @@ def test_a_run_alone_has_the_page_of_several_with_one_row(tmp_path: Path) -> Non
     fake_runs.run(tmp_path / "run", 1.5, baselines={"validation": known}, values=[1.6, 1.45], max_steps=150)
     found = concluded(tmp_path)
     said = answers(found)
-    assert said["Which is best?"].startswith("there is one variant alone: lstm: 1.5 bits per byte (one seed")
+    assert said["Which is best?"].startswith("there is only one variant: lstm: 1.5 bits per byte (one seed")
     assert said["Better than baselines?"] == "lstm: not better than xz (1.4); better than unigram (4.5)"
-    assert said["Is it sure?"].startswith("one run says nothing of chance")
+    assert said["Is it sure?"].startswith("one run shows no spread")
     assert len(group(found)["variants"]) == 1
 
 

@@ -165,7 +165,7 @@ def test_one_run_has_the_page_of_several_with_one_row_and_no_verdict(tab: Any, t
     assert reader.page.inner_text("#conclusion-title") == "This run"
     words = reader.page.inner_text("#groups")
     assert "better than" in words
-    assert "there is one variant alone" in words
+    assert "there is only one variant" in words
     assert "beats" not in words
     assert reader.page.locator("#variants-table tbody:not(.baselines) tr").count() == 1
     assert not reader.page.locator("#costs").is_visible()

@@ -84,4 +84,4 @@ def test_the_words_name_the_better_of_these_two_runs() -> None:
     ):
         said = verdict(["one", "two"], found, Group("loss", mode, [entry]), 1200, "examples")  # type: ignore[arg-type]
         assert said.startswith(f"these two runs: {says}"), (mode, found)
-        assert said.endswith("that says nothing of other seeds")
+        assert said.endswith("this says nothing about other seeds")

@@ -53,7 +53,7 @@ def test_one_seed_has_no_interval_and_neither_beats_nor_is_beaten(tmp_path: Path
     (table,) = tables(tmp_path, CLEAR | {"gru": (9.0,)})
     assert [row[1] for row in table.rows if row[-1] == "1"] == ["9.000"]
     assert table.best is None
-    assert "1 row is of one seed: chance over seeds is unknown there." in table.notes
+    assert "1 row is of one seed: the spread over seeds is unknown there." in table.notes
     assert "No row is significantly better than every other one, so none is bold." in table.notes
 
 

@@ -50,7 +50,7 @@ FAULTS: dict[str, tuple[str, str]] = {
     "no text": ("", "r.csv: is empty"),
     "a long row": ("variant,seed,accuracy\ngru,1,1,1\n", "r.csv:2: not as many fields as the header has (3)"),
     "a short row": ("variant,seed,accuracy\ngru,1\n", "r.csv:2: not as many fields as the header has (3)"),
-    "an open quote": ('variant,seed,accuracy\ngru,"1,1\n', "r.csv: no CSV file in UTF-8 (unexpected end of data)"),
+    "an open quote": ('variant,seed,accuracy\ngru,"1,1\n', "r.csv: not a CSV file in UTF-8 (unexpected end of data)"),
 }
 
 
@@ -109,7 +109,7 @@ def test_the_column_metric_is_read_unless_another_one_is_named(
 def test_a_bad_file_is_refused_in_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     latin = "variant,seed,accuracy\nä,1,1\n".encode("latin-1")
     faults = {name: (content.encode(), says) for name, (content, says) in FAULTS.items()}
-    for name, (content, says) in {**faults, "latin-1": (latin, "r.csv: no CSV file in UTF-8")}.items():
+    for name, (content, says) in {**faults, "latin-1": (latin, "r.csv: not a CSV file in UTF-8")}.items():
         (folder / "r.csv").write_bytes(content)
         assert main(["compare", "--from", "r.csv", *OPTIONS]) == 2, name
         (line,) = capsys.readouterr().err.splitlines()

@@ -83,7 +83,7 @@ def test_a_run_without_test_figures_is_left_out_with_the_command_that_makes_them
     (runs / "gpt2" / "evaluations.jsonl").unlink()
     text = shown(capsys, runs, "--split", "test")
     line = next(line for line in text.splitlines() if line.startswith("left out: "))
-    assert "gpt2: no test figures of its best checkpoint are kept; `" in line
+    assert "gpt2: no test results of its best checkpoint are recorded; `" in line
     command = shlex.split(line.split("`")[1])
     assert command == ["seqtrain", "evaluate", str(runs / "gpt2"), "--split", "test"]
     # Who evaluates only the good seeds shows what he likes: it stands beside the verdict, too.
@@ -98,7 +98,7 @@ def test_figures_of_weights_that_have_gone_on_since_are_left_out(
     summary["best"]["step"] = 100
     (path / "summary.json").write_text(json.dumps(summary))
     text = shown(capsys, runs, "--split", "test")
-    assert "gpt2: its test figures are of step 50, and its best checkpoint is of step 100 by now; `seqtrain" in text
+    assert "gpt2: its test results are of step 50, but its best checkpoint is now of step 100; `seqtrain" in text
 
 
 def test_evaluations_of_two_checkpoints_are_not_mixed(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,7 +108,7 @@ def test_evaluations_of_two_checkpoints_are_not_mixed(runs: Path, capsys: pytest
     assert max(values) < 3
     found = record(capsys, runs, "--split", "test", "--checkpoint", "last")
     assert [row["test"] for row in found["runs"]] == [8.0, 9.0]
-    assert sum("no test figures of its last checkpoint" in line for line in found["not_run"]) == 4
+    assert sum("no test results of its last checkpoint" in line for line in found["not_run"]) == 4
     assert sum("--split test --checkpoint last" in line for line in found["not_run"]) == 4
 
 
@@ -149,8 +149,8 @@ def test_a_torn_or_forged_line_is_said_and_steers_no_terminal(runs: Path, capsys
 def test_where_no_run_has_test_figures_the_command_is_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compare(runs, "--split", "test", "--checkpoint", "last") == 2
     first, second, *_ = capsys.readouterr().err.splitlines()
-    assert first == "error: --split test: no run has test figures that could be compared"
-    assert "no test figures of its last checkpoint are kept; `seqtrain evaluate" in second
+    assert first == "error: --split test: no run has comparable test results"
+    assert "no test results of its last checkpoint are recorded; `seqtrain evaluate" in second
 
 
 def test_what_a_run_keeps_is_no_place_for_a_table(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -351,10 +351,10 @@ def test_the_command_refuses_in_one_line(tmp_path: Path, seqtrain: Seqtrain) -> 
     for words, expected in (
         ((*data, "tokenizer=byte", "--store", "a"), "was begun with tokenizer._target_="),
         ((*data, "data.test_fraction=0.2", "tokenizer=char", "--store", "a"), "was begun with data.test_fraction=0.0"),
-        ((*data, "model=gpt", "--store", "b"), "model=gpt: a token store is made of data and tokenizer alone"),
-        ((*data, "data.batch_size=4", "--store", "b"), "data.batch_size=4: says how a training reads"),
-        (("prepare", "--store", "b"), "says of no text"),
-        (("prepare", "data=seasonal", "--store", "b"), "holds no documents of text"),
+        ((*data, "model=gpt", "--store", "b"), "model=gpt: a token store depends only on data and tokenizer"),
+        ((*data, "data.batch_size=4", "--store", "b"), "data.batch_size=4: is an option for reading the store"),
+        (("prepare", "--store", "b"), "needs text; add data=text"),
+        (("prepare", "data=seasonal", "--store", "b"), "has no text documents"),
         ((*data, "tokenizer=char", "--store", "linked"), "linked/unfinished: is not a folder"),
         ((*data, "tokenizer=none", "--store", "b"), "tokenizer=none: makes no tokens"),
     ):

@@ -82,7 +82,7 @@ def test_what_a_model_does_not_have_is_refused(runs: dict[str, Path], call: Any,
     refused = [
         (("gpt", tmp_path / "out.parquet", "--pool", "cls"), "--pool cls: the first position of model=gpt sees no"),
         (("pair", tmp_path / "out.parquet", "--pool", "cls"), "--pool cls: before a source stands no token"),
-        (("bert", nowhere), f"--output {nowhere}: there is no such folder"),
+        (("bert", nowhere), f"--output {nowhere}: no such folder"),
     ]
     for (name, output, *options), words in refused:
         rc, _, err = call("embed", runs[name], "--input", tmp_path / "in.txt", "--output", output, *options)
@@ -127,7 +127,7 @@ def test_a_command_that_breaks_or_finds_no_text_leaves_the_old_file(
     source.write_text("\n\n")
     rc, _, err = call("embed", runs["gru"], "--input", source, "--output", target)
     assert rc == 2
-    assert "out.parquet: not written: the input holds no line that can be embedded" in err
+    assert "out.parquet: not written: no line of the input can be embedded" in err
     source.write_text("a\nb\nc\n")
     monkeypatch.setattr(embed, "GROUP", 1)
     sound, seen = embed.readable, []

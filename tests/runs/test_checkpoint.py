@@ -95,7 +95,7 @@ def test_a_sound_file_that_is_not_of_this_step_or_this_run_is_skipped_too(tmp_pa
     assert reasons == [
         "another run wrote it: it does not say which run wrote it",
         "another run wrote it: seed was 2 when it was written and is 1 in config.yaml",
-        *["what it holds is not a checkpoint of this step"] * 3,
+        *["its content is not a checkpoint of this step"] * 3,
     ]
     assert newest_valid(tmp_path, _silent) == tmp_path / step_name(6)
 

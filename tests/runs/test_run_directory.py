@@ -74,7 +74,7 @@ def test_a_new_run_takes_an_empty_folder_but_no_folder_with_files(tmp_path: Path
     assert Run.create(tmp_path / "empty").path == tmp_path / "empty"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").touch()
-    with pytest.raises(UserError, match="exists already and is no empty folder"):
+    with pytest.raises(UserError, match="exists already and is not an empty folder"):
         Run.create(tmp_path / "mine")
 
 
@@ -88,7 +88,7 @@ def test_only_run_directories_open_and_a_near_name_is_offered(run: Run) -> None:
     assert Run.open(run.path).config == {"seed": 1}
     with pytest.raises(UserError, match=r"does not exist; did you mean run\?"):
         Run.open(run.path.with_name("runn"))
-    with pytest.raises(UserError, match=r"is no run directory: it has no config\.yaml"):
+    with pytest.raises(UserError, match=r"is not a run directory: it has no config\.yaml"):
         Run.open(run.path.parent)
 
 

@@ -86,7 +86,7 @@ def test_a_sweep_that_has_ended_is_left_alone(mixed: Path, seqtrain: Seqtrain) -
     )
     assert written(mixed) == before
     answer = seqtrain("resume", "sweep", "seed=7", cwd=mixed.parent)
-    assert (answer.rc, "seed=7: a sweep keeps what it was asked for" in answer.err) == (2, True)
+    assert (answer.rc, "seed=7: a resumed sweep keeps its trials" in answer.err) == (2, True)
 
 
 def test_a_trial_whose_run_was_deleted_is_missing_and_one_without_its_config_loses_nothing(
@@ -96,9 +96,7 @@ def test_a_trial_whose_run_was_deleted_is_missing_and_one_without_its_config_los
     (copy / "001" / "config.yaml").unlink()
     kept = written(copy)
     assert statuses(copy)["001"] == "planned"
-    with pytest.raises(
-        UserError, match=r"001 is a run without its config\.yaml: bring that back, or delete the folder"
-    ):
+    with pytest.raises(UserError, match=r"001 is a run without its config\.yaml: restore it, or delete the folder"):
         _clear(copy / "001")
     assert written(copy) == kept
     shutil.rmtree(copy / "001")
@@ -120,7 +118,7 @@ def test_a_trial_that_is_killed_has_failed_and_the_others_go_on(seqtrain: Seqtra
     assert "killed by SIGKILL" in index(folder / "sweep")[0]["reason"]
     answer = seqtrain("resume", "sweep", "--retry-failed", cwd=folder)
     assert answer.rc == 0, answer.err
-    assert "left as they are: 1 failed, 1 finished" not in answer.out
+    assert "already ended: 1 failed, 1 finished" not in answer.out
     assert statuses(folder / "sweep") == {"000": "finished", "001": "finished"}
 
 
@@ -173,7 +171,7 @@ def test_a_sweep_that_is_stopped_resumes_what_is_missing_and_ends_with_the_same_
     assert 1 <= len(done) < 4
     assert "running" not in before.values()
     if number == signal.SIGTERM:
-        assert "interrupted by SIGTERM: `seqtrain resume sweep` goes on" in child.stderr
+        assert "interrupted by SIGTERM: `seqtrain resume sweep` continues it" in child.stderr
     kept = {path: when for path, when in written(sweep).items() if path.relative_to(sweep).parts[0] in done}
     answer = seqtrain("resume", "sweep", cwd=tmp_path)
     assert answer.rc == 0, answer.err
@@ -238,7 +236,7 @@ def test_a_strangers_sweep_runs_no_commands_and_needs_its_trust_again(tmp_path: 
     assert answer.err == "error: sweep sweep was run with --trust os; if you trust that code, add --trust os\n"
     (sweep / "000").symlink_to(tmp_path)
     answer = seqtrain("resume", "sweep", cwd=tmp_path)
-    assert answer.err == "error: sweep/000: a link, which no sweep makes; put there what it points to\n"
+    assert answer.err == "error: sweep/000: is a link, which a sweep never makes; replace it by its target\n"
 
 
 # -- cross-validation ---------------------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ def test_relative_paths_of_a_sweep_are_held_against_where_it_was_begun(begun: Pa
     sweep = Sweep.open(Path("../there/sweep")).where_it_began(said.append)
     assert os.path.samefile(Path.cwd(), begun)
     assert is_sweep(sweep.path)
-    assert said == [f"relative paths are held against {begun}, where the sweep was begun"]
+    assert said == [f"relative paths start from {begun}, where the sweep was begun"]
     assert sweep.where_it_began(said.append) is sweep
     assert len(said) == 1
 
@@ -156,9 +156,7 @@ def test_where_the_folder_in_which_a_sweep_was_begun_has_gone_that_is_said(begun
     begun.rmdir()
     sweep = Sweep.open("sweep").where_it_began(said.append)
     assert (sweep.path, Path.cwd()) == (Path("sweep"), here)
-    assert said == [
-        f"{begun}, where the sweep was begun: No such file or directory; relative paths are held against {here}"
-    ]
+    assert said == [f"{begun}, where the sweep was begun: No such file or directory; relative paths start from {here}"]
 
 
 def test_a_folder_that_no_sweep_was_begun_in_is_a_fault_or_said(begun: Path) -> None:

@@ -33,7 +33,7 @@ def test_a_sweep_takes_no_folder_that_is_not_empty(sweep: Sweep) -> None:
     (home / "taken" / "thesis.tex").touch()
     for place, said in (
         ("sweep", "exists already; use `seqtrain resume"),
-        ("taken", "exists already and is no empty folder; give another one"),
+        ("taken", "exists already and is not an empty folder; give another one"),
         ("file/sweep", "cannot be made: Not a directory; give another one"),
     ):
         assert f"hydra.sweep.dir={home / place} {said}" in refusal(Sweep.create, home / place, Asked(()))
@@ -47,7 +47,7 @@ def test_a_link_in_a_sweep_is_refused(sweep: Sweep) -> None:
         if was_there:
             path.rename(aside)
         path.symlink_to(sweep.path.parent)
-        assert f"{place}: a link, which no sweep makes" in refusal(sweep.check_entries)
+        assert f"{place}: is a link, which a sweep never makes" in refusal(sweep.check_entries)
         path.unlink()
         if was_there:
             aside.rename(path)
@@ -70,7 +70,7 @@ def test_what_no_sweep_writes_is_a_fault_that_names_the_file(sweep: Sweep) -> No
 def test_a_number_that_was_not_planned_and_a_folder_that_is_no_sweep_are_faults(sweep: Sweep) -> None:
     with pytest.raises(UserError, match=r"no trial 017$"):
         sweep.trial(17)
-    with pytest.raises(UserError, match=r"is no sweep: it has no sweep\.yaml"):
+    with pytest.raises(UserError, match=r"is not a sweep: it has no sweep\.yaml"):
         Sweep.open(sweep.path.parent)
 
 

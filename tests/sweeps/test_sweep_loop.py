@@ -76,7 +76,7 @@ def test_the_index_says_how_every_trial_stands_before_the_next_one_begins(tmp_pa
 
 def test_a_combination_that_is_there_twice_is_run_once(tmp_path: Path) -> None:
     made, _, said = grid(Sweep.create(tmp_path / "sweep", Asked(())), "seed=1,2,1", "model=gru")
-    assert said[:2] == ["1 of 3 combinations are there twice: left out", "2 trials"]
+    assert said[:2] == ["1 of 3 combinations are repeated: left out", "2 trials"]
     assert [trial.label for trial in made.folder.trials()] == ["seed=1", "seed=2"]
 
 
@@ -85,9 +85,13 @@ def test_a_trial_with_a_word_that_a_sweep_decides_is_refused(sweep: Sweep) -> No
     made.folder, made.attempt = sweep, SweepAttempt(cast(Any, None))
     for number, (word, swept, said) in enumerate(
         (
-            ("run_dir=here", "", "run_dir=here: the directory of a trial is its number; name that of the sweep with"),
+            ("run_dir=here", "", "run_dir=here: a trial's directory is its number; set the sweep's directory with"),
             ("dry_run=true", "", "dry_run=true: use --dry-run"),
-            ("logger.wandb.project=a", "logger.wandb.project=a", "swept, but it cannot change a run: give it one"),
+            (
+                "logger.wandb.project=a",
+                "logger.wandb.project=a",
+                "a logger cannot be swept, since it does not change a run",
+            ),
         ),
         9,
     ):

@@ -39,8 +39,8 @@ def test_a_grid_is_every_combination_in_the_order_typed() -> None:
 def test_values_that_cannot_be_listed_are_refused_at_once() -> None:
     for words, said in (
         (["optimizer.lr=interval(0,1)"], "an interval is searched, not listed: choose a search with sweep=, or use"),
-        (["seed=range(5,1)"], "seed=range(5,1): names no value, so there is no trial"),
-        (["model=glob(x*)"], "model=glob(x*): no model fits; there are ar, bert, cbow,"),
+        (["seed=range(5,1)"], "seed=range(5,1): has no value, so there is no trial"),
+        (["model=glob(x*)"], "model=glob(x*): matches no model; there are ar, bert, cbow,"),
         (["seed=range(1,9,0)"], "seed=range(1,9,0): "),
         (["seed=range(1,1e9)"], "seed=range(1,1e9): a grid has at most 10,000 trials"),
         (["seed=range(1,2000)", "model.dim=range(1,500)"], "997,501 trials: a grid has at most 10,000"),
@@ -56,8 +56,8 @@ def test_a_word_that_cannot_be_read_is_left_to_the_trials_which_say_more_of_it()
 
 
 REFUSED = {
-    "hydra.launcher.njobs=2": "hydra.launcher.njobs: no option of local; did you mean n_jobs?",
-    "+hydra.launcher.fork=2": "hydra.launcher.fork: no option of local",
+    "hydra.launcher.njobs=2": "hydra.launcher.njobs: not an option of local; did you mean n_jobs?",
+    "+hydra.launcher.fork=2": "hydra.launcher.fork: not an option of local",
     "hydra.launcher.n_jobs=zwei": "hydra.launcher.n_jobs=zwei: expected a whole number from 1",
     "hydra.launcher.n_jobs=0": "hydra.launcher.n_jobs=0: expected a whole number from 1",
     "hydra.launcher.n_jobs=-1": "hydra.launcher.n_jobs=-1: expected a whole number above 0",  # which joblib takes
@@ -66,13 +66,13 @@ REFUSED = {
     "hydra/launcher=local,joblib": "a sweep has one hydra/launcher",
     "hydra/luncher=local": "hydra/luncher=local: no such group; did you mean hydra/launcher?",
     "sweep=optun": "sweep=optun: no such sweep; did you mean optuna?",
-    "hydra.job.chdir=true": "of Hydra's own settings hydra.sweep.dir, hydra.launcher.* and",
-    "~hydra.launcher.n_jobs": "of Hydra's own settings hydra.sweep.dir, hydra.launcher.* and",
-    "~hydra.launcher": "of Hydra's own settings hydra.sweep.dir, hydra.launcher.* and",
+    "hydra.job.chdir=true": "of Hydra's own settings only hydra.sweep.dir, hydra.launcher.* and",
+    "~hydra.launcher.n_jobs": "of Hydra's own settings only hydra.sweep.dir, hydra.launcher.* and",
+    "~hydra.launcher": "of Hydra's own settings only hydra.sweep.dir, hydra.launcher.* and",
     "hydra.launcher._target_=os.system": ("not a launcher that may run; if you trust the code of os, add --trust os"),
-    "hydra.launcher._target_=seqtrain.sweeps.grid.Grid": "no Launcher, so it cannot be the launcher",
-    "hydra.sweep.dir=[": "hydra.sweep.dir=[: cannot be read; with quotes it can: 'hydra.sweep.dir=\"[\"'",
-    "hydra.sweep.dir=größe": "hydra.sweep.dir=größe: cannot be read; with quotes it can",
+    "hydra.launcher._target_=seqtrain.sweeps.grid.Grid": "is not a Launcher, so it cannot be the launcher",
+    "hydra.sweep.dir=[": "hydra.sweep.dir=[: cannot be parsed; quote the value: 'hydra.sweep.dir=\"[\"'",
+    "hydra.sweep.dir=größe": "hydra.sweep.dir=größe: cannot be parsed; quote the value",
 }
 
 
@@ -89,7 +89,7 @@ def test_a_file_sets_no_command_for_a_launcher(tmp_path: Path) -> None:
         ('launcher: {partition: "a\\ntouch FILE"}', "hydra.launcher.partition"),
         ("launcher: {submitit_folder: FILE/%j}", "hydra.launcher.submitit_folder"),
         ("launcher: {comment: '${oc.env:SECRET}'}", "--trust oc.env"),
-        ("callbacks: {x: {_target_: os.system, command: touch FILE}}", "no sweep acts upon it"),
+        ("callbacks: {x: {_target_: os.system, command: touch FILE}}", "has no effect on a sweep"),
     ):
         says = text.replace("FILE", str(tmp_path / "executed"))
         (tmp_path / "experiment" / "evil.yaml").write_text(f"# @package _global_\nhydra: {{{says}}}\n")

@@ -291,7 +291,7 @@ def test_a_search_asks_no_more_where_something_is_wanting_and_a_retry_goes_on_un
     made = run(tmp_path / "s", n_trials=3, retry_failed=True)
     assert [found.state.name for found in made.study.get_trials()] == ["COMPLETE"] * 3
     assert [found.params for found in made.study.get_trials()] == [found.params for found in whole.study.get_trials()]
-    with pytest.raises(UserError, match="a search does not ask twice"):
+    with pytest.raises(UserError, match="a search does not repeat trials"):
         run(tmp_path / "s", n_trials=3, retry_failed=True)
 
 

@@ -217,6 +217,6 @@ def test_what_decides_nothing_is_refused_in_one_line(seqtrain: Seqtrain, tmp_pat
     rc, lines, err = laws(seqtrain, tmp_path, "trainer.max_steps=3")
     assert (rc, lines) == (2, [])
     assert err == (
-        "error: trainer.max_steps=3: does nothing here, where nothing is trained; leave it out "
-        "(what counts: task, model, data, tokenizer, tbptt)\n"
+        "error: trainer.max_steps=3: has no effect, since nothing is trained; leave it out "
+        "(allowed: task, model, data, tokenizer, tbptt)\n"
     )

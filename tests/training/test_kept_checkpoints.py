@@ -35,7 +35,7 @@ def test_a_checkpoint_that_is_passed_over_is_told_with_its_own_reason(tmp_path: 
     save({"global_step": 1}, sound)
     writers: list[tuple[Callable[[Path], Any], str]] = [
         (lambda path: torch.save({"global_step": 2}, path), FOREIGN),
-        (lambda path: save({"global_step": 3}, path), "what it holds is not a checkpoint of this step"),
+        (lambda path: save({"global_step": 3}, path), "its content is not a checkpoint of this step"),
         (lambda path: save_file({"x": torch.zeros(2)}, path), CUT),
         (lambda path: path.write_bytes(b""), CUT),
     ]

@@ -18,7 +18,7 @@ from seqtrain.errors import first_few
 
 MOST_NAMED = 4  # variants, settings or values in one line
 BETTER: dict[Mode, str] = {"min": "less", "max": "more"}
-# Costs in the order in which they are told.
+# Costs, in the order of printing.
 UNITS = {
     **{"parameters": "parameters", "state": "numbers of state", "tokens": "tokens", "flops": "FLOPs"},
     **{"seconds": "of training", "joules": "joules", "tokens_per_second": "tokens/s"},
@@ -28,7 +28,7 @@ Answers = list[tuple[str, str]]
 
 
 def answers(found: Conclusion, endings: Endings) -> Answers:
-    """Return questions and answers about a group of runs, in the order in which a reader asks."""
+    """Return questions and answers about a group of runs, in the order of a reader's interest."""
     if found.group.refusal:
         return [("Which is best?", found.group.refusal)]
     valued = list(filter(attrgetter("values"), found.variants))
@@ -68,18 +68,18 @@ def cost_words(entries: Sequence[Entry]) -> str:
 def ending_words(name: str, entries: Sequence[Entry], endings: Endings) -> str:
     """Return whether the runs of a variant overfit, in words, as far as their validations show it."""
     known = [ending for ending in map(endings.get, map(id, entries)) if ending is not None]
-    told = [ending for ending in known if ending.overfits is not None]
-    overfit = [ending for ending in told if ending.overfits]
-    if not told:
-        return f"{name}: cannot be told: too few validations, or no record of the metric in training"
+    judged = [ending for ending in known if ending.overfits is not None]
+    overfit = [ending for ending in judged if ending.overfits]
+    if not judged:
+        return f"{name}: unknown: too few validations, or no record of the metric in training"
     if overfit:
-        runs = f" in {len(overfit)} of {len(told)} runs" if len(told) > 1 else ""
-        worst = max(overfit, key=attrgetter("lost"))  # the clearest case stands for all
+        runs = f" in {len(overfit)} of {len(judged)} runs" if len(judged) > 1 else ""
+        worst = max(overfit, key=attrgetter("lost"))  # show the clearest case
         return (
             f"{name}: yes{runs}: validation was best at step {worst.best_step:,} and {worst.lost:.4g} worse at step "
-            f"{worst.last_step:,}, while training still became better"
+            f"{worst.last_step:,}, while training still improved"
         )
-    gap = mean_of(ending.gap for ending in told)
+    gap = mean_of(ending.gap for ending in judged)
     beside = "" if gap is None else f", and {abs(gap):.2g} {'worse' if gap > 0 else 'better'} than training"
     return f"{name}: no sign of it: validation at the end is as good as its best, or nearly so{beside}"
 
@@ -92,15 +92,15 @@ def _best(found: Conclusion, valued: Sequence[Variant]) -> Answers:
     if len(best.values) > 1:
         seeds = f"mean of {len(best.values)} seeds"
     words = f"{best.name}: {best.mean:.5g} {group.unit} ({seeds}; {BETTER[group.mode]} is better)"
-    # One where all were held against the same variant; with `--by` there may be several.
+    # One reference if all were compared with the same variant; with `--by` there may be several.
     references = set(map(attrgetter("reference.name"), found.comparisons))
     if len(valued) == 1:
-        alone = "there is nothing to hold it against"
+        alone = "there is nothing to compare it with"
         if len(best.values) == 1:
-            alone = f"one run says nothing of chance, and {alone}"
-        return [("Which is best?", f"there is one variant alone: {words}"), ("Is it sure?", alone)]
-    if len(references) > 1:  # of `--by`: what is held against what differs from row to row
-        sure = f"{_shown(found.comparisons)}; each was held against what differs from it in nothing else"
+            alone = f"one run shows no spread, and {alone}"
+        return [("Which is best?", f"there is only one variant: {words}"), ("Is it sure?", alone)]
+    if len(references) > 1:  # with `--by`, the reference differs between rows
+        sure = f"{_shown(found.comparisons)}; each was compared where nothing else differs"
         return [("Which is best?", f"the best number is that of {words}"), ("Is it sure?", sure)]
     if not several:
         sure = "no: one seed each, so chance alone may explain every difference; 3 seeds of each would be a start"
@@ -108,7 +108,7 @@ def _best(found: Conclusion, valued: Sequence[Variant]) -> Answers:
     if best is not several[0]:
         first = several[0]
         words += f"; of those with several seeds {first.name}: {first.mean:.5g}"
-    # Where no pair has a spread, nothing was held against anything.
+    # If no pair has a spread, nothing was compared.
     reference = several[0]
     if found.comparisons:
         reference = found.comparisons[0].reference
@@ -127,7 +127,7 @@ def _sure(
     if len(several) == 1:
         return f"no: only {reference.name} has several seeds; 3 seeds of the others would be a start"
     if reference is not several[0]:
-        return f"{_shown(pairs)}, each against {reference.name}, as asked"
+        return f"{_shown(pairs)}, each against {reference.name}"
     tied, others = ties(reference, several, pairs), len(several) - 1
     if tied:
         named = first_few(map(attrgetter("name"), tied), MOST_NAMED)
@@ -141,7 +141,7 @@ def _sure(
         words = f"yes: {reference.name} is better than {every}, beyond what chance over seeds explains"
     single = len(valued) - len(several)
     if single:
-        words += f"; nothing is said of {single} with one seed"
+        words += f"; no conclusion on {single} with one seed"
     return words
 
 
@@ -160,14 +160,14 @@ def _cost(found: Conclusion, valued: Sequence[Variant]) -> str:
             least = variant
     if least is best:
         return f"{name}: {words}; no other took less time"
-    # What the time saved costs in the metric stands beside it.
+    # Shown with its metric: the time saved may cost quality.
     fast = f"{least.name}, {duration(least.costs['seconds'])} ({least.mean:.5g} {found.group.unit})"
     return f"{name}: {words}; least time: {fast}"
 
 
 def _differences(entries: Sequence[Entry]) -> str:
     """List the settings that differ, with their values; the seed is left out."""
-    # Seeds differ within a variant: they are no cause of a difference between two.
+    # Seeds differ within a variant, so they do not explain a difference between two.
     keys = differing(entries)
     if "seed" in keys:
         keys.remove("seed")
@@ -188,12 +188,12 @@ def _differences(entries: Sequence[Entry]) -> str:
 
 
 def _values(values: Mapping[str, Any]) -> str:
-    """List the values of a setting, by their written form: all of a few, the range of many numbers."""
+    """List the values of a setting, by their written form: all if they are few, the range of many numbers."""
     texts = dict(zip(values, map(brief, values.values()), strict=True))
-    if len(set(texts.values())) < len(texts):  # rounded off, two would be called the same
+    if len(set(texts.values())) < len(texts):  # rounding would make two of them look equal
         texts = dict(zip(values, values, strict=True))
     numbers = {key: number(value) for key, value in values.items()}
-    if None in numbers.values():  # texts among them have no order
+    if None in numbers.values():  # strings have no order
         return first_few(texts.values(), MOST_NAMED)
     in_order = sorted(numbers, key=numbers.__getitem__)  # type: ignore[arg-type]
     if len(in_order) <= MOST_NAMED:
@@ -207,16 +207,16 @@ def _overfitting(valued: Sequence[Variant], endings: Endings) -> str:
     others, unknown = [], []
     for variant in valued[1:]:
         known = map(endings.get, map(id, variant.counted))
-        told = [ending.overfits for ending in known if ending is not None]
-        if any(told):
+        judged = [ending.overfits for ending in known if ending is not None]
+        if any(judged):
             others.append(variant.name)
-        elif None in told:
+        elif None in judged:
             unknown.append(variant.name)
     if others:
         words += f"; of the others: {first_few(others, MOST_NAMED)}"
-    # Nothing said of them would read as nothing wrong with them.
+    # Named, since leaving them out would suggest that they do not overfit.
     if unknown:
-        words += f"; cannot be told of: {first_few(unknown, MOST_NAMED)}"
+        words += f"; unknown for: {first_few(unknown, MOST_NAMED)}"
     return words
 
 

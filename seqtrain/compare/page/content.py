@@ -26,18 +26,18 @@ from seqtrain.runs import measures
 from seqtrain.runs.directory import METRICS, Run
 from seqtrain.terminal import printable
 
-# Entries of summary.json that say where and how a run was made, beside the versions of packages.
+# Entries of summary.json on where and how a run was made, in addition to the versions of packages.
 ENVIRONMENT = ("command", "trust", "platform", "cpu", "cores", "world_size", "commit")
 
 
 def safe_json(value: Any) -> str:
-    """Return plain values as JSON that may stand inside a script element: ASCII only, and nothing that could end it."""
+    """Return plain values as JSON for use in a script element: ASCII only, and nothing that could end the element."""
     return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def pack(value: Any) -> str:
-    """Compress a value's JSON into text that may stand anywhere."""
-    # Without the time of its making: the same runs give the same page.
+    """Compress a value's JSON into base64 text."""
+    # mtime=0, so that the same runs give the same page.
     return base64.b64encode(gzip.compress(safe_json(value).encode(), mtime=0)).decode()
 
 
@@ -47,7 +47,7 @@ def all_curves(entries: Sequence[Entry]) -> list[curves.Curves]:
 
 
 def endings(found: Conclusion) -> Endings:
-    """Return how validation and training of each run of a group ended, in its metric, by the id of its entry."""
+    """Return for each run of a group how validation and training ended in its metric, by the id of its entry."""
     group = found.group
     known = {}
     for entry in group.entries:
@@ -57,7 +57,7 @@ def endings(found: Conclusion) -> Endings:
 
 
 def blocks(entries: Sequence[Entry], drawn: Sequence[curves.Curves], metrics: Sequence[str]) -> dict[str, str]:
-    """Return, by the id of their element, the blocks that the page unpacks when looked at: a value for each run."""
+    """Return the blocks that the page unpacks on demand, by the id of their element: each has a value for each run."""
     clocks, environments = [], []
     for entry, each in zip(entries, drawn, strict=True):
         clocks.append({"steps": each.steps, "tokens": each.tokens, "seconds": each.seconds, "tick": each.tick})
@@ -65,7 +65,7 @@ def blocks(entries: Sequence[Entry], drawn: Sequence[curves.Curves], metrics: Se
     found: dict[str, list[Any]] = {"clock": clocks, "environment": environments}
     found |= {"samples": samples.samples(entries), "confusion": samples.confusions(entries)}
     found["attention"] = samples.attention(entries)
-    for place, name in enumerate(metrics):  # by its place, since a name may be any text
+    for place, name in enumerate(metrics):  # by index, since a name may be any text
         found[f"metric-{place}"] = [each.packed(name) for each in drawn]
     return {f"block-{name}": pack(values) for name, values in found.items()}
 
@@ -90,7 +90,7 @@ def groups_and_runs(
         found: the groups.
         drawn: the curves of each run, group by group.
         metrics: names of all recorded metrics; a group knows its own by index.
-        folder: in which the page will stand, for links to the runs; None: without links.
+        folder: folder of the page, for links to the runs; None: no links.
     """
     entries = all_entries(found)
     common = _shared(entries)
@@ -157,7 +157,7 @@ def _run(entry: Entry, metric: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of a config as JSON can hold it; other types become text."""
+    """Return a config value as plain JSON; other types become text."""
     return value if value is None or isinstance(value, bool | str) or number(value) is not None else str(value)
 
 
@@ -191,7 +191,7 @@ def last_record(entry: Entry) -> str:
     """Return the time of the run's last record, to the minute; empty if its record is missing."""
     try:
         changed = (entry.path / METRICS).stat().st_mtime
-    except OSError:  # removed meanwhile
+    except OSError:  # removed in the meantime
         return ""
     return datetime.fromtimestamp(changed).strftime("%Y-%m-%d %H:%M")
 
@@ -201,7 +201,7 @@ def links(entry: Entry, folder: Path | None) -> dict[str, str]:
 
     Args:
         entry: the run.
-        folder: in which the page will stand; None: it is served, and a browser may not open files.
+        folder: folder of the page; None: the page is served, and a browser may not open files.
     """
     if folder is None:
         return {}
@@ -217,8 +217,8 @@ def links(entry: Entry, folder: Path | None) -> dict[str, str]:
 
 
 def _address(place: Path, folder: Path) -> str:
-    """Return a relative address, begun with `./` and quoted, so that no name is read as a scheme or a query."""
-    # As bytes: a name need not be text.
+    """Return a relative address, quoted and with `./` in front, so that no name is read as a scheme or a query."""
+    # As bytes: a name need not be valid Unicode.
     address = f"./{quote(os.fsencode(os.path.relpath(place, folder)))}"
     if place.is_dir():
         address += "/"
@@ -235,7 +235,7 @@ def rows(found: Conclusion, endings: Endings) -> list[dict[str, Any]]:
     for comparison in found.comparisons:
         pairs[id(comparison.other)] = comparison
         references.add(id(comparison.reference))
-    several = len(references) > 1  # with `--by`: then a row says which one it was held against
+    several = len(references) > 1  # with `--by`: then each row names its reference
     made = []
     for variant in found.variants:
         row = _row(variant, found.group.metric, endings)
@@ -247,7 +247,7 @@ def rows(found: Conclusion, endings: Endings) -> list[dict[str, Any]]:
 
 def digits(variants: Sequence[Variant]) -> int:
     """Return the decimal places of the means of a table: four, and more for small numbers."""
-    for variant in variants:  # the best first: the others are held against it
+    for variant in variants:  # the best first: the others are compared with it
         if variant.mean:
             size = abs(variant.mean)
             return max(decimals(size, 4), min(decimals(size, 5), 4))
@@ -256,7 +256,7 @@ def digits(variants: Sequence[Variant]) -> int:
 
 def _row(variant: Variant, metric: str, endings: Endings) -> dict[str, Any]:
     own = variant.counted or variant.entries
-    # What its runs have cost so far; of those that count, what they had cost at the weights that were measured.
+    # The cost so far; for runs that count, the cost at the measured weights.
     costs = {name: mean_cost(own, name) for name in ("steps", *records.COSTING)}
     if variant.counted:
         costs |= {axis: variant.costs.get(axis) for axis in AXES}
@@ -276,7 +276,7 @@ def _row(variant: Variant, metric: str, endings: Endings) -> dict[str, Any]:
         "lost": mean_of(end.lost for end in ends),
         "overfits": sum(judged),
         "judged": len(judged),
-        # Of some runs alone it would be the mean of other seeds than those of the row.
+        # None unless all runs have one: otherwise it would be a mean over other seeds than the row's.
         "test": mean_of(tests),
         "tested": len(tests) - tests.count(None),
     }
@@ -292,7 +292,7 @@ def _comparison(found: Comparison | None, *, named: bool) -> dict[str, Any] | No
     if found is None:
         return None
     return {
-        "against": found.reference.name if named else "",  # else the head of the column says it
+        "against": found.reference.name if named else "",  # otherwise the head of the column names it
         "difference": found.difference,
         "low": found.low,
         "high": found.high,

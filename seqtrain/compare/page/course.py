@@ -1,7 +1,7 @@
-"""The course of a run: how far it is, the gap between training and validation, and the loss since the best validation.
+"""The course of a run: its progress, the gap between training and validation, and the loss since the best validation.
 
-Training is measured while the weights change, with dropout and whatever else acts in training alone. So the gap may
-be below zero, and it is stated for the same metric only.
+Training is measured while the weights change, with dropout and whatever else is active only in training. So the gap may
+be below zero, and it is given only for the same metric.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from seqtrain.compare.entries import BEST_OF, Entry, Mode, mean_of, number
 from seqtrain.compare.filters import value
 from seqtrain.terminal import pasted
 
-FEWEST_VALIDATIONS = 3  # of fewer, nothing can be said of how validation went
-# Below this part, both of what validation had gained and of its best value, a loss since the best is taken for chance.
+FEWEST_VALIDATIONS = 3  # with fewer, overfitting is unknown
+# A loss since the best validation is noticeable above this part of the total gain, or of the best value.
 NOTICEABLE = 0.05
-SIGN: dict[Mode, float] = {"min": 1.0, "max": -1.0}  # times a difference: above zero where it is worse
+SIGN: dict[Mode, float] = {"min": 1.0, "max": -1.0}  # factor of a difference: then above zero means worse
 VALIDATION, TRAIN = "validation/", "train/"
-RECENT = 20  # steps with a record, from which the rate is taken: the first ones of a run are slower
+RECENT = 20  # newest records that give the rate: the first steps of a run are slower
 RESUMABLE = ("interrupted", "failed", "pruned")  # a refused run has not begun
-DIVERGED = "the loss is "  # how the reason of a run begins whose loss is no number
+DIVERGED = "the loss is "  # beginning of the reason of a run whose loss is not a number
 MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
 
 
@@ -31,7 +31,7 @@ class Course:
 
     steps: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
-    # The mean of what was recorded in training since the validation before; None where nothing was.
+    # Mean over the training records since the previous validation; None if there are none.
     trained: list[float | None] = field(default_factory=list)
 
 
@@ -44,10 +44,10 @@ class Ending:
     best: float
     best_step: int
     last_step: int
-    lost: float  # by how much the last validation is worse than the best one
-    trained: float | None  # the metric in training, since the validation before the last
-    gap: float | None  # by how much the last validation is worse than training; None of a run validated only once
-    overfits: bool | None  # None where it cannot be told
+    lost: float  # how much worse the last validation is than the best one
+    trained: float | None  # the metric in training, since the second-last validation
+    gap: float | None  # how much worse the last validation is than training; None if there is only one validation
+    overfits: bool | None  # None if unknown
 
 
 Endings = Mapping[int, Ending | None]  # by the id of an entry
@@ -72,13 +72,13 @@ def courses(records: Iterable[Mapping[str, Any]]) -> dict[str, Course]:
                 course = found.setdefault(name, Course())
                 course.steps.append(int(step))
                 course.values.append(recorded)
-                # Popped: what was trained before this validation says nothing of the next one.
+                # Popped: training before this validation does not count for the next one.
                 course.trained.append(mean_of(training.pop(name, [])))
     return found
 
 
 def mean_cost(entries: Iterable[Entry], name: str) -> float | None:
-    """Return the mean of a cost over runs, such as `seconds`; None if a run does not know it, or there are no runs."""
+    """Return the mean of a cost over runs, such as `seconds`; None if it is unknown for one, or there are no runs."""
     return mean_of(value(entry, name) for entry in entries)
 
 
@@ -88,11 +88,11 @@ def ending(course: Course | None, mode: Mode) -> Ending | None:
         return None
     sign = SIGN[mode]
     best = BEST_OF[mode](course.values)
-    # Of equal validations the first: what came after it gained nothing.
+    # The first of equal validations: later ones gained nothing.
     place = course.values.index(best)
     final, trained = course.values[-1], course.trained[-1]
     gap = None
-    # What was trained before the first validation begins with random weights: its mean says nothing of the end.
+    # Before the first validation, training begins with random weights: its mean does not describe the end.
     if trained is not None and len(course.values) > 1:
         gap = sign * (final - trained)
     return Ending(
@@ -112,25 +112,25 @@ def _overfits(course: Course, place: int, sign: float) -> bool | None:
     """Return True if validation became noticeably worse since its best while training still improved.
 
     Args:
-        course: of one metric.
-        place: index of its best validation.
+        course: the course of one metric.
+        place: index of the best validation.
         sign: 1 if less is better, else -1.
 
     Returns:
-        None if there are too few validations, or training is not known.
+        None if there are too few validations, or the training value is unknown.
     """
     values = course.values
     if len(values) < FEWEST_VALIDATIONS:
         return None
     lost = sign * (values[-1] - values[place])
     gained = sign * (values[0] - values[place])
-    # Held against both: perplexity gains thousands in its first steps, and accuracy may begin where it ends.
+    # Compared with both: perplexity gains thousands in its first steps, and accuracy may hardly change.
     if lost <= NOTICEABLE * gained and lost <= NOTICEABLE * abs(values[place]):
         return False
     before, after = course.trained[place], course.trained[-1]
     if before is None or after is None:
         return None
-    # Where training became worse as well, something else went wrong.
+    # If training became worse as well, the cause is not overfitting.
     return sign * (after - before) < 0
 
 
@@ -138,9 +138,9 @@ def progress(entry: Entry) -> dict[str, Any] | None:
     """Return the progress of an unfinished run; None if it has finished.
 
     Returns:
-        `step` and the `of` that it was planned for, `share` of its limit (steps or seconds, whichever is nearer),
-        `rate` in steps a second and seconds `left`, both of training alone and only while it runs, and whether it may
-        end earlier (`early`); None for each value that is not known.
+        `step` and the planned number of steps `of`, `share` of its limit (steps or seconds, whichever is nearer),
+        `rate` in steps per second and seconds `left`, both for training only and only while it runs, and whether it
+        may end earlier (`early`); None for each unknown value.
     """
     if entry.finished:
         return None
@@ -152,7 +152,7 @@ def progress(entry: Entry) -> dict[str, Any] | None:
         planned = number(trainer.get("max_steps"))
     allowed = number(trainer.get("max_seconds"))
     rate = None
-    if entry.status == "running":  # of one that stands still there is nothing to wait for
+    if entry.status == "running":  # a stopped run has no time left to estimate
         rate = _rate(entry)
     shares, left = [], []
     if step is not None and planned:
@@ -163,7 +163,7 @@ def progress(entry: Entry) -> dict[str, Any] | None:
         shares.append(seconds / allowed)
         if rate:
             left.append(max(allowed - seconds, 0.0))
-    # The limit that is met first ends it.
+    # The limit that is reached first ends the run.
     share, remaining = max(shares, default=None), min(left, default=None)
     if share is not None:
         share = min(share, 1.0)  # a run may have been extended by a resume that its summary does not know yet
@@ -191,7 +191,7 @@ def progress_words(entry: Entry) -> str:
     if where["rate"]:
         words.append(f"{where['rate']:.3g} steps/s")
     if where["left"] is not None:
-        # Validations are not counted in it, which the words `of training` say.
+        # `of training`, since validations are not included.
         words.append(f"about {duration(where['left'])} of training left")
         if where["early"]:
             words.append("or less by early stopping")
@@ -202,14 +202,14 @@ def resume_command(entry: Entry) -> str | None:
     """Return the command that resumes a run; None if it cannot be resumed."""
     if entry.status not in RESUMABLE:
         return None
-    # A resume repeats a run to the bit, and so its loss, too: only a new run with other settings helps.
+    # A resume repeats the run bit for bit, and so its divergence: only a new run with other settings helps.
     if entry.status == "failed" and entry.reason.startswith(DIVERGED):
         return None
     return pasted("seqtrain", "resume", entry.path, *entry.trust_words)
 
 
 def _rate(entry: Entry) -> float | None:
-    """Return steps a second over the newest records; None if they do not show it."""
+    """Return steps per second over the newest records; None if it is unknown."""
     steps, seconds = entry.curve("seconds", "steps")
     steps, seconds = steps[-RECENT:], seconds[-RECENT:]
     if len(steps) < 2 or steps[-1] <= steps[0] or seconds[-1] <= seconds[0]:

@@ -1,4 +1,4 @@
-"""Curves of the page as plain numbers, thinned, and as a figure of plotly's for notebooks, of every point."""
+"""Learning curves: thinned plain numbers for the page, and a plotly figure with all points for notebooks."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ WORDS = {
     "gpu_memory_mb": "GPU memory (MB)",
 }
 
-# What the page is given of it.
+# Constants that are passed to the page.
 PLAIN = {"axes": AXES, "palettes": PALETTES, "dashes": DASHES, "symbols": SYMBOLS, "words": WORDS}
 
-MOST_POINTS = 200  # of a curve
-TICKS = 20_000  # the clock of a run is drawn to a fraction of its length that no screen shows
-OTHERS = ("lr", "gradient_norm", "tokens_per_second")  # drawn beside what begins with one of SPLITS
+MOST_POINTS = 200  # points of a curve
+TICKS = 20_000  # resolution of a run's clock: finer than any screen
+OTHERS = ("lr", "gradient_norm", "tokens_per_second")  # drawn in addition to metrics of SPLITS
 SPLITS = ("train/", "validation/", "system/")
-HEAVIEST = 35  # of the weights of points: one character each, to base 36
+HEAVIEST = 35  # largest weight of a point: each weight is one character in base 36
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
-DRAWN = ("finished", "running")  # statuses whose runs a mean is drawn of
+DRAWN = ("finished", "running")  # statuses of the runs that a drawn mean includes
 
 Trace = dict[str, Any]
 
 
 def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[int]:
-    """Return the indices of the values to draw, in order, at most `most`: the first, the last, each stretch's extremes.
+    """Return the indices of at most `most` values to draw, in order: the first, the last, and each stretch's extremes.
 
-    Stretches are equally long, so the smallest and the largest of all are always among them.
+    The stretches have equal lengths and cover all values, so the overall extremes are always included.
     """
     if len(values) <= most:
         return list(range(len(values)))
@@ -70,7 +70,7 @@ def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[int]:
 
 def _edges(count: int, most: int) -> list[int]:
     """Return the start of each stretch of `count` values, and the end of the last one."""
-    num_stretches = most // 2 - 1  # each keeps two values, and two are left for the ends
+    num_stretches = most // 2 - 1  # two values for each, and two for the ends
     inner = count - 2
     return [1 + stretch * inner // num_stretches for stretch in range(num_stretches + 1)]
 
@@ -82,17 +82,17 @@ def short(value: float) -> float:
 
 @dataclass(frozen=True)
 class Curves:
-    """The curves of one run: the clock of the records that any of them needs, and each metric at some of these.
+    """The curves of one run: the clock of all needed records, and each metric at some of these.
 
-    Whole numbers are written as differences from one to the next, which pack well.
+    Integers are stored as differences between neighbours, which compress well.
     """
 
     steps: list[int]
     tokens: list[int]
     seconds: list[int]  # in units of `tick`
     tick: float  # seconds
-    metrics: dict[str, tuple[list[int], list[float]]]  # by name: places in the clock, and the values there
-    weights: dict[str, str] = field(default_factory=dict)  # by name, of thinned ones: as of `weights`
+    metrics: dict[str, tuple[list[int], list[float]]]  # by name: indices into the clock, and values
+    weights: dict[str, str] = field(default_factory=dict)  # by name, for thinned metrics, from `weights`
 
     def packed(self, name: str) -> tuple[Any, ...] | None:
         """Return the page's data of a metric: places, values, and weights if it was thinned; None if not recorded."""
@@ -106,7 +106,7 @@ def curves(records: Iterable[dict[str, Any]]) -> Curves:
     """Return the curves of the records of metrics.jsonl; values that are not finite are left out."""
     rows = [record for record in records if "step" in record]
     rows_kept, values_kept, weights = _thinned_metrics(rows)
-    # Metrics are thinned apart, yet share the clock: it holds each record that any of them draws, once.
+    # Metrics are thinned separately but share the clock: it has each record that any metric needs, once.
     needed = sorted(set().union(*rows_kept.values()))
     place = {row: index for index, row in enumerate(needed)}
     steps, tokens, seconds = [], [], []
@@ -147,8 +147,8 @@ def _thinned_metrics(
 def weights(values: Sequence[float], kept: Sequence[int], most: int = MOST_POINTS) -> str:
     """Return the weight of each kept value, such that the weighted mean is the mean of all values.
 
-    A stretch keeps its lowest and its highest value. By equal weights, one spike in a hundred records would count as
-    half of them; these two share the weight of their stretch such that their mean is its own.
+    A stretch keeps its lowest and its highest value. With equal weights, one spike in a hundred records would count as
+    half of them. Instead, the two share the weight of their stretch so that their mean is the mean of the stretch.
 
     Args:
         values: all values of a metric.
@@ -156,7 +156,7 @@ def weights(values: Sequence[float], kept: Sequence[int], most: int = MOST_POINT
         most: the number of values to which they were thinned.
 
     Returns:
-        A digit to base 36 for each kept value; HEAVIEST is a whole stretch.
+        A base-36 digit for each kept value; HEAVIEST is the weight of a whole stretch.
     """
     chosen = set(kept)
     found = {}
@@ -170,7 +170,7 @@ def weights(values: Sequence[float], kept: Sequence[int], most: int = MOST_POINT
         share = (mean - values[first]) / spread if spread else 1.0
         found[last] = share
         found[first] = 1.0 - share if first != last else 1.0
-    alone = 1.0 / (edges[1] - edges[0])  # the first value of all and the last one stand for themselves
+    alone = 1.0 / (edges[1] - edges[0])  # the very first and last values count once
     found[0] = found[len(values) - 1] = alone
     digits = ""
     for place in kept:
@@ -179,7 +179,7 @@ def weights(values: Sequence[float], kept: Sequence[int], most: int = MOST_POINT
 
 
 def differences(numbers: Sequence[int]) -> list[int]:
-    """Return the first number, then the difference from each to the next."""
+    """Return the first number, then the differences between neighbours."""
     return [after - before for before, after in pairwise((0, *numbers))]
 
 
@@ -187,7 +187,7 @@ def differences(numbers: Sequence[int]) -> list[int]:
 
 
 def figure(found: Sequence[Conclusion], *, metric: str | None, x: Axis, group: int | None) -> Figure:
-    """Draw the learning curves of a group, a colour a variant; options as those of `Compared.plot`.
+    """Draw the learning curves of a group, one colour per variant; the arguments are those of `Compared.plot`.
 
     Raises:
         UserError: no run of the group recorded the metric.
@@ -198,7 +198,7 @@ def figure(found: Sequence[Conclusion], *, metric: str | None, x: Axis, group: i
     place = sizes.index(max(sizes)) if group is None else group - 1
     conclusion = found[place]
     metric = metric or f"validation/{conclusion.group.metric}"
-    title = f"group {place + 1} of {len(found)}, which are not alike" if len(found) > 1 else ""
+    title = f"group {place + 1} of {len(found)}, which are not comparable" if len(found) > 1 else ""
     axes = {"xaxis_title": AXES[x], "yaxis_title": escape(metric, quote=False)}
     drawn = Figure(layout={**axes, "title": {"text": title}})
     for slot, variant in enumerate(conclusion.variants):
@@ -213,7 +213,7 @@ def figure(found: Sequence[Conclusion], *, metric: str | None, x: Axis, group: i
 
 
 def _variant_traces(variant: Variant, metric: str, x: Axis) -> Iterator[Trace]:
-    """Yield a thin line for each run of a variant and, of several, the mean of those in DRAWN, in their band."""
+    """Yield a thin line for each run of a variant; for several in DRAWN, also their mean and its band."""
     name = escape(variant.name, quote=False)  # plotly reads HTML, and a run's name is untrusted
     whole, is_first = [], True
     for entry in variant.entries:
@@ -226,9 +226,9 @@ def _variant_traces(variant: Variant, metric: str, x: Axis) -> Iterator[Trace]:
                 whole.append((xs, ys))
     if len(whole) < 2:
         return
-    from numpy import array, interp  # 0.1 s, which only a figure needs
+    from numpy import array, interp  # 0.1 s, so only when needed
 
-    # Beyond the end of the shortest run, the mean would be one over fewer runs.
+    # Beyond the end of the shortest run, the mean would be over fewer runs.
     first, last = max(xs[0] for xs, _ in whole), min(xs[-1] for xs, _ in whole)
     grid = sorted({place for xs, _ in whole for place in xs if first <= place <= last})
     values = array([interp(grid, xs, ys) for xs, ys in whole])

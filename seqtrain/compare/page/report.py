@@ -1,6 +1,6 @@
 """The report of a comparison: one HTML file that opens from disk, fetches nothing, and trusts no text of a run.
 
-A folder of sweeps has an index: what each sweep was, how it stands, and the best variant's value.
+A folder of sweeps has an index: the task, status and best variant of each sweep.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from seqtrain.runs.listing import list_runs
 from seqtrain.sweeps.folder import is_sweep
 from seqtrain.terminal import printable
 
-# In the order in which they are read; the last one starts.
+# In loading order; the last one starts the page.
 SCRIPTS = (
     "dom.js",
     "state.js",
@@ -40,7 +40,7 @@ SCRIPTS = (
     "samples.js",
     "page.js",
 )
-# The page fetches nothing, and of scripts only those run whose hashes are added to this.
+# The page fetches nothing, and runs only scripts whose hashes are added to this policy.
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
@@ -48,8 +48,8 @@ POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'un
 class PageContent:
     """All contents of a page."""
 
-    known: dict[str, Any]  # what it always has at hand: title, groups, runs and so on
-    blocks: dict[str, str]  # packed values of each run that are unpacked when looked at, by the id of their element
+    known: dict[str, Any]  # contents that are always loaded: title, groups, runs and so on
+    blocks: dict[str, str]  # packed values of each run, unpacked on demand, by the id of their element
 
 
 def write(
@@ -71,7 +71,7 @@ def write(
         x: as in `content_of`.
         checkpoint: as in `content_of`.
     """
-    # Links of the page are relative to where it stands.
+    # Links of the page are relative to its folder.
     made = page(found, title=title, missing=missing, x=x, checkpoint=checkpoint, folder=path.parent)
     try:
         write_text(path, made)
@@ -80,7 +80,7 @@ def write(
 
 
 def page(found: Sequence[Conclusion], **options: Any) -> str:
-    """Return the report as HTML; options as those of `content_of`."""
+    """Return the report as HTML; options are those of `content_of`."""
     return text(content_of(found, **options))
 
 
@@ -98,12 +98,12 @@ def content_of(
 
     Args:
         found: the groups.
-        title: of the page.
+        title: title of the page.
         missing: sentences on trials that left no run.
-        x: the axis by which the groups were concluded, as in `verdict.conclusions`.
-        checkpoint: the checkpoint by which they were concluded.
-        mark: the ETag under which it is served; the page then asks for newer data.
-        folder: in which it will stand, for links to the runs; None: without links.
+        x: the axis of the comparison, as in `verdict.conclusions`.
+        checkpoint: the checkpoint of the comparison.
+        mark: the ETag under which the page is served; the page then polls for newer data.
+        folder: folder of the page, for links to the runs; None: no links.
     """
     entries = all_entries(found)
     drawn = content.all_curves(entries)
@@ -132,12 +132,12 @@ def content_of(
 
 def text(made: PageContent) -> str:
     """Return the HTML page with these contents."""
-    from plotly.offline import get_plotlyjs  # 5 MB of text, read only where a page is made
+    from plotly.offline import get_plotlyjs  # 5 MB of text, read only when a page is made
 
     plotly, script = get_plotlyjs(), "".join(map(asset, SCRIPTS))
     policy = f"{POLICY}; script-src 'sha256-{sha256(plotly)}' 'sha256-{sha256(script)}'"
     if made.known["mark"]:
-        policy += "; connect-src 'self'"  # to the server that it came from
+        policy += "; connect-src 'self'"  # to its own server
     return Template(asset("page.html")).substitute(
         title=escape(made.known["title"]),
         policy=policy,
@@ -152,7 +152,7 @@ def text(made: PageContent) -> str:
 
 
 def data(made: PageContent) -> str:
-    """Return the contents as JSON, for a page that is open."""
+    """Return the contents as JSON, for an open page."""
     return content.safe_json({"known": made.known, "blocks": made.blocks})
 
 
@@ -163,12 +163,12 @@ def _metric_order(name: str) -> tuple[bool, bool, str]:
 
 def _about(found: Sequence[Conclusion]) -> str:
     entries = all_entries(found)
-    apart = f" in {len(found)} groups that are not alike" if len(found) > 1 else ""
+    apart = f" in {len(found)} groups that are not comparable" if len(found) > 1 else ""
     return f"{count_runs(entries)} ({count_statuses(entries)}){apart}"
 
 
 def asset(name: str) -> str:
-    """Read a file that pages are made of."""
+    """Read an asset file of the page."""
     return (resources.files("seqtrain.compare.page") / "assets" / name).read_text("utf-8")
 
 
@@ -179,11 +179,11 @@ def sha256(text: str) -> str:
 
 # -- the index of a folder of sweeps -----------------------------------------------------------------------------------
 
-SWEEP, ALL = "sweep", "all"  # how the addresses of reports begin: /sweep/NAME/ and /all/
+SWEEP, ALL = "sweep", "all"  # reports have the addresses /sweep/NAME/ and /all/
 
 
 def sweeps_of(folder: Path) -> list[Path]:
-    """Return the sweeps below a folder that hold runs."""
+    """Return the sweeps below a folder that contain runs."""
     return sorted({run.path.parent for run in list_runs(folder, []) if is_sweep(run.path.parent)})
 
 

@@ -1,4 +1,4 @@
-"""Records of validations besides numbers, for the page: samples, confusion counts, maps of attention."""
+"""Non-numeric records of validations for the page: samples, confusion counts, attention maps."""
 
 from __future__ import annotations
 
@@ -25,27 +25,24 @@ from seqtrain.runs.shown import (
 if TYPE_CHECKING:
     import numpy as np
 
-LONGEST_SAMPLE = 1500  # characters that are shown of what a run wrote at a step
-LONGEST_CELL = 500  # characters of a column of one sample
-MAX_STEPS = 12  # whose samples a page holds, and each run's newest
-MAX_SAMPLE_CHARACTERS = 4_000_000  # of a page, before they are packed
-MAX_LABELS = 20  # of a confusion matrix that is shown whole
-MAX_CONFUSED = 20  # pairs of labels that are shown of a larger one
-MAX_PICTURE_BYTES = 250_000  # of a run's map of attention
-MAX_PICTURES_BYTES = 2_000_000  # of a page
+LONGEST_SAMPLE = 1500  # characters shown of a run's samples at one step
+LONGEST_CELL = 500  # characters of one column of a sample
+MAX_STEPS = 12  # steps whose samples a page has, in addition to each run's newest
+MAX_SAMPLE_CHARACTERS = 4_000_000  # per page, before packing
+MAX_LABELS = 20  # labels of a confusion matrix that is shown whole
+MAX_CONFUSED = 20  # pairs of labels shown for a larger matrix
+MAX_PICTURE_BYTES = 250_000  # of a run's attention map
+MAX_PICTURES_BYTES = 2_000_000  # per page
 MAX_READ = 120  # values before a forecast
-MAX_AHEAD = 400  # values of a forecast: of more the picture has no pixels
-MAX_FAN_VALUES = 400_000  # of a page, before they are packed
+MAX_AHEAD = 400  # values of a forecast: the plot has no pixels for more
+MAX_FAN_VALUES = 400_000  # per page, before packing
 FAN_DIGITS = 4
-# Columns that hold the right answer; the first of several columns is what the model was given.
+# Columns with the right answer; the first of several columns is the model's input.
 REFERENCES = ("reference", "label")
 
 
 def samples(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return, for each run, the number of steps with samples, and samples of the newest and some other steps.
-
-    The newest step comes first.
-    """
+    """Return for each run the number of steps with samples, and samples of some steps, the newest first."""
     steps = []
     for entry in entries:
         steps.append(steps_with_samples(Run(entry.path)))
@@ -63,7 +60,7 @@ def samples(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def confusions(entries: Sequence[Entry]) -> list[dict[str, Any] | None]:
-    """Return, for each run, the counts of its newest validation; of many labels, only those confused most often."""
+    """Return for each run the counts of its newest validation; with many labels, only the most frequent confusions."""
     found: list[dict[str, Any] | None] = []
     for entry in entries:
         run = Run(entry.path)
@@ -81,7 +78,7 @@ def confusions(entries: Sequence[Entry]) -> list[dict[str, Any] | None]:
 
 
 def attention(entries: Sequence[Entry]) -> list[dict[str, str] | None]:
-    """Return, for each run, its picture of attention, or the reason why it is left out; None if it drew none."""
+    """Return for each run its attention map as PNG, or the reason why it is left out; None if it drew none."""
     left, found = MAX_PICTURES_BYTES, []
     for entry in entries:
         path = entry.path / "plots" / "attention.png"
@@ -89,14 +86,14 @@ def attention(entries: Sequence[Entry]) -> list[dict[str, str] | None]:
             found.append(None)
             continue
         try:
-            check_png(path)  # a few bytes may stand for more than a memory holds
+            check_png(path)  # a few bytes may expand to more than fits in memory
             content = read_checked(path, MAX_PICTURE_BYTES)
         except (UserError, OSError) as fault:
             found.append({"fault": str(fault)})
             continue
         if len(content) > left:
             found.append(
-                {"fault": f"{path}: left out, for the pictures of a page come to {MAX_PICTURES_BYTES:,} bytes"}
+                {"fault": f"{path}: left out: the pictures of a page are limited to {MAX_PICTURES_BYTES:,} bytes"}
             )
             continue
         left -= len(content)
@@ -105,7 +102,7 @@ def attention(entries: Sequence[Entry]) -> list[dict[str, str] | None]:
 
 
 def _chosen_steps(steps: set[int], runs: int) -> set[int]:
-    """Return some of the steps, evenly spread up to the last: as many as the page has room for with `runs` runs."""
+    """Return steps spread evenly up to the last one, as many as fit on a page with `runs` runs."""
     room = MAX_SAMPLE_CHARACTERS // (LONGEST_SAMPLE * max(runs, 1))
     most = min(MAX_STEPS, max(room, 1))
     ordered = sorted(steps, reverse=True)
@@ -123,13 +120,13 @@ def _sample(run: Path, step: int, stamp: tuple[int, ...]) -> dict[str, Any]:
         found = read_samples(Run(run), step)
     except (UserError, OSError) as fault:
         return {"step": step, "fault": str(fault)}
-    if found is None:  # removed meanwhile
+    if found is None:  # removed in the meantime
         return {"step": step, "fault": "removed"}
     return {"step": step, **_columns(found)}
 
 
 def _columns(found: Samples) -> dict[str, Any]:
-    """Return the rows by columns, as many as there is room for; the text if a run kept no columns."""
+    """Return the rows by columns, as many as fit; the text if a run has recorded no columns."""
     table = found.table
     if table is None or not table.columns:
         text = found.text
@@ -144,13 +141,13 @@ def _columns(found: Samples) -> dict[str, Any]:
         rows.append(cells)
     return {
         **{"columns": table.columns, "rows": rows, "reference": next(iter(answers), None)},
-        "given": 0 if len(table.columns) > 1 else None,  # the index of what the model was given
+        "given": 0 if len(table.columns) > 1 else None,  # index of the input column
         **{"left_out": len(table.rows) - len(rows), "longest": LONGEST_CELL, "fans": _fans(found, len(rows))},
     }
 
 
 def stamp(*files: Path) -> tuple[int, ...]:
-    """Return a mark that changes whenever one of the files does: their times in nanoseconds and sizes in bytes."""
+    """Return a mark that changes with any of the files: their times in nanoseconds and sizes in bytes."""
     found: list[int] = []
     for file in files:
         try:
@@ -176,17 +173,17 @@ def _counts(confusion: Confusion) -> dict[str, Any]:
 
 
 def _fans(found: Samples, rows: int) -> list[dict[str, Any] | None]:
-    """Return the pictures of the first rows of samples; an empty list if no row has one."""
+    """Return the forecast plots of the first rows of samples; an empty list if no row has one."""
     if not any(found.fans):
         return []
     made: list[dict[str, Any] | None] = []
     for fan in found.fans[:rows]:
-        # Thinned out, spikes of a series would be lost without a word.
+        # Not thinned, which would silently lose spikes of a series.
         if fan is None or len(fan.times) > MAX_AHEAD:
             made.append(None)
             continue
         bands = []
-        # The widest first, so that the narrower ones are drawn upon it.
+        # The widest first, so that narrower ones are drawn on top.
         for share in sorted(fan.bands, reverse=True):
             low, high = fan.bands[share]
             bands.append([share, _few_digits(low), _few_digits(high)])
@@ -199,11 +196,11 @@ def _fans(found: Samples, rows: int) -> list[dict[str, Any] | None]:
 
 
 def _bounded(kept: Sequence[dict[str, Any]], room: int) -> tuple[list[dict[str, Any]], int]:
-    """Return the samples of steps, without pictures once there is no room, and the room that is left.
+    """Return the samples of steps, without plots that do not fit, and the remaining room.
 
     Args:
         kept: samples of one run, newest first.
-        room: number of values that the page has room for.
+        room: number of values that still fit on the page.
     """
     found = []
     for step in kept:
@@ -218,7 +215,7 @@ def _bounded(kept: Sequence[dict[str, Any]], room: int) -> tuple[list[dict[str, 
 
 
 def _few_digits(values: np.ndarray) -> list[float | None]:
-    """Round the values to as many digits as a small picture shows; a missing value is None."""
+    """Round the values to the digits that a small plot shows; a missing value is None."""
     found: list[float | None] = []
     for value in values.tolist():
         found.append(None if value != value else float(f"{value:.{FAN_DIGITS}g}"))
