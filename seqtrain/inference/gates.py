@@ -1,7 +1,7 @@
-"""Values of the gates of LSTM and GRU layers while a model reads a text, unit by unit.
+"""Gate values of each unit in LSTM and GRU layers while a model reads a text.
 
-torch's fused kernels hand out hidden states only, so gates are computed again, step by step, from what each module was
-given and from its weights (Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000; Cho et al. 2014).
+torch's fused kernels return hidden states only, so the gates are recomputed step by step from each module's inputs and
+weights (Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000; Cho et al. 2014).
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ GATED = (
 )
 LSTM, GRU = (nn.LSTM, nn.LSTMCell), (nn.GRU, nn.GRUCell)
 HOLDING = {"lstm": "forget", "gru": "update"}
-"""The gate whose value is the share of what a unit holds that the next step keeps."""
+"""The gate whose value is the fraction of a unit's state that is kept in the next step."""
 
 
 @dataclass(frozen=True)
 class Gates:
-    """One layer that read T tokens with U units; units stand in the module's order."""
+    """One layer with U units that read T tokens; units are in the module's order."""
 
     name: str
     kind: str  # "lstm" or "gru"
-    tokens: list[str]  # T, as they are called
+    tokens: list[str]  # T labels
     # (T, U) each. lstm: input, forget, output, cell, hidden; gru: reset, update, hidden. Gates lie between 0 and 1.
     values: dict[str, Float[Tensor, "T U"]]
 
@@ -58,24 +58,24 @@ class Gates:
     def hold_times(self) -> Float[Tensor, " U"]:
         """The number of tokens that each unit holds its value: -1 / log(mean forget gate, or update gate of a GRU).
 
-        After so many steps at that mean, 1/e of a unit's value is left (Mahto et al. 2021). The mean is over this text
-        and may differ for another one.
+        After that many steps at the mean gate value, 1/e of a unit's value is left (Mahto et al. 2021). The mean is
+        over this text and differs between texts.
         """
         mean = self.values[HOLDING[self.kind]].double().mean(0)
-        # Without the sign, for 1 / log(1) would be minus infinity.
+        # abs() instead of a minus sign: the hold time for a mean of 1 is then inf, not -inf.
         return 1 / mean.log().abs()
 
     @property
     def order(self) -> Int[Tensor, " U"]:
-        """The units, those first that hold longest."""
+        """Unit indices, the longest hold time first."""
         return self.hold_times.argsort(descending=True, stable=True)
 
 
 @dataclass
 class Run:
-    """All calls of one module of torch's while a text is read: what went in, and the state before."""
+    """All calls of one torch module while a text is read: the inputs and initial state of each."""
 
-    path: str  # the module's, in the model
+    path: str  # of the module in the model
     module: nn.Module
     inputs: list[Float[Tensor, "t E"]] = field(default_factory=list)
     states: list[tuple[Float[Tensor, "L U"], ...] | None] = field(default_factory=list)  # before each call; None: zeros
@@ -97,18 +97,18 @@ def look(
     """Record the gates of a model while it reads tokens.
 
     Args:
-        model: in evaluation mode.
-        tokens: what it reads; of a model that begins from a source, those of the target.
-        label: what a token is called.
-        source: tokens to begin from; None for a model that reads one text.
-        source_label: what a token of the source is called, where that differs.
+        model: a model in evaluation mode.
+        tokens: the input tokens; for an encoder-decoder, those of the target.
+        label: returns the label of a token.
+        source: the encoder's tokens; None for a model that reads one text.
+        source_label: returns the label of a source token; None: `label`.
 
     Returns:
-        First the layers that read the source, then those that read the text, each from the first to the last; a layer
-        that reads both ways comes twice, and each value stands at the token that was just read.
+        The layers that read the source, then those that read the text, each from first to last. A bidirectional layer
+        appears twice. Each value is at the position of the token that was just read.
 
     Raises:
-        UserError: where the model has no layer of an LSTM or a GRU, or reads not token by token.
+        UserError: If the model has no LSTM or GRU layer, or does not read token by token.
     """
     # The tokens go where the weights are.
     device = next(model.parameters()).device
@@ -123,14 +123,14 @@ def look(
     found += _gates_of(runs, list(map(label, tokens)), "")
     if not found:
         raise UserError(
-            f"model={name_of(model)} has no gates of an LSTM or a GRU; models that have: {', '.join(GATED)}"
+            f"model={name_of(model)}: no LSTM or GRU gates; use a run of one of these models: {', '.join(GATED)}"
         )
     return found
 
 
 @contextmanager
 def _recording(model: nn.Module) -> Iterator[list[Run]]:
-    """Yield a list, filled on exit with a run for each LSTM and GRU called inside, in the order of first calls."""
+    """Yield a list that is filled on exit with a Run for each LSTM and GRU called inside, in order of first call."""
     runs: dict[str, Run] = {}
     hooks = []
     for path, module in model.named_modules():
@@ -146,7 +146,7 @@ def _recording(model: nn.Module) -> Iterator[list[Run]]:
 
 
 def _recorder(path: str, runs: dict[str, Run]) -> Any:
-    """Return a hook that records the inputs of a module, and the states before them."""
+    """Return a hook that records the inputs and initial states of a module."""
 
     def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x, state = (*args, *kwargs.values(), None)[:2]
@@ -159,29 +159,29 @@ def _recorder(path: str, runs: dict[str, Run]) -> Any:
 
 
 def _steps(module: nn.Module, x: Any) -> Float[Tensor, "t E"]:
-    """Return the steps that one lane reads in a call; one step for a cell."""
+    """Return the inputs of one call for the single sequence in the batch; one step for a cell."""
     is_cell = isinstance(module, nn.RNNCellBase)
     lane_first = is_cell or module.batch_first
     if not isinstance(x, Tensor) or x.dim() != 3 - is_cell or x.shape[0 if lane_first else 1] != 1:
-        raise UserError(f"gates: a {type(module).__name__} of the model is not given a batch of one text")
+        raise UserError(f"gates: the model's {type(module).__name__} does not receive a batch of one text")
     if is_cell:
         return x
     return x.squeeze(0 if lane_first else 1)
 
 
 def _vectors(state: Any) -> tuple[Float[Tensor, "L U"], ...]:
-    """Remove the lane from a state: (layers, units) of hidden, and of cell."""
+    """Remove the batch dimension from a state: (L, U) for hidden, and for cell."""
     if isinstance(state, Tensor):
         state = (state,)
     vectors = []
     for value in state:
-        # (L, 1, U) of a fused module, (1, U) of a cell, which is one layer.
+        # (L, 1, U) for a fused module; (1, U) for a cell, which is one layer.
         vectors.append(value.reshape(-1, value.shape[-1]))
     return tuple(vectors)
 
 
 def _gates_of(runs: Sequence[Run], tokens: list[str], prefix: str) -> list[Gates]:
-    """Compute the gates of all layers that were called, named by their places."""
+    """Compute the gates of all layers that were called, named by their position in the model."""
     depths = zip_longest(*(run.layers(len(tokens)) for run in runs))
     runs = [run for depth in depths for run in depth if run is not None]
     parts = {run.path.partition(".")[0] for run in runs}
@@ -191,12 +191,12 @@ def _gates_of(runs: Sequence[Run], tokens: list[str], prefix: str) -> list[Gates
     for run in runs:
         part = run.path.partition(".")[0]
         ways = _ways(run, backwards, runs)
-        # An encoder and a decoder are named; a model that is one network needs no name.
+        # Encoder and decoder are named; a model with a single network is not.
         name = f"{part} " if len(parts) > 1 or part in ("encoder", "decoder") else prefix
         inputs = torch.cat(run.inputs)
         if len(inputs) != len(tokens):
-            raise UserError(f"gates: {run.path} of the model reads {len(inputs)} steps of {len(tokens)} tokens")
-        # A module that reads from the end is computed in its own order; the result is reversed afterwards.
+            raise UserError(f"gates: the model's {run.path} reads {len(inputs)} steps for {len(tokens)} tokens")
+        # Gates of a backward module are computed in its reading order; the result is reversed afterwards.
         shown = tokens[::-1] if run.path in backwards else tokens
         for way, kind, values in _layers(run, inputs):
             number = numbers[part, ways + way] = numbers.get((part, ways + way), 0) + 1
@@ -206,10 +206,10 @@ def _gates_of(runs: Sequence[Run], tokens: list[str], prefix: str) -> list[Gates
 
 
 def _is_backwards(run: Run, runs: Sequence[Run]) -> bool:
-    """Return True if a module reads a sibling's input from its end: layers read both ways without packing like this."""
+    """Return True if a module reads the reversed input of a sibling, as a bidirectional pair of modules does."""
     parent = run.path.rpartition(".")[0]
     for other in runs:
-        if other is run:  # the first of two reads forwards, also a text that is the same from both ends
+        if other is run:  # the first of the two reads forwards; a palindrome must not change that
             return False
         in_one_call = len(other.inputs) == len(run.inputs) == 1
         is_sibling = other.path.rpartition(".")[0] == parent
@@ -219,7 +219,7 @@ def _is_backwards(run: Run, runs: Sequence[Run]) -> bool:
 
 
 def _ways(run: Run, backwards: set[str], runs: Sequence[Run]) -> str:
-    """Return the direction in words for a layer that reads both ways, else an empty text."""
+    """Return the direction suffix of the name of a bidirectional layer, else an empty string."""
     if run.path in backwards:
         return " backwards"
     parent = run.path.rpartition(".")[0]
@@ -229,7 +229,7 @@ def _ways(run: Run, backwards: set[str], runs: Sequence[Run]) -> str:
 
 
 def _turned(gates: Gates) -> Gates:
-    """Reverse the gates of a layer that read from the end into the order of the text."""
+    """Reverse the gates of a backward layer into the order of the text."""
     values = {name: value.flip(0) for name, value in gates.values.items()}
     return Gates(gates.name, gates.kind, gates.tokens[::-1], values)
 
@@ -238,7 +238,7 @@ def _turned(gates: Gates) -> Gates:
 
 
 def _layers(run: Run, x: Float[Tensor, "T E"]) -> Iterator[tuple[str, str, dict[str, Float[Tensor, "T U"]]]]:
-    """Yield the direction as text, the kind and the values of each layer of a module; T in the order of the text."""
+    """Yield direction suffix, kind and values of each layer of a module; T is in the order of the text."""
     module: Any = run.module
     kind = "lstm" if isinstance(module, LSTM) else "gru"
     read = _lstm if kind == "lstm" else _gru
@@ -252,12 +252,12 @@ def _layers(run: Run, x: Float[Tensor, "T E"]) -> Iterator[tuple[str, str, dict[
         outputs = []
         for direction in range(directions):
             suffix = f"_l{layer}" + "_reverse" * direction
-            # Dropout between layers is idle in evaluation.
+            # No dropout between layers: the model is in evaluation mode.
             turned = x.flip(0) if direction else x
             values = read(turned, _weights(module, suffix), _first(run, layer * directions + direction))
             if direction:
                 values = {name: value.flip(0) for name, value in values.items()}
-            # The next layer reads both directions of a token side by side.
+            # The next layer reads both directions concatenated.
             outputs.append(values["hidden"])
             way = "" if directions == 1 else (" forwards", " backwards")[direction]
             yield way, kind, values
@@ -274,7 +274,7 @@ def _first(run: Run, layer: int) -> list[Float[Tensor, " U"]]:
 
 
 def _weights(module: Any, suffix: str) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Return the weights of input and of state, and their biases (None if there are none)."""
+    """Return the input and state weights, and their biases (None if there are none)."""
     names = [f"{name}{suffix}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
     return tuple(getattr(module, name, None) for name in names)  # type: ignore[return-value]
 
@@ -289,7 +289,7 @@ def _lstm(
     hidden, cell = first
     rows = []
     for step in nn.functional.linear(x, of_input, input_bias):
-        # torch keeps the four maps in this order, one below the other.
+        # torch stacks the four weight matrices in this order.
         i, f, g, o = (step + nn.functional.linear(hidden, of_state, state_bias)).chunk(4)
         i, f, o = i.sigmoid(), f.sigmoid(), o.sigmoid()
         cell = f * cell + i * g.tanh()
@@ -305,7 +305,7 @@ def _gru(
 ) -> dict[str, Float[Tensor, "T U"]]:
     """Compute the gates of a GRU: h_t = z h_{t-1} + (1 - z) n.
 
-    torch's update gate z keeps, as in Cho et al.; its reset gate is applied after U h.
+    As in Cho et al., z = 1 keeps the state; torch applies the reset gate after U h.
     """
     of_input, of_state, input_bias, state_bias = weights
     hidden = first[0]
@@ -326,12 +326,12 @@ def _by_name(rows: list[Float[Tensor, "G U"]], names: Sequence[str]) -> dict[str
 MAX_LAYERS = 6  # in a picture
 MAX_TOKENS = 60  # across a picture
 MAX_UNITS = 256  # down a picture
-SIGNED = ("cell", "hidden")  # below zero, too; gates are not
+SIGNED = ("cell", "hidden")  # may be negative; gates may not
 DRAWN = {"lstm": ("input", "forget", "output", "cell"), "gru": ("reset", "update", "hidden")}
 LAYER_INCHES = 2.8
 LEAST_MAP_INCHES = 2.2
 MARGIN_INCHES = 1.6
-UNIT_TICKS = 5  # beside a map, each with how long its unit holds
+UNIT_TICKS = 5  # hold times that label the unit axis
 SAID = "units are sorted by how long they hold: -1 / log(mean {gate} gate over this text), in tokens"
 
 
@@ -339,17 +339,17 @@ def draw(layers: Sequence[Gates], path: Path, title: str) -> str:
     """Draw a PNG of layers (rows) and gates (columns).
 
     Returns:
-        What was left out, in words, or nothing.
+        A text that lists what was left out; empty if nothing was.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: If the file cannot be written.
     """
     from matplotlib.figure import Figure
 
     shown = list(layers[:MAX_LAYERS])
     columns = max(len(DRAWN[gates.kind]) for gates in shown)
     tokens = min(max(len(gates.tokens) for gates in shown), MAX_TOKENS)
-    # Tokens need room for their names, units do not: they are as high as the layer allows.
+    # Tokens need room for their labels; units have none, so they share the fixed height of a layer.
     width = MARGIN_INCHES + columns * max(tokens * INCHES_PER_TOKEN, LEAST_MAP_INCHES)
     height = 1.2 + len(shown) * LAYER_INCHES
     figure = Figure(figsize=(width, height), dpi=min(140, MAX_PIXELS / max(width, height)), layout="constrained")
@@ -403,7 +403,7 @@ def _draw_values(axes: Any, gates: Gates, name: str) -> Any:
 
 
 def _name_units(axes: Any, gates: Gates) -> None:
-    """Label some of the units, beside the first map of a layer, with their hold times."""
+    """Label some units on the first map of a layer with their hold times."""
     times = gates.hold_times[gates.order[:MAX_UNITS]].tolist()
     # From the longest to the shortest, in equal steps of rank.
     ticks = torch.linspace(0, len(times) - 1, min(UNIT_TICKS, len(times))).round().int().tolist()
@@ -412,7 +412,7 @@ def _name_units(axes: Any, gates: Gates) -> None:
 
 
 def words_of_time(time: float) -> str:
-    """Format a time in tokens with three digits; infinity, of a gate that is always open, becomes ∞."""
+    """Format a time in tokens with three digits; infinity (a gate that is always open) becomes ∞."""
     if math.isinf(time):
         return "∞"
     return f"{time:.3g}"

@@ -1,4 +1,4 @@
-"""A trained run in use: what `seqtrain.train` and `seqtrain.load` give."""
+"""The trained run that `seqtrain.train` and `seqtrain.load` return."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Trained:
     def __repr__(self) -> str:
         run, status = self.opened.run, self.opened.run.summary.status
         about = f"{type(self.model).__name__} on {self.task.name()}, {self._count():,} parameters"
-        return "\n".join([f"Trained({run.path}: {status or 'no training is known'}, {about})", *self._results()])
+        return "\n".join([f"Trained({run.path}: {status or 'training status unknown'}, {about})", *self._results()])
 
     def _repr_html_(self) -> str:
-        """Return the HTML for a notebook: the text of `repr`, and the metrics as a table."""
+        """Return HTML for a notebook: the text of `repr`, then the metrics as a table."""
         head = f"<pre>{escape(repr(self))}</pre>"
         if not self.metrics:
             return head
@@ -49,13 +49,13 @@ class Trained:
         return f"{head}<table>{''.join(map(_html_row, lines))}</table>"
 
     def _count(self) -> int:
-        """Count the trainable numbers of model and task."""
-        # Counted and not read: an export has no such figure.
+        """Count the trainable parameters of model and task."""
+        # The summary of an export does not record this number.
         trained = chain(self.model.parameters(), self.task.parameters())
         return sum(weight.numel() for weight in trained if weight.requires_grad)
 
     def _results(self) -> list[str]:
-        """Return a line with the metric by which runs of the task are compared, or no line if it was not measured."""
+        """Return one line with the task's main metric, or no line if it was not measured."""
         from seqtrain.runs import measures
 
         name, summary = measures.compared_by(self.opened.run.summary), self.opened.run.summary
@@ -101,23 +101,24 @@ class Trained:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the run; of a translation that of the sources."""
+        """The tokenizer of the run; for task=translation, that of the source language."""
         return self.opened.tokenizer
 
     def predict(self, texts: Sequence[str] | Path, *, by: str | None = None, **options: Any) -> list[dict[str, Any]]:
         """Return the task's prediction for each text, or each series of a file, as plain values.
 
         Args:
-            texts: any number of them; answered together. Of a run that reads series: the path of a file of them.
-            by: one of the task's predictors, such as "score"; its first one where none is named.
-            options: of that predictor, as its `takes` has them; `seqtrain predict --help` lists those of our tasks.
+            texts: any number of texts, predicted together. For a run that reads series: the path of a file of series.
+            by: one of the task's predictors, such as "score"; None: the first one.
+            options: options of that predictor, as in its `takes`; `seqtrain predict --help` lists those of the built-in
+                tasks.
 
         Returns:
-            For each text a dict, in the order of the texts; each predictor says what is in it.
+            A dict for each text, in the order of the texts. Its keys depend on the predictor.
 
         Raises:
-            UserError: where the task has no such predictor or option, a value is out of its range, or a text cannot be
-                answered.
+            UserError: If the task has no such predictor or option, a value is out of its range, or a text cannot be
+                predicted on.
         """
         from seqtrain.tasks.hooks import check_answers  # here: it imports torch
 
@@ -126,7 +127,7 @@ class Trained:
         if unknown:
             known = first_few(predictor.takes) or "no options"
             raise UserError(
-                *(f"{name}: task={self.task.name()} does not take it here; it takes {known}" for name in unknown)
+                *(f"{name}: not an option of task={self.task.name()} here; it takes {known}" for name in unknown)
             )
         given = {name: value for name, value in options.items() if value is not None}  # None: the default
         check_answer_options(**{name: value for name, value in given.items() if name in ANSWER_RANGES})
@@ -146,11 +147,11 @@ class Trained:
 
     def _check(self, texts: Sequence[str] | Path, reader: TextReader[Any]) -> None:
         """Raise UserError for the first text that the reader does not accept."""
-        if isinstance(texts, str | Path):  # a sequence of letters, each of which would be answered
+        if isinstance(texts, str | Path):  # otherwise each character of a str would be predicted on
             raise UserError("expected a list of texts, not one text")
         for number, text in enumerate(texts, 1):
             if not isinstance(text, str):
-                raise UserError(f"text {number}: expected a text, not a value of type {type(text).__name__}")
+                raise UserError(f"text {number}: expected a str, not a value of type {type(text).__name__}")
             reason = reader.reason(text)
             if reason:
                 raise UserError(f"text {number}: {reason}")
@@ -168,46 +169,44 @@ class Trained:
         """Return the model's continuation of each prompt. Requires task=next_token.
 
         Args:
-            prompts: any number of them; an empty one begins from nothing.
-            length: tokens to add.
-            temperature: of the draw; 0 is greedy.
-            top_k: how many of the likeliest tokens are drawn from; None: all.
-            top_p: the probability that the likeliest tokens which are drawn from make up together; None: 1.
-            seed: of the first prompt; each draws with one of its own, counted from here.
+            prompts: any number of prompts; a prompt may be empty.
+            length: number of tokens to generate.
+            temperature: sampling temperature; 0 is greedy.
+            top_k: sample from the k most likely tokens; None: from all.
+            top_p: sample from the most likely tokens whose probabilities add up to p; None: from all.
+            seed: random seed of the first prompt; prompt i uses seed + i.
 
         Returns:
-            For each prompt the text that is added to it.
+            The generated text for each prompt, without the prompt.
 
         Raises:
-            UserError: for an option out of its range.
+            UserError: If an option is out of its range.
         """
         options = {"length": length, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         return [answer["text"] for answer in self.predict(prompts, by="continue", **options)]
 
     def score(self, text: str) -> dict[str, Any]:
-        """Return the surprisal of a text: `loss` in nats a token, and `tokens` with their bits each.
+        """Return the surprisal of a text: `loss` in nats per token, and `tokens` with the bits of each.
 
-        task=next_token: also `bits_per_byte`. The text is read as in evaluation: in the run's own chunks, with its own
-        rule for carrying state. task=masked_lm: each token is hidden in turn, so `loss` is the negative mean
-        pseudo-log-likelihood; also `pseudo_perplexity`. `unknown` counts the <unk> tokens: no number includes what
-        these hide.
+        task=next_token: also `bits_per_byte`. The text is read as in evaluation: in chunks and with state carried as
+        the run's config says. task=masked_lm: each token is masked in turn, so `loss` is the negative mean
+        pseudo-log-likelihood; also `pseudo_perplexity`. `unknown` counts the <unk> tokens; the surprisal of the text
+        that they replace is not included.
         """
         return _without_text(self.predict([text], by="score"))[0]
 
     def classify(self, texts: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the `label` of each text and the `probabilities` of all labels, likeliest first.
+        """Return the `label` of each text and the `probabilities` of all labels, most likely first.
 
-        Requires task=sentiment.
-
-        Only the first tokens of a text longer than data.max_length are read, as in training.
+        Requires task=sentiment. A text is truncated to data.max_length tokens, as in training.
         """
         return _without_text(self.predict(texts, by="classify"))
 
     def fill(self, texts: Sequence[str], *, top_k: int = 5) -> list[dict[str, Any]]:
-        """Fill in each text with [MASK]s. Requires task=masked_lm.
+        """Fill in the [MASK]s of each text. Requires task=masked_lm.
 
-        `filled` is the text with the likeliest tokens. Each of its `masks` holds the `top_k` likeliest tokens, each a
-        `token` with its `probability`.
+        `filled` is the text with the most likely tokens. `masks` lists, for each [MASK], the `top_k` most likely
+        tokens, each as a `token` and its `probability`.
         """
         return _without_text(self.predict(texts, by="fill", top_k=top_k))
 
@@ -216,12 +215,12 @@ class Trained:
     ) -> list[str]:
         """Translate each text. Requires task=translation.
 
-        Only the beginning of a text longer than the sources of training is translated.
+        A text longer than the source texts of training is truncated.
 
         Args:
-            texts: in the language of the sources.
-            beam: hypotheses kept at each step; 1 is greedy; None: as the run's task says.
-            length_penalty: hypotheses are judged by log p / length^penalty; None: as the run's task says.
+            texts: texts in the source language.
+            beam: hypotheses kept at each step; 1 is greedy; None: the run's task.beam.
+            length_penalty: hypotheses are ranked by log p / length^penalty; None: the run's task.length_penalty.
         """
         answers = self.predict(texts, by="translate", beam=beam, length_penalty=length_penalty)
         return [answer["translation"] for answer in answers]
@@ -230,16 +229,16 @@ class Trained:
         """Embed each text as one vector, pooled from the hidden states of the run's model or of its encoder.
 
         Args:
-            texts: any number of them.
-            pool: "mean": of the text's own positions; "mean_all": of the special tokens around it too; "last": where
-                all has been read; "cls": the first one, of models that read in both directions. None: `task.pool` of a
-                run of task=pairs, else "mean".
+            texts: any number of texts.
+            pool: "mean": over the positions of the text; "mean_all": over the special tokens around it too; "last":
+                the state after the last token; "cls": the first position, for bidirectional models. None: `task.pool`
+                for task=pairs, else "mean".
 
         Returns:
-            (n, D), a row a text.
+            (n, D), one row per text.
 
         Raises:
-            UserError: where the model has no hidden states of a text alone, or no such vector.
+            UserError: If the model has no hidden states for a text alone, or does not support `pool`.
         """
         from seqtrain.inference import embedding
 
@@ -247,7 +246,7 @@ class Trained:
         embedding.check_pool(self.model, pool)
         reader = self.opened.text_reader
         self._check(texts, reader)
-        before, after = self.task.edges(self.tokenizer)  # what training puts around a text, and the model expects
+        before, after = self.task.edges(self.tokenizer)  # special tokens around each text, as in training
         rows = [reader.encode(text) for text in texts]
         return embedding.embed(self.model, rows, before=before, after=after, pool=pool)
 
@@ -261,12 +260,12 @@ class Trained:
                 with the columns that the run was trained on.
 
         Returns:
-            Columns of equal length, a row for each step ahead, in the units of the data: `time`, of each column of
-            values its forecast by its own name, and the ends of intervals as `load_lower_80` and `load_upper_80`; of
-            several series also `series`. `pandas.DataFrame` takes it as it is.
+            A dict of columns with one row per step ahead, in the units of the data: `time`; for each value column (here
+            `load`) its forecast under the same name and interval ends such as `load_lower_80` and `load_upper_80`; and
+            `series` if there are several. It can be passed to `pandas.DataFrame`.
 
         Raises:
-            UserError: where a column is missing, times do not rise, or a series is shorter than what the model reads.
+            UserError: If a column is missing, times do not increase, or a series is shorter than the model's input.
         """
         from seqtrain.inference.forecasts import forecast_table
 
@@ -281,20 +280,20 @@ class Trained:
         folds: int = 5,
         seed: int = 0,
     ) -> dict[str, Any]:
-        """Measure how well logistic regression predicts labels from vectors of texts, as `seqtrain probe RUN --labels`.
+        """Measure how well logistic regression predicts labels from text vectors, as `seqtrain probe RUN --labels`.
 
         Args:
-            texts: that the run can embed.
-            labels: a name for each.
+            texts: texts that the run can embed.
+            labels: the label of each text.
             pool: as for `embed`.
-            folds: of cross-validation; at least 3.
-            seed: deals texts to folds.
+            folds: number of cross-validation folds; at least 3.
+            seed: random seed of the assignment of texts to folds.
 
         Returns:
-            `results` by what was read, and `neighbours`, as `probe --json` prints them.
+            `results` for each kind of vector, and `neighbours`, as `probe --json` prints them.
 
         Raises:
-            UserError: where there is nothing to tell apart, or scikit-learn is missing.
+            UserError: If there are fewer than two labels, or scikit-learn is missing.
         """
         from seqtrain.inference import embedding, probes
 
@@ -307,7 +306,7 @@ class Trained:
         """Return the attention of each layer and head while the model reads a text.
 
         Args:
-            text: the text to read; of a run that reads series, the path of a file, whose first series is read.
+            text: the text to read; for a run that reads series, the path of a file, whose first series is read.
             target: the output text of a translation; None: the model's own greedy translation.
 
         Raises:
@@ -321,12 +320,12 @@ class Trained:
         """Return the gates of each LSTM and GRU layer while the model reads a text.
 
         Args:
-            text: the text to read; of a run that reads series, the path of a file, whose first series is read.
+            text: the text to read; for a run that reads series, the path of a file, whose first series is read.
             target: the output text of a translation; None: the model's own greedy translation.
 
         Returns:
-            For each layer its `tokens`, the `values` (T, U) of each gate and state by name, and `hold_times` (U,), the
-            number of tokens that each unit holds its value: -1 / log(mean forget gate), or of the update gate of a GRU.
+            For each layer its `tokens`, the `values` (T, U) of each gate and state by name, and `hold_times` (U,): for
+            how many tokens each unit holds its value, -1 / log(mean forget gate), or update gate for a GRU.
 
         Raises:
             UserError: If the model has no LSTM or GRU layer.
@@ -338,7 +337,7 @@ class Trained:
     def _looked_at(
         self, text: str, target: str | None
     ) -> tuple[list[Any], Callable[[Any], str], list[Any] | None, Callable[[Any], str]]:
-        """Return tokens, or values, and their labels, and the source (or None) of a target, and its labels."""
+        """Return the input tokens (or values), their label function, the source (or None), and its label function."""
         from seqtrain.inference import attention_maps
         from seqtrain.tasks.predictors import WritesText
 
@@ -353,7 +352,7 @@ class Trained:
         if isinstance(self.task, WritesText):
             tokens, source = self.task.attended(self.opened.loaded, asked, target)
         elif target is not None:
-            raise UserError(f"attention: task={self.task.name()} writes no target; leave it out")
+            raise UserError(f"target: task={self.task.name()} has no target text; leave it out")
         else:
             (_, read, _), *_ = reader.batches([asked])
             tokens, source = read[0].tolist(), None
@@ -363,19 +362,19 @@ class Trained:
 
 
 def _without_text(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Remove the texts from the answers: the caller has them."""
+    """Remove the texts, which the caller has, from the answers."""
     for answer in answers:
         answer.pop("text", None)
     return answers
 
 
 def _brief(value: Any) -> str:
-    """Format a metric with four decimals. Another value is written as it is, and None as an empty text."""
+    """Format a float with four decimals, None as an empty string, and any other value by `str`."""
     if isinstance(value, float):
         return f"{value:.4f}"
     return "" if value is None else str(value)
 
 
 def _html_row(cells: list[str]) -> str:
-    # A stranger may have named a metric.
+    # Escaped: metric names may come from an untrusted task.
     return f"<tr><td>{'</td><td>'.join(map(escape, cells))}</td></tr>"

@@ -62,7 +62,7 @@ def test_numbers_within_their_ranges_are_taken_and_each_out_of_it_is_one_line() 
 
 USES: list[tuple[Callable[[Trained], Any], str]] = [
     (lambda run: run.continue_texts("abc", length=2), "expected a list of texts, not one text"),
-    (lambda run: run.continue_texts(["a", 3], length=2), "text 2: expected a text, not a value of type int"),
+    (lambda run: run.continue_texts(["a", 3], length=2), "text 2: expected a str, not a value of type int"),
     (lambda run: run.continue_texts(["\udcff"], length=2), "text 1: contains half of a surrogate pair"),
     (lambda run: run.embed(["a", "\udcff"]), "text 2: contains half of a surrogate pair"),
     (lambda run: run.continue_texts(["a"], length=0), "length=0: expected a whole number from 1"),
@@ -104,7 +104,7 @@ def test_one_word_where_a_list_is_meant_is_one_line(tmp_path: Path) -> None:
 def test_a_run_opened_for_use_says_what_it_is_and_what_it_reached(tmp_path: Path) -> None:
     path = untrained_runs.make_run(tmp_path / "run", *untrained_runs.NEXT_TOKEN)
     trained = seqtrain.load(path, checkpoint="last")
-    assert repr(trained).startswith(f"Trained({path}: no training is known, GPT on next_token, ")
+    assert repr(trained).startswith(f"Trained({path}: training status unknown, GPT on next_token, ")
     Run(path).update_summary(status="finished", steps=1200, metrics={"validation": {"loss": 1.5, "<b>": 2.0}})
     assert repr(trained).splitlines()[1:] == ["  validation: 1.5000 loss after 1,200 steps"]
     shown = trained._repr_html_()

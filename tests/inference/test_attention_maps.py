@@ -140,7 +140,7 @@ def test_what_is_recorded_is_what_the_model_computes_without_it(trained: dict[st
 
 
 def test_a_target_of_no_use_is_refused_and_models_that_attend_are_named(trained: dict[str, Trained]) -> None:
-    with pytest.raises(UserError, match="task=next_token writes no target"):
+    with pytest.raises(UserError, match="target: task=next_token has no target text"):
         trained["gpt"].attention("a", "b")
     attending = set()
     # Whether a model attends is a matter of its kind, and of a recurrent decoder's `attention`.
