@@ -293,7 +293,7 @@ def test_a_search_that_runs_all_trials_at_a_time_is_told_that_it_learns_nothing(
     runner = Runner(at_once=together)
     run(tmp_path / "s", runner=runner, n_trials=3)
     run(tmp_path / "s", runner=Runner(at_once=6, said=runner.said), n_trials=6)  # these know of the first three
-    assert len([line for line in runner.said if "trials run at a time" in line]) == lines
+    assert len([line for line in runner.said if "trials run at once" in line]) == lines
 
 
 @pytest.mark.long
