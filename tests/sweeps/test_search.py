@@ -324,7 +324,7 @@ def test_a_storage_elsewhere_holds_the_studies_of_several_sweeps_by_their_names(
 
 def test_a_storage_that_nobody_typed_is_refused() -> None:
     recorded = ["sweep=optuna", "hydra.sweeper.storage=sqlite:////elsewhere.db"]
-    with pytest.raises(UserError, match="nobody typed it"):
+    with pytest.raises(UserError, match="you did not type it"):
         Settings.read(Words.sort([]), recorded=recorded)
     assert Settings.read(Words.sort(recorded)).config.hydra.sweeper.storage == "sqlite:////elsewhere.db"
 
