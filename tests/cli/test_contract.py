@@ -73,7 +73,7 @@ CHANGES = {
     ("    capabilities = ", "    others = "): "model=mine: does not declare its promises; set `capabilities`",
     ("def initial(", "def first("): "cannot be made: TypeError: Can't instantiate abstract class Mine",
     ("torch.ones(dim)", "torch.ones(dim / 3)"): "model=mine: cannot be made: TypeError: ones()",
-    ("super().__init__()", "raise ValueError(f'{dim=} is odd')"): "(made small, with model.dim=8; give what must",
+    ("super().__init__()", "raise ValueError(f'{dim=} is odd')"): "(made small, with model.dim=8; override what",
     ("self.read = 0", "self.read, self.max_length = 0, 4"): "model.max_length=4: too short for the laws; give 16",
     ("import torch\n", "import torsch\n"): "cannot be imported: No module named 'torsch'",
 }

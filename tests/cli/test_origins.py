@@ -120,7 +120,7 @@ def test_intervals_are_made_from_validation_and_measured_on_test(walk: Walk) -> 
         assert one.items() <= other.items()
         middle = (float(other["value_lower_80"]) + float(other["value_upper_80"])) / 2
         assert middle == pytest.approx(float(one["value"]), rel=1e-5)
-    _refused(walk, "evaluate", "run", "--intervals", says="error: --intervals: they are made from validation")
+    _refused(walk, "evaluate", "run", "--intervals", says="error: --intervals: are made from the validation split")
     walk.train("sure", *COVERED, "task.distribution=gaussian")
     words = ("evaluate", "sure", "--split", "test", "--intervals")
     _refused(walk, *words, says="error: --intervals: task.distribution=gaussian has its own; leave it out")

@@ -133,6 +133,6 @@ def test_maps_of_attention_are_bounded_and_what_is_left_out_is_said(
     assert found[4] is None
     faults = [each["fault"] for each in (found[1], found[2], found[3], found[5]) if each]
     for fault, words in zip(
-        faults, ("left out, for the pictures", "more than belong there", "no picture", "no picture"), strict=True
+        faults, ("left out: the pictures", "more than belong there", "no picture", "no picture"), strict=True
     ):
         assert words in fault

@@ -437,7 +437,7 @@ def test_no_process_outlives_the_command(number: signal.Signals, code: int, tmp_
     assert len(living(workers)) >= 2
     child.kill(number)
     assert child.wait() == code
-    assert ("goes on behind its last shard" in child.stderr) == (code > 0)
+    assert ("continues after its last shard" in child.stderr) == (code > 0)
     limit = time.monotonic() + PATIENCE
     while living(workers) and time.monotonic() < limit:
         time.sleep(0.05)

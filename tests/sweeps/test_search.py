@@ -293,7 +293,7 @@ def test_a_search_that_runs_all_trials_at_a_time_is_told_that_it_learns_nothing(
     runner = Runner(at_once=together)
     run(tmp_path / "s", runner=runner, n_trials=3)
     run(tmp_path / "s", runner=Runner(at_once=6, said=runner.said), n_trials=6)  # these know of the first three
-    assert len([line for line in runner.said if "trials run at a time" in line]) == lines
+    assert len([line for line in runner.said if "trials run at once" in line]) == lines
 
 
 @pytest.mark.long
@@ -324,7 +324,7 @@ def test_a_storage_elsewhere_holds_the_studies_of_several_sweeps_by_their_names(
 
 def test_a_storage_that_nobody_typed_is_refused() -> None:
     recorded = ["sweep=optuna", "hydra.sweeper.storage=sqlite:////elsewhere.db"]
-    with pytest.raises(UserError, match="nobody typed it"):
+    with pytest.raises(UserError, match="you did not type it"):
         Settings.read(Words.sort([]), recorded=recorded)
     assert Settings.read(Words.sort(recorded)).config.hydra.sweeper.storage == "sqlite:////elsewhere.db"
 

@@ -81,8 +81,8 @@ def test_a_sweep_that_has_ended_is_left_alone(mixed: Path, seqtrain: Seqtrain) -
     answer = seqtrain("resume", "sweep", cwd=mixed.parent)
     assert answer.rc == 2
     assert answer.err.splitlines()[-1] == (
-        "error: sweep sweep: nothing to do, every trial has ended; `seqtrain resume sweep --retry-failed` tries those "
-        "that failed"
+        "error: sweep sweep: nothing to do, every trial has ended; `seqtrain resume sweep --retry-failed` retries the "
+        "failed ones"
     )
     assert written(mixed) == before
     answer = seqtrain("resume", "sweep", "seed=7", cwd=mixed.parent)
@@ -230,7 +230,7 @@ def test_a_strangers_sweep_runs_no_commands_and_needs_its_trust_again(tmp_path: 
     answer = seqtrain("resume", "sweep", cwd=tmp_path)
     assert answer.rc == 2
     assert "hydra.launcher.setup=" in answer.err
-    assert "nobody typed it; add it to the command line" in answer.err
+    assert "becomes a command that you did not type; add it to the command line" in answer.err
     (sweep / "sweep.yaml").write_text(json.dumps(asked | {"overrides": [], "trust": ["os"]}))
     answer = seqtrain("resume", "sweep", cwd=tmp_path)
     assert answer.err == "error: sweep sweep was run with --trust os; if you trust that code, add --trust os\n"

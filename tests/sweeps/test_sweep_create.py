@@ -84,7 +84,7 @@ def test_an_empty_folder_is_taken_as_it_is_and_so_is_one_in_which_a_start_was_ki
     shutil.rmtree(path)
     (path / "trials").mkdir(parents=True)
     (path / "trials" / "000.json").touch()
-    with pytest.raises(UserError, match="no empty folder"):
+    with pytest.raises(UserError, match="not an empty folder"):
         Sweep.create(path, Asked(()))
 
 
