@@ -157,7 +157,7 @@ def test_a_file_of_another_kind_is_refused(runs: dict[str, Path], call: Any, tmp
     rc, _, err = call(runs["gru"], "--pairs", file)
     assert rc == 2
     assert f"{file}: no columns source and target" in err
-    assert "type --source-column=1 --target-column=2" in err
+    assert "set --source-column=1 --target-column=2" in err
     assert call(runs["gru"], "--pairs", file, "--source-column=1", "--target-column=2")[0] == 0
 
 
