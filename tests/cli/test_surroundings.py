@@ -140,7 +140,9 @@ def test_a_training_whose_result_cannot_be_printed_is_finished_all_the_same(
 # -- shared memory ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("what", "told"), [("absent", "is not there; mount it"), ("a full one", "is full; make room")])
+@pytest.mark.parametrize(
+    ("what", "told"), [("absent", "does not exist; mount it"), ("a full one", "is full; make room")]
+)
 def test_data_workers_without_shared_memory_are_refused(
     what: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +154,7 @@ def test_data_workers_without_shared_memory_are_refused(
     with pytest.raises(Unavailable) as fault:
         preflight.check_machine_and_data(check.compose([*tiny.OPTIONS, "data.workers=2"]).config)
     (line,) = fault.value.lines
-    assert line == f"data.workers=2: workers hand batches over in {place}, which {told}, or use data.workers=0"
+    assert line == f"data.workers=2: workers pass batches through {place}, which {told}, or use data.workers=0"
 
 
 def test_what_semaphores_find_no_room_for_is_not_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,9 @@ from seqtrain.sweeps.search import space
 from seqtrain.sweeps.settings import Words
 
 WORDS = {
-    "hydra.run.dir=x": "changes nothing here; run_dir= names the folder of a run",
-    "hydra.job.chdir=true": "changes nothing here",
-    "hydra.sweep.dir=x": "counts in a sweep only, so add -m",
+    "hydra.run.dir=x": "has no effect here; set the folder of a run with run_dir=",
+    "hydra.job.chdir=true": "has no effect here",
+    "hydra.sweep.dir=x": "has an effect in a sweep only; add -m",
     "run_dir=~/x": 'the shell does not expand this ~; write run_dir="$HOME/x"',
     "run_dir='~'": 'the shell does not expand this ~; write run_dir="$HOME"',
     "init_from=~/run": "the shell does not expand this ~",
