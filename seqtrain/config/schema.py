@@ -129,7 +129,7 @@ class Schema:
                 yield f"{path}={show(value)}: expected null or a map with a _target_{self.hints.set_in(path)}"
 
     def _target(self, path: str, node: dict[str, Any], own: dict[str, Option]) -> Iterator[str]:
-        """Yield the faults of a node with a `_target_`. `own` lists options of the node that the target does not take."""
+        """Yield the faults of a node with a `_target_`. `own`: options of the node that its target does not take."""
         target = self._resolved(f"{path}._target_")
         if not isinstance(target, str):
             yield self._no_target(path, node)

@@ -101,7 +101,7 @@ def roll(path: str, split: Split, checkpoint: str, count: int, say: Say) -> Roll
             ahead.append(task.ahead(opened.model, reading.features(read[None])[0], data.tbptt.k2)["forecast"])
         forecast = np.stack(ahead)
         if not np.isfinite(forecast).all():
-            raise NonFinite("a forecast holds nan or inf: a weight of the model is no number, or overflows")
+            raise NonFinite("a forecast contains nan or inf: a weight is nan or inf, or the model overflows")
         true = windows.targets.of(firsts[:, None])[:, 0].astype(np.float64)
         here = {name: Errors(naive, reading.std) for name in whole}
         for errors in (here[MODEL], whole[MODEL]):

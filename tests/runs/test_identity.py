@@ -236,7 +236,7 @@ def test_the_best_checkpoint_is_of_the_step_that_the_summary_says(killed: Path) 
     package.load(killed)
     (killed / "checkpoints" / "best.ckpt").unlink()
     shutil.copy(killed / "checkpoints" / step_name(3), killed / "checkpoints" / "best.ckpt")
-    with pytest.raises(UserError, match=r"is of step 3, and summary\.json says that step 4 is the best"):
+    with pytest.raises(UserError, match=r"is from step 3, but the best step in summary\.json is 4"):
         package.load(killed)
 
 
