@@ -106,7 +106,7 @@ def test_data_that_changed_by_a_byte_is_not_gone_on_with(copy: Path, runs: Path,
     place = whole.index(b"1", len(whole) // 3)
     try:
         path.write_bytes(whole[:place] + b"8" + whole[place + 1 :])
-        check(seqtrain("resume", "copy", "trainer.max_steps=4", cwd=runs), ("text is not the one", "start a new run"))
+        check(seqtrain("resume", "copy", "trainer.max_steps=4", cwd=runs), ("has changed since", "start a new run"))
         check(seqtrain("evaluate", "copy", "--split", "train", cwd=runs), ("the text has changed",))
         path.unlink()
         check(seqtrain("resume", "copy", "trainer.max_steps=4", cwd=runs), (path.name, "no such file"))

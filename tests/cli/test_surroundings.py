@@ -55,7 +55,7 @@ def test_a_directory_that_is_gone_takes_no_record_no_summary_and_no_checkpoint(h
         with pytest.raises(FileNotFoundError) as error:
             step()
         reason, told = endings.verdict(run, error.value)
-        assert reason == "its directory, or the lock in it, was removed or moved while it was trained"
+        assert reason == "its directory, or the lock in it, was removed or moved during training"
         assert isinstance(told, Unavailable)
         assert told.lines == (f"run {run.path}: {reason}; resume it where it is now, or start a new run",)
     run.close()
@@ -97,9 +97,7 @@ def test_a_training_whose_directory_is_removed_is_one_line_and_leaves_nothing(
     monkeypatch.setattr(Run, "append", removing)
     assert main.main(["train", *tiny.OPTIONS, *QUICK, "run_dir=run"]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
-    assert line.startswith(
-        "error: run run: its directory, or the lock in it, was removed or moved while it was trained; "
-    )
+    assert line.startswith("error: run run: its directory, or the lock in it, was removed or moved during training; ")
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
 
 
