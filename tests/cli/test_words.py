@@ -101,5 +101,5 @@ def test_a_number_or_list_beyond_reading_is_a_fault_of_its_word(value: str) -> N
         space({}, [word])
     assert combinations([word], ConfFiles()) == [((word,), "")]  # told where the trial is composed
     assert Words.sort([word]).trial == [word]
-    with pytest.raises(UserError, match="no value that can be read"):
+    with pytest.raises(UserError, match="cannot be parsed as YAML"):
         _value(value)

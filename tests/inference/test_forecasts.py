@@ -228,7 +228,7 @@ def test_a_file_that_cannot_be_continued_is_one_line(
     for name, content in changed.items():
         (tmp_path / f"{name}.csv").write_text(content)
     wanted = {
-        ("--input", str(short)): "the series has 10 rows of values, but the model reads data.max_length=24; give more",
+        ("--input", str(short)): "the series has 10 rows of values, but the model reads data.max_length=24; add more",
         ("--input", str(text)): f"error: --input {text}: ",
         ("--input", str(other)): "has no such column",
         ("--input", str(tmp_path / "none.csv")): f"error: {tmp_path / 'none.csv'}: No such file",

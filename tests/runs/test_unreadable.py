@@ -158,8 +158,8 @@ def test_a_record_that_ends_before_the_checkpoint_is_told_and_goes_on_behind_it(
     assert main.main(["resume", "run"]) == 0
     said = [line for line in capsys.readouterr().err.splitlines() if "metrics.jsonl" in line]
     assert said == [
-        "run run: metrics.jsonl ends at step 5, the checkpoint is of step 8: the records between them are lost; "
-        "from here on it is complete"
+        "run run: metrics.jsonl ends at step 5, but the checkpoint is from step 8: the records between them are lost; "
+        "later ones are complete"
     ]
     whole = [record for record in Run(finished / "run").metrics() if record["step"] <= 5 or record["step"] > 8]
     assert [timeless(record) for record in run.metrics()] == [timeless(record) for record in whole]
