@@ -82,9 +82,9 @@ def test_mistakes_are_user_errors() -> None:
         seqtrain.memory("nowhere")
     with pytest.raises(UserError, match="one run is measured at a time"):
         seqtrain.gradients("nowhere", "tbptt.k2=3")
-    with pytest.raises(UserError, match="samples=0: is not a whole number from 1 to 4,096"):
+    with pytest.raises(UserError, match="samples=0: expected a whole number from 1 to 4,096"):
         seqtrain.gradients("model=rnn", samples=0)
-    with pytest.raises(UserError, match=r"lengths=0\.5: is not a whole number"):
+    with pytest.raises(UserError, match=r"lengths=0\.5: expected a whole number"):
         seqtrain.profile(lengths=[0.5, 1, 2])  # type: ignore[list-item]
     with pytest.raises(UserError, match="split='tset': expected 'train' or 'validation' or 'test'"):
         seqtrain.memory("nowhere", split="tset")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The check of a command line and its configuration (stage 1): reports every fault at once, before heavy imports."""
+"""Stage 1 checks of a command line and its configuration: reports every fault at once, before heavy imports."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from seqtrain.config.schema import Schema, first_lines, show
 from seqtrain.config.targets import resolve, targets
 from seqtrain.errors import UserError, did_you_mean, refuse_tilde
 
-# Groups whose option chooses those of other groups: without it nothing else can be judged.
+# Groups whose option chooses the options of other groups; the rest cannot be checked without it.
 DECIDES_OTHERS = {"task", *GLOBAL}
 
-# The option of a group that conf/train.yaml leaves to the task.
+# Marks a group whose option conf/train.yaml leaves to the task.
 OPEN = "???"
 
 
 @dataclass(frozen=True)
 class Composed:
-    """A configuration without faults of stage 1, its interpolations unresolved, and how it was composed."""
+    """A configuration that passed stage 1, with unresolved interpolations, and how it was composed."""
 
     config: DictConfig
     choices: dict[str, str]  # group: option
-    notes: tuple[str, ...] = ()  # lines that tell what was left out
+    notes: tuple[str, ...] = ()  # messages on values that were left out
 
 
 def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> Composed:
-    """Return the configuration of the overrides; raise UserError with a line for each fault. Nothing is written."""
+    """Return the configuration for the overrides; raise UserError with a line for each fault. Writes no files."""
     files = ConfFiles(config_dirs)
     line = _CommandLine.read(overrides, files)
     if line.refused & DECIDES_OTHERS:
@@ -45,7 +45,7 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> Compo
     config, added, notes = line.compose(files)
     choices = _choices(config)
     _refuse_open_groups(choices, line)
-    # Hydra's own part is of the command, not of the run: it holds times, folders and what was typed.
+    # Hydra's own node describes the command, not the run: it contains times, folders and overrides.
     with open_dict(config):
         del config["hydra"]
     schema = Schema(config, choices, files, given=line.values, added=added, unread=line.unread)
@@ -56,7 +56,7 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> Compo
 
 
 def warm() -> None:
-    """Compose a configuration and discard it, so that a server's later commands find parsers and files already read."""
+    """Compose a configuration and discard it, to load parsers and files once for a server's later commands."""
     compose(["data=text", "data.path=a/b.txt", "model.dim=16", "optimizer.lr=1e-3", "run_dir=a-1", "freeze=[a,b]"])
 
 
@@ -68,9 +68,9 @@ def check_config(config: DictConfig) -> None:
 
 
 def refuse_several(overrides: Sequence[str], reason: str) -> None:
-    """Raise UserError if a word gives several values, for commands that take one; unparsable words are ignored."""
+    """Raise UserError if an override gives several values. Overrides that cannot be parsed are ignored."""
     for text in overrides:
-        with contextlib.suppress(HydraException):  # told where it is composed
+        with contextlib.suppress(HydraException):  # compose() reports it
             if parsed(text).is_sweep_override():
                 raise UserError(f"{text}: {reason}")
 
@@ -81,13 +81,13 @@ def key_of(override: str) -> str:
 
 
 def signature_faults(config: DictConfig) -> list[UserError]:
-    """Return the faults of stage 2: import every target and check the keys of its node against its real signature."""
+    """Return the faults of stage 2: import every target and check its node's keys against the actual signature."""
     faults: list[UserError] = []
     for path, node in targets(OmegaConf.to_container(config, resolve=True)):
         try:
             parameters = inspect.signature(resolve(node["_target_"], path=path)).parameters
         except UserError as fault:
-            # The kind stays: a package that is not installed here refuses no trial of a sweep for good.
+            # Keep the exception class: if a package is not installed here, a sweep may retry the trial.
             faults.append(type(fault)(*(f"{path}._target_={line}" for line in fault.lines)))
         else:
             faults += _unknown_options(path, node, parameters)
@@ -97,7 +97,7 @@ def signature_faults(config: DictConfig) -> list[UserError]:
 def _unknown_options(
     path: str, node: dict[str, Any], parameters: Mapping[str, inspect.Parameter]
 ) -> Iterator[UserError]:
-    """Yield a fault for each key of a node that its target does not take; stage 1 cannot read every signature."""
+    """Yield a fault for each key of a node that its target does not take. Stage 1 cannot read every signature."""
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
     known = {*parameters, *own_options(path)}
@@ -107,7 +107,7 @@ def _unknown_options(
 
 
 def repeated(overrides: Sequence[str]) -> list[str]:
-    """Return a line for each key that is given several times with different values. The last one counts."""
+    """Return a line for each key that is given several times with different values. The last value wins."""
     given: dict[str, list[str]] = {}
     for text in overrides:
         key, _, value = text.lstrip("+").partition("=")
@@ -116,23 +116,23 @@ def repeated(overrides: Sequence[str]) -> list[str]:
     for key, values in given.items():
         if len(set(values)) > 1:
             others = ", ".join(dict.fromkeys(values[:-1]))
-            lines.append(f"{key} is given {len(values)} times: {values[-1]} counts, {others} does not")
+            lines.append(f"{key} is given {len(values)} times: {values[-1]} is used, {others} is ignored")
     return lines
 
 
 @dataclass
 class _CommandLine:
-    """The overrides, each parsed by itself, so that one fault does not hide the next."""
+    """The overrides, each parsed separately, so that one fault does not hide the next."""
 
     fixed: list[str] = field(default_factory=list)  # choices of options, deletions and the like, as typed
-    values: dict[str, Override] = field(default_factory=dict)  # by key; each may add it
+    values: dict[str, Override] = field(default_factory=dict)  # by key, which need not exist yet
     faults: list[str] = field(default_factory=list)
-    unread: set[str] = field(default_factory=set)  # keys whose words are faults by themselves
-    refused: set[str] = field(default_factory=set)  # groups whose choice is a fault: their keys cannot be judged
+    unread: set[str] = field(default_factory=set)  # keys whose override could not be parsed or is not allowed
+    refused: set[str] = field(default_factory=set)  # groups with an invalid choice: their keys cannot be checked
 
     @classmethod
     def read(cls, overrides: Sequence[str], files: ConfFiles) -> _CommandLine:
-        """Sort the overrides. Hydra's struct mode is not used, since Schema checks all keys at once."""
+        """Sort the overrides by kind. Hydra's struct mode is not used, because Schema checks all keys at once."""
         line = cls()
         for text in overrides:
             try:
@@ -144,7 +144,7 @@ class _CommandLine:
             except HydraException as error:
                 line.unread.add(key_of(text))
                 fault = f"{text}: not of the form key=value"
-                if "=" in text:  # else the parser's words only say that there is no `=`
+                if "=" in text:  # otherwise the parser's message only says that `=` is missing
                     fault += f": {first_lines(error)}"
                 line.faults.append(fault)
         return line
@@ -155,13 +155,13 @@ class _CommandLine:
             self.faults.append(f"{text}: not of the form key=value")
         elif override.is_hydra_override():
             if key.startswith(("hydra.sweep", "hydra.launcher", "hydra/launcher", "hydra/sweeper")):
-                self.faults.append(f"{text}: counts in a sweep only, so add -m")
+                self.faults.append(f"{text}: has an effect in a sweep only; add -m")
             else:
-                self.faults.append(f"{text}: changes nothing here; run_dir= names the folder of a run")
+                self.faults.append(f"{text}: has no effect here; set the folder of a run with run_dir=")
         elif override.is_sweep_override():
-            self.faults.append(f"{text}: several values are a sweep, so add -m; a list is written {key}=[...]")
+            self.faults.append(f"{text}: several values are a sweep; add -m, or write a list as {key}=[...]")
         elif key == "sweep":
-            self.faults.append(f"{text}: a search is a sweep, so add -m")
+            self.faults.append(f"{text}: a search is a sweep; add -m")
         elif override.is_delete():
             self._delete(text, key)
         elif files.is_group(key) and not isinstance(override.value(), dict):
@@ -176,14 +176,14 @@ class _CommandLine:
         if key in GLOBAL or (group in ENTRIES and entry and "." not in entry):
             self.fixed.append(text)
         else:
-            self.faults.append(f"{text}: every run needs {key}, so it cannot be deleted; give it another value")
+            self.faults.append(f"{text}: cannot be deleted, because every run needs {key}; give it another value")
 
     def _choose(self, text: str, group: str, value: object, files: ConfFiles) -> None:
-        """Keep the choice of an option, or refuse it; several options are valid where entries are collected."""
+        """Keep the choice of an option, or record a fault. Groups of entries accept several options."""
         names = value if isinstance(value, list) and value and group in ENTRIES else [value]
         options = files.options(group)
         unknown = [show(name) for name in names if name not in options]
-        if unknown == ["null"] and group in GLOBAL:  # as conf/train.yaml has it already
+        if unknown == ["null"] and group in GLOBAL:  # the default in conf/train.yaml
             return
         self.faults += [f"{group}={name}: no such {group}{did_you_mean(name, options)}" for name in unknown]
         if unknown:
@@ -192,11 +192,10 @@ class _CommandLine:
             self.fixed.append(text.lstrip("+"))
 
     def compose(self, files: ConfFiles) -> tuple[DictConfig, set[str], list[str]]:
-        """Return the configuration of all usable overrides, the keys that they added, and lines on what was left out.
+        """Return the configuration of all valid overrides, the keys that they added, and notes on what was left out.
 
-        The other overrides become faults. Hydra composes the choices, and values are then set as Hydra would
-        set them: composing takes most of the time of a command that is refused, so it is done once, and each value
-        that does not fit is reported by itself.
+        The other overrides become faults. Hydra composes the choices once, because that is slow; the values are then
+        set one by one as Hydra would set them, so that each invalid one is reported separately.
         """
         try:
             config = files.compose(self.fixed)
@@ -215,7 +214,7 @@ class _CommandLine:
         return config, added, notes
 
     def _add_mixers(self, config: DictConfig, files: ConfFiles) -> None:
-        """Add the file of each mixer that a model names to its `options`; what other files set there stays."""
+        """Add the file of each mixer that a model names to its `options`. Values set there by other files win."""
         if "mixers" not in (config.get("model") or {}):
             return
         typed = self.values.get("model.mixers")
@@ -236,18 +235,18 @@ class _CommandLine:
                 self.faults.append(f"{key}: {name} is not among model.mixers={show(names)}")
                 del self.values[key]
             elif not option:
-                self.faults.append(f"{key}: set its options by their names, such as {key}.conv=0")
+                self.faults.append(f"{key}: set its options by name, such as {key}.conv=0")
                 del self.values[key]
 
     def _leave_out_values_of_others(self, config: DictConfig, files: ConfFiles) -> list[str]:
-        """Remove values that an experiment sets for an optimizer or schedule that was not typed; return their lines."""
+        """Remove an experiment's values for an optimizer or schedule that the user replaced; return notes on them."""
         others = [text for text in self.fixed if key_of(text) not in METHODS]
         if len(others) == len(self.fixed) or not any(key_of(text) in GLOBAL for text in others):
-            return []  # most commands: nothing is composed twice for them
+            return []  # most commands: avoids composing twice
         return leave_out_values_of_others(config, _choices(config), _choices(files.compose(others)), files)
 
     def _problems(self, files: ConfFiles, error: Exception) -> list[str]:
-        """Return why Hydra cannot compose: for each word that fails by itself or, if none does, for all together."""
+        """Return why Hydra cannot compose: a line for each override that fails alone, or one for all together."""
         problems = []
         for text in self.fixed:
             try:
@@ -258,12 +257,12 @@ class _CommandLine:
 
 
 def _typed(override: Override) -> str:
-    """Return a word of the command line without the sign that it may be added: all may."""
+    """Return an override without a leading `+`: every override may add its key."""
     return str(override.input_line).lstrip("+")
 
 
 def _choices(config: DictConfig) -> dict[str, str]:
-    """Return the option of each group but Hydra's own: OPEN if none was chosen, several joined by commas."""
+    """Return the option of each group except Hydra's: OPEN if none was chosen, several joined by commas."""
     options = cast(dict[str, Any], OmegaConf.to_container(config.hydra.runtime.choices))
     choices = {}
     for group, option in options.items():
@@ -277,36 +276,36 @@ def _choices(config: DictConfig) -> dict[str, str]:
 
 
 def _refuse_open_groups(choices: dict[str, str], line: _CommandLine) -> None:
-    """Raise UserError if neither the command line nor the task's file chooses what every run needs.
+    """Raise UserError if neither the command line nor the task's file chooses an option of a required group.
 
-    This happens with a user's own task.
+    The files of the built-in tasks choose them all; that of a user's own task may not.
     """
     groups = [group for group in GROUPS if choices.get(group) == OPEN]
     if not groups:
         return
     faults = list(line.faults)
-    # A group whose option was refused has its line already.
+    # A group with an invalid choice has been reported already.
     missing = [group for group in groups if group not in line.refused]
     if missing:
         words = " ".join(f"{group}=..." for group in missing)
-        faults.append(f"task={choices['task']}: takes no {', '.join(missing)} by itself; add {words}")
+        faults.append(f"task={choices['task']}: has no default {', '.join(missing)}; add {words}")
     raise UserError(*faults)
 
 
-# Groups whose options are methods: a learning rate or a warm-up that suits one says nothing of another.
+# Groups whose options are methods: a learning rate or a warm-up tuned for one method does not suit another.
 METHODS = ("optimizer", "schedule")
 
 
 def leave_out_values_of_others(
     config: DictConfig, choices: Mapping[str, str], chosen_by_files: Mapping[str, str], files: ConfFiles
 ) -> list[str]:
-    """Remove a file's values for a method that was not chosen from a configuration.
+    """Remove values that a file sets for another optimizer or schedule than the chosen one.
 
     Args:
-        config: composed with the options that were typed; changed in place.
-        choices: the option of each group, as typed or else as files choose it.
-        chosen_by_files: the option of each group if no method is typed.
-        files: the files of which `config` was composed.
+        config: the configuration composed with the user's choices; changed in place.
+        choices: the option of each group, as typed or as files choose it.
+        chosen_by_files: the option of each group if the user chooses no method.
+        files: the files that `config` was composed from.
 
     Returns:
         A line for each method whose values were removed.
@@ -330,6 +329,6 @@ def leave_out_values_of_others(
                         del config[group][key]
             lines.append(
                 f"{group}={chosen}: {name}/{option}.yaml is written for {group}={own}; "
-                f"left out are its {', '.join(values)} of the {group}"
+                f"its {group} values are ignored: {', '.join(values)}"
             )
     return lines

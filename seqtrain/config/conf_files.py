@@ -1,4 +1,4 @@
-"""The YAML files of seqtrain.conf and of a user's own folders, read and composed through Hydra."""
+"""The YAML files of seqtrain.conf and of a user's own folders, read and composed with Hydra."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ from seqtrain.files.untrusted import ENVIRONMENT
 # What Hydra raises for an override or a file that it cannot use.
 UNUSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
 
-# What the package's own files say, by group and option. Kept for the whole process, since they do not change while it
-# runs; a user's folders are read again for each command, since they may.
+# Contents of the package's own files, by group and option. Cached for the whole process, because they do not change;
+# a user's folders may change, so they are read again for each command.
 SHIPPED: dict[tuple[str, str], dict[str, Any]] = {}
 
 
 def parsed(word: str) -> Override:
-    """Parse an override by Hydra's grammar; raise HydraException if it does not fit, or is too long or too deep."""
+    """Parse an override by Hydra's grammar. Raise HydraException if it is invalid, too long or too deeply nested."""
     try:
         return OverridesParser.create().parse_override(word)
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, a list of thousands of levels
+    except (ValueError, RecursionError) as error:  # thousands of digits, or of nested lists
         raise HydraException(str(error).partition(";")[0]) from None
 
 
 class ConfFiles:
-    """Groups, their options, and the configuration that a list of overrides makes from them.
+    """Groups, their options, and the configuration composed from them with a list of overrides.
 
-    Hydra's loader is used directly, with three of its private names, instead of `hydra.compose`, which works through a
-    global that Hydra's own multirun holds already.
+    Uses Hydra's loader directly, with three private names, because `hydra.compose` needs a global object that Hydra's
+    own multirun occupies already.
     """
 
     def __init__(self, config_dirs: Sequence[Path] = ()) -> None:
         absent = [f"--config-dir {folder}: no such folder" for folder in config_dirs if not folder.is_dir()]
         if absent:
             raise Unavailable(*absent)
-        setup_globals()  # registers the resolvers of Hydra, such as ${now:}
+        setup_globals()  # registers Hydra's resolvers, such as ${now:}
         search_path = create_config_search_path("pkg://seqtrain.conf")
-        # Each is put right behind seqtrain's own files, so the last one that is put there is the first to count.
+        # Each is inserted directly after seqtrain's own files, so the one inserted last takes precedence.
         for folder in reversed(config_dirs):
             search_path.append("--config-dir", f"file://{folder.resolve()}", SearchPathQuery("main", None))
         self.loader = ConfigLoaderImpl(search_path)
@@ -65,9 +65,9 @@ class ConfFiles:
         self._contents = {} if config_dirs else SHIPPED
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
-        """Return the whole configuration, Hydra's own part included; raise one of UNUSABLE if it cannot be composed.
+        """Return the whole configuration, including Hydra's node; raise one of UNUSABLE if it cannot be composed.
 
-        A group without a chosen option is left out: the caller reports all of them at once.
+        A group without a chosen option is left out, so that the caller can report all of them at once.
         """
         return self.loader.load_configuration(
             "train", list(overrides), RunMode.RUN, from_shell=False, skip_missing_defaults=True
@@ -89,7 +89,7 @@ class ConfFiles:
     def _read(self, group: str, option: str) -> dict[str, Any]:
         try:
             loaded = self.loader.repository.load_config(f"{group}/{option}")
-        except UNUSABLE:  # told when it is composed
+        except UNUSABLE:  # reported by compose()
             return {}
         content = OmegaConf.to_container(loaded.config, resolve=False) if loaded else None
         if not isinstance(content, dict):
@@ -98,7 +98,7 @@ class ConfFiles:
 
 
 class _CheckedFolder(FileConfigSource):
-    """A folder of YAML files, which may be untrusted: each is checked against its limits before Hydra loads it."""
+    """A folder of possibly untrusted YAML files. Each is checked for size and plain content before Hydra loads it."""
 
     @classmethod
     def of(cls, source: ConfigSource) -> ConfigSource:
@@ -116,9 +116,9 @@ class _CheckedFolder(FileConfigSource):
 
 
 def reads_environment(config: DictConfig, path: str) -> bool:
-    """Return True if a value depends on an environment variable, in whatever way it is written."""
-    # The resolver itself is watched, since the name of a variable can be put together from other values, and an
-    # interpolation can lead to another one: no pattern in the text of a value would find all of that.
+    """Return True if a value depends on an environment variable, directly or through other values."""
+    # Replace the resolver to see whether it is called. A search of the text would miss indirect interpolations and
+    # variable names that are composed from other values.
     read: list[tuple[Any, ...]] = []
     OmegaConf.register_resolver(ENVIRONMENT, lambda *names: str(read.append(names)), replace=True)
     try:
@@ -126,7 +126,7 @@ def reads_environment(config: DictConfig, path: str) -> bool:
         if OmegaConf.is_config(value):
             OmegaConf.to_container(value, resolve=True)
     except OmegaConfBaseException:
-        pass  # told where the value is judged
+        pass  # reported by the check of the value
     finally:
         OmegaConf.register_resolver(ENVIRONMENT, oc.env, replace=True)
     return bool(read)

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Unresolved:
-    """A marker for a value that is missing or does not resolve; it fits no kind."""
+    """A marker for a value that is missing or cannot be resolved; it fits no type."""
 
 
 def below(path: str, key: Any) -> str:
@@ -30,7 +30,7 @@ def flat(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def at(node: Any, path: str) -> Any:
-    """Return the value at a path of plain containers; Unresolved if there is none."""
+    """Return the value at a path in plain containers; Unresolved if it does not exist."""
     for key in path.split("."):
         if not isinstance(node, dict) or key not in node:
             return Unresolved

@@ -1,4 +1,4 @@
-"""Options that no target takes: of the command, the trainer and the layout of a stream; conf/ holds their defaults."""
+"""Options that belong to no `_target_`: of the command, the trainer and the batching. Defaults are in conf/."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ class RunOptions:
     seed: int
     run_dir: str | None  # None: a new folder below outputs/
     dry_run: bool
-    init_from: str | list[str] | None  # a run whose weights and tokenizers are the beginning; or one a direction
-    freeze: list[str]  # parts of the model that stay as they are
-    # Four things make the learning rate, and they are multiplied: optimizer.lr (of Muon also lr_rest) is what a
-    # parameter begins with, layer_decay scales it by depth, the schedule by the step, tbptt.jitter by the length of
-    # the chunk.
-    layer_decay: float  # factor of the learning rate from each layer to the one below it
-    budget: str | list[str] | None  # what the run may cost: see `read_budget`
+    init_from: str | list[str] | None  # a run to take weights and tokenizers from, or one per direction
+    freeze: list[str]  # parts of the model that are not trained
+    # The learning rate is a product of four factors: optimizer.lr (Muon: also lr_rest) is the base value of a
+    # parameter, layer_decay scales it by depth, the schedule by step, and tbptt.jitter by chunk length.
+    layer_decay: float  # learning rate of each layer divided by that of the layer above
+    budget: str | list[str] | None  # cost limits of the run: see `read_budget`
 
     def __post_init__(self) -> None:
         lines = []
@@ -43,27 +42,27 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """The group `run`: a user's labels of a run; they change no number."""
+    """The group `run`: a user's labels of a run, without effect on results."""
 
-    label: str | None  # `seqtrain compare --by label` sets runs apart by it
+    label: str | None  # `seqtrain compare --by label` groups runs by it
     tags: list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterOptions:
-    """The group `adapter`: changes of low rank that the maps of a trained model learn."""
+    """The group `adapter`: low-rank updates of the linear maps of a trained model."""
 
     rank: int
-    alpha: float  # a change is scaled by alpha / rank
-    targets: list[str]  # parts of the model whose maps learn one
-    train: list[str]  # parts that are trained as a whole
+    alpha: float  # the update is scaled by alpha / rank
+    targets: list[str]  # parts of the model whose linear maps get an adapter
+    train: list[str]  # parts that are trained in full
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrontEndOptions:
-    """The part of the group `model` that no model takes: the front end that it is given."""
+    """Options of the group `model` that belong to its front end, which is passed to the model's constructor."""
 
-    embed_dim: int | None = None  # width of the vectors of tokens, before a map to that of the model; None: no map
+    embed_dim: int | None = None  # width of token embeddings, which a linear map projects to model.dim; None: no map
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,29 +70,29 @@ class TrainerOptions:
     """The group `trainer`."""
 
     accelerator: Literal["auto", "cpu", "gpu"]
-    devices: int | Literal["all"]  # processes on each node: one a GPU, or, on the CPU, as many as are wanted
+    devices: int | Literal["all"]  # processes per node: one per GPU, or any number on the CPU
     num_nodes: int
-    strategy: Literal["auto", "ddp", "fsdp"]  # auto: ddp where there are several processes
+    strategy: Literal["auto", "ddp", "fsdp"]  # auto: ddp for several processes
     check_ranks_every: int  # steps between checks that all processes hold the same weights and gradients
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"]
-    compile: Literal["none", "blocks"]  # what torch compiles of the model, for training alone
-    deterministic: bool  # on a GPU the same bits each time, by kernels that add in one order; slower
-    threads: int | None  # None: as many as cores
-    max_steps: int | Literal["auto"] | None  # optimiser steps; None: max_epochs decides; auto: the size of the data
+    compile: Literal["none", "blocks"]  # parts of the model to torch.compile, for training only
+    deterministic: bool  # bitwise reproducible on a GPU, by kernels that sum in a fixed order; slower
+    threads: int | None  # None: number of cores
+    max_steps: int | Literal["auto"] | None  # optimiser steps; None: max_epochs decides; auto: by the size of the data
     max_epochs: int | None
-    max_seconds: float | None  # of training, validations apart
-    accumulate: int  # micro-batches a step: slices of the lanes
+    max_seconds: float | None  # of training, without validations
+    accumulate: int  # micro-batches per step: slices of the batch
     grad_clip: float | None  # largest norm of the gradient
-    validate_every: int | Literal["auto"]  # steps; auto: ten times in a training
-    checkpoint_every: int | Literal["auto"]  # steps; auto: 200, or more where saving takes long
-    keep_last: int  # newest checkpoints that stay
-    keep_best: int  # checkpoints that stay because they are the best by the task's own measure
-    on_nonfinite: Literal["stop", "skip"]  # a loss or gradient that is no number
+    validate_every: int | Literal["auto"]  # steps; auto: ten validations per training
+    checkpoint_every: int | Literal["auto"]  # steps; auto: 200, or more if saving is slow
+    keep_last: int  # number of newest checkpoints to keep
+    keep_best: int  # number of best checkpoints to keep, by the task's main metric
+    on_nonfinite: Literal["stop", "skip"]  # at a loss or gradient that is nan or inf
     log_every: int  # steps
-    # Options with a default came later: runs of before do not name them.
-    profile: Literal["none", "steps"] = "none"  # steps: seconds of some steps by part, and a trace
-    recompute: Literal["none", "blocks"] = "none"  # what is computed again for the backward pass, to save memory
-    eval_precision: Literal["full", "training"] = "full"  # of validations and `evaluate`
+    # Options with a default were added later: the configs of older runs lack them.
+    profile: Literal["none", "steps"] = "none"  # steps: time the parts of some steps, and record a trace
+    recompute: Literal["none", "blocks"] = "none"  # parts recomputed in the backward pass, to save memory
+    eval_precision: Literal["full", "training"] = "full"  # precision of validations and `evaluate`
 
     def __post_init__(self) -> None:
         if self.max_steps is None and self.max_epochs is None and self.max_seconds is None:
@@ -103,19 +102,19 @@ class TrainerOptions:
             )
 
 
-DEFAULT_LANES = 32  # of a stream, where data.batch_size says nothing
+DEFAULT_LANES = 32  # of a stream, if data.batch_size is null
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batching:
-    """The part of the group `data` that no source takes: the layout of a stream or of examples."""
+    """Options of the group `data` that concern batching instead of the source."""
 
-    batch_size: int | None  # what a step reads side by side: lanes of a stream, or at most so many examples
-    eval_lanes: int  # lanes of a stream in evaluation: context policy
-    eval_batch_size: int | None  # lanes, or examples, at a time in evaluation; None: all lanes, or batch_tokens
-    batch_tokens: int | Literal["auto"] | None  # of examples in a step, padding included; auto: by their mean length
-    max_length: int  # most tokens in an example
-    workers: int  # processes that cut training batches ahead of time; 0: the training process does
+    batch_size: int | None  # lanes of a stream per step, or the largest number of examples per step
+    eval_lanes: int  # lanes of a stream in evaluation; they decide how much context each token has
+    eval_batch_size: int | None  # lanes or examples per evaluation batch; None: all lanes, or batch_tokens
+    batch_tokens: int | Literal["auto"] | None  # tokens of examples per step, with padding; auto: by mean length
+    max_length: int  # largest number of tokens in an example
+    workers: int  # processes that prepare training batches in advance; 0: the training process prepares them
 
     @property
     def lanes(self) -> int:
@@ -124,7 +123,7 @@ class Batching:
 
     @property
     def step_tokens(self) -> int | None:
-        """Most tokens of a step of examples, once `auto` has been decided from the data."""
+        """Largest number of tokens in a step of examples, after `auto` has been resolved from the data."""
         assert self.batch_tokens != "auto"
         return self.batch_tokens
 
@@ -134,7 +133,7 @@ class Batching:
 
 
 def origins(init_from: str | Sequence[str] | None) -> list[str]:
-    """Return the runs whose weights a run starts from: none, one, or the forward and the backward one."""
+    """Return the runs whose weights a run starts from: none, one, or two (forward and backward)."""
     if init_from is None:
         return []
     if isinstance(init_from, str):
@@ -143,14 +142,14 @@ def origins(init_from: str | Sequence[str] | None) -> list[str]:
 
 
 def origin_words(init_from: str | Sequence[str] | None) -> str:
-    """Return the value of `init_from` as it is written on a command line."""
+    """Return the value of `init_from` as typed on a command line."""
     if init_from is None or isinstance(init_from, str):
         return str(init_from)
     return f"[{','.join(init_from)}]"
 
 
 def _faults_of_origins(init_from: str | Sequence[str] | None) -> list[str]:
-    """Return lines on why there cannot be such runs."""
+    """Return the faults of a value of `init_from`."""
     if "" in origins(init_from):
         return ["init_from=: an empty path; name the directory of a run, or null"]
     if init_from is None or isinstance(init_from, str) or len(init_from) == 2:
@@ -176,13 +175,13 @@ def read_budget(budget: str | Sequence[str] | None) -> dict[str, float]:
         try:
             limits[kind] = float(number)
         except ValueError:
-            raise UserError(f"budget={text}: {number!r} is no number; give one, as in {kind}:1e6") from None
+            raise UserError(f"budget={text}: {number!r} is not a number; give one, such as {kind}:1e6") from None
         if not 0 < limits[kind] < math.inf:
             raise UserError(f"budget={text}: expected a number above 0")
         if kind == "seconds" and not RANGES["trainer.max_seconds"].holds(limits[kind]):
             raise UserError(f"budget={text}: expected {RANGES['trainer.max_seconds'].words()}")
     if limits.keys() >= {"params", "state"}:
-        raise UserError("budget: params and state both say how wide the model is; give one of them")
+        raise UserError("budget: params and state both set the width of the model; give one of them")
     if limits.keys() >= {"flops", "seconds"}:
-        raise UserError("budget: flops and seconds both say when training ends; give one of them")
+        raise UserError("budget: flops and seconds both set when training ends; give one of them")
     return limits

@@ -1,4 +1,4 @@
-"""Stage 1b: further checks of a sound configuration before heavy imports: data, devices, folders."""
+"""Stage 1b checks of a valid configuration, still before heavy imports: data, devices, folders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from seqtrain.files.folders import vacant
 from seqtrain.files.untrusted import check_entries, is_foreign, read_export
 from seqtrain.terminal import pasted
 
-# Where torch's data workers hand batches over, on Linux.
+# Where torch's data workers pass batches to the training process on Linux.
 SHARED_MEMORY = Path("/dev/shm")
 
 MIN_FREE_BYTES = 1 << 16
@@ -32,12 +32,12 @@ MIN_FREE_BYTES = 1 << 16
 
 @runtime_checkable
 class ExpectsNumbers(Protocol):
-    """A source that may have to accept labels that are stored as numbers."""
+    """A source that can accept labels that are stored as numbers."""
 
     def expect_numbers(self) -> None:
-        """Accept them; called before anything is read.
+        """Accept numeric labels. Called before anything is read.
 
-        Labels stay text in a row: by default a number is what a label's text spells.
+        Labels remain text in a row: a number is stored as its decimal text.
         """
         ...
 
@@ -45,7 +45,9 @@ class ExpectsNumbers(Protocol):
 def check_machine_and_data(config: DictConfig, *, begins: bool = True) -> None:
     """Raise UserError with a line for each obstacle to a run of this (checked) configuration.
 
-    `begins`: whether it has no weights of its own yet, and so needs those of `init_from`.
+    Args:
+        config: The configuration.
+        begins: True if the run has no checkpoint yet, so that it needs the weights of `init_from`.
     """
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     faults = [
@@ -61,17 +63,17 @@ def check_machine_and_data(config: DictConfig, *, begins: bool = True) -> None:
 
 
 def has_origins(config: DictConfig) -> bool:
-    """Return True if `init_from` names runs that are there; those that are not are told with all other faults."""
+    """Return True if `init_from` names runs that exist. Missing ones are reported with all other faults."""
     return config.init_from is not None and not list(_origins(config.init_from))
 
 
 def has_gpu() -> bool:
-    """Return True if there may be a GPU, without a driver call: a process that forks later must not have used CUDA."""
+    """Return True if there may be a GPU. Makes no driver call: a process that forks later must not have used CUDA."""
     if sys.platform == "darwin":
-        return os.uname().machine == "arm64"  # Macs of Apple's own processor, whose GPU torch can use
+        return os.uname().machine == "arm64"  # torch supports the GPUs of Apple silicon
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
-    if os.name == "nt":  # has no files of devices; torch tells later
+    if os.name == "nt":  # no device files to look for; torch reports a missing GPU later
         return True
     drivers = ("/dev/kfd", "/dev/dxg")  # AMD; Windows' subsystem for Linux
     return any(map(os.path.exists, drivers)) or any(Path("/dev").glob("nvidia[0-9]*"))
@@ -81,31 +83,31 @@ def _devices(trainer: dict[str, Any], optimizer: dict[str, Any]) -> Iterator[Use
     accelerator, devices = trainer["accelerator"], trainer["devices"]
     gpu = has_gpu()
     without_gpu = accelerator == "cpu" or not gpu
-    # Another machine may have a GPU, so a trial of a sweep can be tried again; accelerator=cpu rules it out anywhere.
+    # Unavailable: a sweep may retry the trial on a machine with a GPU; with accelerator=cpu that cannot help.
     kind = UserError if accelerator == "cpu" else Unavailable
     if accelerator == "gpu" and not gpu:
-        yield Unavailable("trainer.accelerator=gpu: this machine shows no GPU; use trainer.accelerator=cpu or auto")
+        yield Unavailable("trainer.accelerator=gpu: no GPU found; use trainer.accelerator=cpu or auto")
     elif trainer["precision"] == "16-mixed" and without_gpu:
         yield kind("trainer.precision=16-mixed: needs a GPU; on the CPU use trainer.precision=bf16-mixed or 32-true")
     if devices == "all" and without_gpu:
         yield kind(
-            "trainer.devices=all: means GPUs, and none is used; say how many processes, as trainer.devices=2 does"
+            "trainer.devices=all: needs GPUs; on the CPU give the number of processes, such as trainer.devices=2"
         )
     if optimizer.get("lr") == "auto" and ("lr_rest" in optimizer or not devices == trainer["num_nodes"] == 1):
-        yield UserError("optimizer.lr=auto: one process finds one rate; with several processes, or muon, give numbers")
+        yield UserError("optimizer.lr=auto: works with one process and one rate; with several, or muon, give numbers")
     if trainer["strategy"] == "fsdp":
         if devices == 1 and trainer["num_nodes"] == 1:
             yield UserError(
-                "trainer.strategy=fsdp: one process has nothing to share out; use trainer.devices=2 or more"
+                "trainer.strategy=fsdp: needs several processes to shard over; use trainer.devices=2 or more"
             )
         if trainer["precision"] == "16-mixed":
             yield UserError(
-                "trainer.strategy=fsdp: precision 16-mixed needs whole gradients for its scaler; "
+                "trainer.strategy=fsdp: precision 16-mixed needs unsharded gradients for its scaler; "
                 "use trainer.precision=bf16-mixed or 32-true, or trainer=ddp"
             )
         if optimizer["_target_"].endswith(".Muon"):
             yield UserError(
-                "trainer.strategy=fsdp: optimizer=muon needs whole matrices; use optimizer=adamw, or trainer=ddp"
+                "trainer.strategy=fsdp: optimizer=muon needs unsharded matrices; use optimizer=adamw, or trainer=ddp"
             )
     try:
         check_world(devices, trainer["num_nodes"])
@@ -114,19 +116,19 @@ def _devices(trainer: dict[str, Any], optimizer: dict[str, Any]) -> Iterator[Use
 
 
 def _workers(workers: int) -> Iterator[UserError]:
-    """Yield a fault if data workers have no usable shared memory to hand batches over."""
+    """Yield a fault if data workers have no usable shared memory for passing batches."""
     if not workers or sys.platform != "linux":
         return
     if not SHARED_MEMORY.is_dir():
-        problem = "is not there; mount it"
+        problem = "does not exist; mount it"
     elif not os.access(SHARED_MEMORY, os.W_OK | os.X_OK):
-        problem = "is not writable; make it so"
+        problem = "is not writable; make it writable"
     elif is_full(SHARED_MEMORY):
         problem = "is full; make room"
     else:
         return
     yield Unavailable(
-        f"data.workers={workers}: workers hand batches over in {SHARED_MEMORY}, which {problem}, or use data.workers=0"
+        f"data.workers={workers}: workers pass batches through {SHARED_MEMORY}, which {problem}, or use data.workers=0"
     )
 
 
@@ -134,7 +136,7 @@ def is_full(folder: Path) -> bool:
     """Return True if a folder has almost no free space."""
     try:
         room = os.statvfs(folder)
-    except OSError:  # what cannot be told stops nobody
+    except OSError:  # unknown: do not block the run
         return False
     return room.f_bavail * room.f_frsize < MIN_FREE_BYTES
 
@@ -144,11 +146,11 @@ def _time(tbptt: dict[str, Any], schedule: dict[str, Any]) -> Iterator[UserError
         TBPTT(**_options(tbptt))
     except UserError as fault:
         yield fault
-    # A schedule that waits for its optimizer sets the learning rate there, and would undo what the chunk's length says.
+    # A schedule built with the optimizer sets the rate in it, which would undo the scaling by chunk length.
     if tbptt["jitter"] != "none" and schedule.get("_partial_"):
         name = schedule["_target_"].rpartition(".")[2]
         yield UserError(
-            f"tbptt.jitter={tbptt['jitter']}: scales the learning rate of each step, which {name} sets by itself; "
+            f"tbptt.jitter={tbptt['jitter']}: scales the learning rate at each step, but {name} overwrites it; "
             "use a schedule that is a function of the step, such as schedule=constant"
         )
 
@@ -164,7 +166,7 @@ def _place(run_dir: str | None) -> Iterator[UserError]:
             remedy = f"`{pasted('seqtrain', 'resume', path)}` continues it"
         yield UserError(f"run_dir={run_dir} exists already: {remedy}; give another run_dir to start a new run")
         return
-    # The folders down to run_dir are made with it: what decides is the nearest one that is there already.
+    # Missing parents are created with run_dir, so check the nearest folder that exists.
     nearest = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     if not nearest.is_dir():
         yield UserError(f"run_dir={run_dir}: {nearest} is a file; give another run_dir")
@@ -179,7 +181,7 @@ def _origins(init_from: str | Sequence[str] | None) -> Iterator[UserError]:
 def _origin(init_from: str) -> Iterator[UserError]:
     """Yield a fault if there is no run to start from."""
     if is_foreign(init_from):
-        return  # what is in it is told where it is read
+        return  # checked where it is read
     path = Path(init_from)
     if any((path / name).is_file() for name in ("config.yaml", "config.json")):
         try:
@@ -203,15 +205,15 @@ def _origin(init_from: str) -> Iterator[UserError]:
 
 
 def _source(data: dict[str, Any], task: dict[str, Any]) -> Iterator[UserError]:
-    """Yield the faults that the source itself finds, with the code that will read it."""
+    """Yield the faults that the source finds in its own data."""
     try:
         make = resolve(data["_target_"], path="data")
         source: Source = make(**_options(data, leave_out=own_options("data")))
         if not source.has("validation"):
             yield UserError(
-                "data.validation_fraction=0: there is nothing to validate on; set it above 0, or name such data"
+                "data.validation_fraction=0: there is no validation data; set it above 0, or name a validation file"
             )
-        # From the task's source text: to import it would import torch, which takes long.
+        # Read from the task's source file: importing the task would import torch, which is slow.
         if class_attribute(task["_target_"], "label_kind") == "number" and isinstance(source, ExpectsNumbers):
             source.expect_numbers()
         source.check()

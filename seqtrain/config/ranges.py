@@ -1,8 +1,8 @@
-"""The range of each number of a configuration: one table, checked by one loop before anything is built.
+"""The allowed range of each number in a configuration: one table, checked by one loop before anything is built.
 
 A lower limit is the smallest value that has an effect. An upper limit is the largest value that a machine could use:
-a larger size would hang or take all memory without a message. Limits that depend on the data or on other options are
-checked where those are known.
+a larger one would hang or exhaust memory without a message. Limits that depend on the data or on other options are
+checked elsewhere.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any, cast
 
 from seqtrain.errors import UserError
 
-MAX_STEPS = 10**8 - 1  # the digits of a checkpoint's name
-MAX_TOKENS = 2**20  # that are read side by side, or one after the other, at a time
+MAX_STEPS = 10**8 - 1  # a checkpoint's name has 8 digits
+MAX_TOKENS = 2**20  # read at a time, in parallel or in sequence
 MAX_SEED = 2**32 - 1
 MAX_TRIALS = 10**6
 MAX_TRIALS_AT_A_TIME = 4096
-MAX_PROCESSES = 1024  # on a node
+MAX_PROCESSES = 1024  # per node
 MAX_WIDTH = 2**17
 MAX_LAYERS = 1024
 MAX_VOCABULARY = 2**22
-MAX_ROWS = 10**7  # that are made up
-LEAST_STEP = 1e-12  # of the learning rate: float32 has 7 digits
+MAX_ROWS = 10**7  # of synthetic data
+LEAST_STEP = 1e-12  # smallest learning rate: float32 has 7 digits
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Range:
     above: bool = False
     below: bool = False
     whole: bool = False
-    others: tuple[float, ...] = ()  # single numbers with a meaning of their own
+    others: tuple[float, ...] = ()  # further single numbers with a special meaning
 
     def holds(self, value: float) -> bool:
-        """Return True if a number is in the range; nan is not."""
+        """Return True if a number is in the range. nan never is."""
         if value in self.others:
             return True
         if self.whole and value % 1:
@@ -65,7 +65,7 @@ def check_number(name: str, value: Any, allowed: Range) -> None:
     """Raise UserError unless an argument is a number in the range. None, for a default, is accepted."""
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if value is not None and not (is_number and allowed.holds(float(value))):
-        raise UserError(f"{name}={value!r}: is not {allowed.words()}")
+        raise UserError(f"{name}={value!r}: expected {allowed.words()}")
 
 
 def check_numbers(name: str, values: Any, allowed: Range, least: int, reason: str) -> tuple[Any, ...]:
@@ -75,8 +75,8 @@ def check_numbers(name: str, values: Any, allowed: Range, least: int, reason: st
         name: Name of the argument, for messages.
         values: A list or tuple of numbers.
         allowed: Range of each number.
-        least: Least count of distinct numbers.
-        reason: Why fewer do not suffice, for the message.
+        least: Smallest number of distinct values.
+        reason: Why fewer are not enough, for the message.
 
     Raises:
         UserError: If a number is not in the range, or if there are too few of them.
@@ -95,17 +95,17 @@ def _count(high: float, low: float = 1, **more: Any) -> Range:
 
 
 SHARE = Range(0, 1)
-PART = Range(0, 1, below=True)  # of 1 nothing would be left
+PART = Range(0, 1, below=True)  # at 1 nothing would be left
 POSITIVE_SHARE = Range(0, 1, above=True)
 SOME = Range(1e-6, 1e6)
 STEPS = _count(MAX_STEPS)
 SEED = _count(MAX_SEED, 0)
 TOKENS = _count(MAX_TOKENS)
 COLUMN = _count(2**16, -(2**16))
-RATE = Range(LEAST_STEP, 1e38)  # one that is too large fails in itself, where it can be seen
+RATE = Range(LEAST_STEP, 1e38)  # a rate that is too large fails visibly in training
 AT_A_TIME = _count(MAX_TRIALS_AT_A_TIME)
 
-# By path; of a list each number; what is no number (null, all, auto) is judged by its kind alone.
+# By path. For a list, the range of each number. Other values (null, all, auto) are checked by type only.
 RANGES: dict[str, Range] = {
     "seed": SEED,
     "layer_decay": Range(1e-3, 1),
@@ -131,7 +131,7 @@ RANGES: dict[str, Range] = {
     "data.eval_lanes": TOKENS,
     "data.eval_batch_size": TOKENS,
     "data.batch_tokens": _count(2**24),
-    "data.max_length": _count(MAX_TOKENS, 8),  # those included that stand for no text
+    "data.max_length": _count(MAX_TOKENS, 8),  # including special tokens
     "data.workers": _count(128, 0),
     "data.validation_fraction": PART,
     "data.test_fraction": PART,
@@ -158,10 +158,10 @@ RANGES: dict[str, Range] = {
     "data.symbols": _count(2**16),
     "data.alphabet": _count(2**16, 2),
     "data.vocab": _count(2**16, 2),
-    "data.most": _count(2**10),  # the source says how many objects there are
+    "data.most": _count(2**10),  # the source checks it against its number of objects
     "data.pairs": _count(2**14, 2),
     "data.power": SHARE,
-    # Of a file's columns, from 0; below 0 from the last one.
+    # Indices of a file's columns, from 0; negative ones count from the last.
     "data.column": _count(2**16),
     "data.source_column": _count(2**16),
     "data.target_column": _count(2**16),
@@ -173,14 +173,14 @@ RANGES: dict[str, Range] = {
     "data._recommend_.dropout": PART,
     "data._recommend_.tokenizer_size": _count(MAX_VOCABULARY, 256),
     # -- tokenizer
-    "tokenizer.size": _count(MAX_VOCABULARY, 256),  # a token a byte
+    "tokenizer.size": _count(MAX_VOCABULARY, 256),  # at least one token per byte value
     "tokenizer.max_size": _count(MAX_VOCABULARY),
     "tokenizer.min_count": _count(2**31),
     # -- tbptt
     "tbptt.k1": TOKENS,
     "tbptt.k2": TOKENS,
     "tbptt.recompute": TOKENS,
-    # -- model: the names that every model shares
+    # -- model: option names that models share
     "model.dim": _count(MAX_WIDTH),
     "model.embed_dim": _count(MAX_WIDTH),
     "model.num_layers": _count(MAX_LAYERS),
@@ -199,7 +199,7 @@ RANGES: dict[str, Range] = {
     "mixer.conv": Range(2, 2**12, whole=True, others=(0,)),
     "mixer.window": _count(MAX_TOKENS, 0),
     "mixer.rotary_base": Range(1, 1e9, above=True),
-    "model.forget_bias": Range(0, 100),  # beyond, a gate is open for good
+    "model.forget_bias": Range(0, 100),  # above, a gate never closes
     "model.dim_feedforward": _count(2**20),
     "model.num_kv_heads": _count(MAX_WIDTH),
     "model.head_dim": _count(MAX_WIDTH),
@@ -208,8 +208,8 @@ RANGES: dict[str, Range] = {
     "model.max_length": TOKENS,
     "model.num_segments": _count(2**16),
     "model.attention_window": _count(MAX_TOKENS, 0),
-    "model.window": _count(2**20, 2),  # a lane's state holds them all
-    "model.kernel_size": _count(2**12, 2),  # a single tap sees no other token
+    "model.window": _count(2**20, 2),  # the state of each lane stores the whole window
+    "model.kernel_size": _count(2**12, 2),  # size 1 sees no other token
     # -- task
     "task.norm_eps": Range(1e-30, 1),
     "task.mask_prob": Range(1e-3, 1, below=True),
@@ -222,7 +222,7 @@ RANGES: dict[str, Range] = {
     "task.max_ratio": Range(0.01, 100),
     "task.dropout": PART,
     "task.temperature": Range(1e-3, 1e3),
-    "task.group_size": _count(2**16, 2),  # alone, a row has no negative
+    "task.group_size": _count(2**16, 2),  # a single row has no negatives
     "task.horizon": _count(10**5),
     "task.patch": _count(MAX_TOKENS),
     "task.class_weights": Range(0, 1e6),
@@ -272,7 +272,7 @@ RANGES: dict[str, Range] = {
     "hydra.sweeper.sampler.mutation_prob": SHARE,
     "hydra.sweeper.sampler.crossover_prob": SHARE,
     "hydra.sweeper.sampler.swapping_prob": SHARE,
-    "hydra.launcher.n_jobs": _count(1024, others=(-1,)),  # joblib: one a core
+    "hydra.launcher.n_jobs": _count(1024, others=(-1,)),  # joblib: one per core
     "hydra.launcher.threads": _count(MAX_PROCESSES),
     "hydra.launcher.inner_max_num_threads": _count(MAX_PROCESSES),
     "hydra.launcher.verbose": _count(100, 0),
@@ -294,7 +294,7 @@ RANGES: dict[str, Range] = {
 
 KIND_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
-# Of what can be asked of a trained run, on the command line and in Python.
+# Ranges of the options of predictions, on the command line and in Python.
 ANSWER_RANGES: dict[str, Range] = {
     "length": _count(10**6),
     "temperature": Range(1e-6, 1e6, others=(0,)),
@@ -309,11 +309,11 @@ ANSWER_RANGES: dict[str, Range] = {
 
 
 def check_answer_options(**given: Any) -> None:
-    """Raise UserError that names each option of an answer that is not a number in its range."""
+    """Raise UserError that names each prediction option that is not a number in its range."""
     lines = []
     for name, value in given.items():
         allowed = ANSWER_RANGES[name]
-        kind = numbers.Integral if allowed.whole else numbers.Real  # also those of NumPy
+        kind = numbers.Integral if allowed.whole else numbers.Real  # NumPy's numbers included
         if isinstance(value, bool) or not isinstance(value, kind) or not allowed.holds(cast(float, value)):
             lines.append(f"{name}={value!r}: expected {allowed.words()}")
     if lines:
@@ -321,44 +321,44 @@ def check_answer_options(**given: Any) -> None:
 
 
 def check_own_options(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raise UserError that names each option of a task whose value is of another kind than its default.
+    """Raise UserError that names each task option whose value has another type than its default.
 
     Args:
-        defaults: all options that the task takes, by name; None as a default leaves the kind open.
-        given: values of some of them.
+        defaults: the default of each option of the task; None accepts any type.
+        given: the given values, by option.
     """
     lines = []
     for name, value in given.items():
         default = defaults[name]
         if not _is_alike(value, default):
-            lines.append(f"{name}={value!r}: expected {kind_words(default)}, as its default {default!r}")
+            lines.append(f"{name}={value!r}: expected {kind_words(default)}, like its default {default!r}")
     if lines:
         raise UserError(*lines)
 
 
 def kind_words(default: Any) -> str:
-    """Return the values that an option with this default takes, in words."""
+    """Return a description of the values that an option with this default accepts."""
     if default is None:
         return "a number, a text, true or false"
     return KIND_WORDS.get(type(default), f"a value of type {type(default).__name__}")
 
 
 def _is_alike(value: Any, default: Any) -> bool:
-    """Return True if a value may replace this default; NumPy's numbers are numbers."""
-    if isinstance(value, bool) or isinstance(default, bool):  # True would be taken for 1
+    """Return True if a value has a type that may replace this default. NumPy's numbers are accepted as numbers."""
+    if isinstance(value, bool) or isinstance(default, bool):  # bool is a subclass of int
         return isinstance(value, bool) and (default is None or isinstance(default, bool))
     if isinstance(value, numbers.Real) and not math.isfinite(float(value)):
         return False
     if default is None:
         return isinstance(value, str | numbers.Real)
-    for kind in (numbers.Integral, numbers.Real):  # the narrower first: a whole number may stand for any number
+    for kind in (numbers.Integral, numbers.Real):  # Integral first: an int is a valid float, but not the reverse
         if isinstance(default, kind):
             return isinstance(value, kind)
     return isinstance(value, type(default))
 
 
 def out_of_range(path: str, value: Any) -> str | None:
-    """Return the fault of a value of the right kind that is out of its range, in words; None if it is in range."""
+    """Return what was expected if a value of the right type is out of its range, else None."""
     if path.startswith("model.options."):
         path = f"mixer.{path.rpartition('.')[2]}"
     allowed = RANGES.get(path)

@@ -1,4 +1,4 @@
-"""The check of a composed configuration against the signatures of its targets: keys, values and missing ones."""
+"""Check of a composed configuration against the signatures of its targets: unknown and missing keys, and values."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from seqtrain.config.trust import trusted
 from seqtrain.errors import UserError, did_you_mean, refuse_tilde
 from seqtrain.files.untrusted import ENVIRONMENT
 
-FOUND = ("optimizer.lr", "auto")  # a range test finds it; the optimizers themselves take numbers only
+FOUND = ("optimizer.lr", "auto")  # allowed: a range test replaces it by a number before the optimizer is built
 
 
 @dataclass(frozen=True)
 class Schema:
-    """A configuration, and the context that its error messages need."""
+    """A configuration, with the context for its error messages."""
 
-    config: DictConfig  # without Hydra's own part
+    config: DictConfig  # without Hydra's own node
     choices: dict[str, str]
     files: ConfFiles
     given: Collection[str] = ()  # keys that the user typed
-    added: Collection[str] = ()  # those of them that stand in no file
-    unread: Collection[str] = ()  # keys that the user typed with a value that was refused already
+    added: Collection[str] = ()  # typed keys that are in no file
+    unread: Collection[str] = ()  # typed keys whose value was reported already
 
     @functools.cached_property
     def values(self) -> dict[str, Any]:
-        """Configuration as plain containers, unresolved."""
+        """The configuration as plain containers, unresolved."""
         container = OmegaConf.to_container(self.config, resolve=False)
         assert isinstance(container, dict)
         return {str(key): value for key, value in container.items()}
@@ -76,10 +76,10 @@ class Schema:
             yield from self._group(name, node)
 
     def _environment(self) -> Iterator[str]:
-        """Yield faults of values that read the environment and were not typed: loggers would publish secrets."""
+        """Yield faults of values in files that read the environment, because loggers would publish secrets."""
         if ENVIRONMENT in trusted():
             return
-        # What is typed is the user's own word; it is taken out, so that what a file makes of it is judged alone.
+        # The user may read the environment in a typed value. Remove those, so that only the files are checked.
         others = self.config.copy()
         for key in self.given:
             with contextlib.suppress(OmegaConfBaseException):
@@ -98,12 +98,12 @@ class Schema:
         else:
             yield from self._keys(name, node, options, is_open=False)
         for key, option in options.items():
-            if key not in node and option.required:  # a model of others, or of an older run, may lack what is optional
+            if key not in node and option.required:  # third-party models and older runs may lack optional keys
                 yield f"{name}.{key}: missing; give it a value"
         yield from self._out_of_range(name)
 
     def _out_of_range(self, name: str) -> Iterator[str]:
-        """Yield the faults of our own options; values of a wrong kind were reported already."""
+        """Yield the faults that our own option classes raise. Values of a wrong type were reported already."""
         if name not in OWN or (name in OPTIONAL and name not in self.values):
             return
         values: dict[str, Any] = {}
@@ -129,7 +129,7 @@ class Schema:
                 yield f"{path}={show(value)}: expected null or a map with a _target_{self.hints.set_in(path)}"
 
     def _target(self, path: str, node: dict[str, Any], own: dict[str, Option]) -> Iterator[str]:
-        """Yield the faults of a node with a `_target_`; `own` are options that the target does not take itself."""
+        """Yield the faults of a node with a `_target_`. `own`: options of the node that its target does not take."""
         target = self._resolved(f"{path}._target_")
         if not isinstance(target, str):
             yield self._no_target(path, node)
@@ -138,7 +138,7 @@ class Schema:
         if reason:
             yield f"{path}._target_={target}: {reason}{self.hints.set_in(f'{path}._target_')}"
             return
-        # Where the source of a trusted class cannot be read, stage 2 holds the node against the class itself.
+        # If the source of a trusted class cannot be read, stage 2 checks the node against the imported class.
         options, is_open = dict(own), True
         taken = signature(target)
         if taken is not None:
@@ -151,13 +151,13 @@ class Schema:
         yield from self._keys(path, node, options, is_open=is_open)
 
     def _no_target(self, path: str, node: dict[str, Any]) -> str:
-        """Return the fault of a group's node that names no class, or has another value in its place."""
+        """Return the fault of a group's node whose `_target_` is missing or is not a string."""
         if "_target_" in node:
             value = show(node["_target_"])
             where = self.hints.set_in(f"{path}._target_")
             return f"{path}._target_={value}: expected the dotted name of a class{where}"
         options = [option for option in self.files.options(path) if "_target_" in self.files.content(path, option)]
-        return f"{path}={self.choices.get(path, '')}: no {path} by itself; choose {' or '.join(options)}"
+        return f"{path}={self.choices.get(path, '')}: not a complete {path}; choose {' or '.join(options)}"
 
     def _keys(self, path: str, node: dict[str, Any], options: dict[str, Option], *, is_open: bool) -> Iterator[str]:
         for name, value in node.items():
@@ -171,22 +171,22 @@ class Schema:
             elif option is None:
                 yield from self._value(here, value, Any)
             elif option.required and (here in self.added or self._handed_over(path, node, key)):
-                # What has no default and stands in no file is handed over later: a model's front end, a size.
+                # A required argument that no file sets is passed by seqtrain later: a model's front end, a size.
                 yield f"{here}={show(value)}: seqtrain sets this itself; leave it out"
             else:
                 yield from self._value(here, value, option.kind)
 
     def _is_reserved(self, path: str, key: str) -> bool:
-        """Return True if a key is one of Hydra's or ours in its valid place, instead of an option of the target."""
+        """Return True if a key is a reserved key of Hydra or seqtrain in a valid position, not an option."""
         if not RESERVED.match(key) or f"{path}.{key}" in self.added:
             return False
-        # `_partial_` leaves a function in the place of the object that a model or a task has to be.
+        # `_partial_` would make a function, but a model or a task must be an object.
         return key != "_partial_" or not _is_made_at_once(path)
 
     def _handed_over(self, path: str, node: dict[str, Any], key: str) -> bool | None:
-        """Return True if all files that name the same target leave the key out; None if there are no such files."""
+        """Return True if all files with the same target leave the key out; None if there are no such files."""
         group = path.partition(".")[0]
-        if group in OWN and key in OWN[group].__annotations__:  # stands in a file of its own
+        if group in OWN and key in OWN[group].__annotations__:  # the group's own file sets it
             return False
         alike = [shipped for shipped in self._shipped(group) if shipped["_target_"] == node["_target_"]]
         if not alike:
@@ -225,7 +225,7 @@ class Schema:
             yield f"{path}={show(value)}: {wrong}{self.hints.set_in(path)}"
 
     def _left_open(self, path: str) -> Iterator[str]:
-        """Yield the fault of a value that a file leaves to the user, unless its word was refused already."""
+        """Yield the fault of a value that a file leaves to the user, unless its override was reported already."""
         if path in self.unread:
             return
         group = path.partition(".")[0]
@@ -233,14 +233,14 @@ class Schema:
         yield f"{path}: missing{needed}; add {path}=..."
 
     def _is_a_strangers(self, path: str) -> bool:
-        """Return True if an outside optimizer or schedule takes it: the same name may mean something else."""
+        """Return True for an option of a third-party optimizer or schedule, where a name may mean something else."""
         group = path.partition(".")[0]
         target = self._resolved(f"{group}._target_")
         ours = isinstance(target, str) and target.startswith(("seqtrain.", "torch."))
         return group in ("optimizer", "schedule") and not ours
 
     def _is_reported_elsewhere(self, raw: Any) -> bool:
-        """Return True if a value refers to another key, such as `${tbptt.k2}`, that is out of its own range."""
+        """Return True if a value is a reference to another key, such as `${tbptt.k2}`, that is out of its range."""
         if not isinstance(raw, str):
             return False
         other = re.fullmatch(r"\$\{([\w.]+)\}", raw)
@@ -259,7 +259,7 @@ class Schema:
         return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
     def _resolved(self, path: str) -> Any:
-        """Return the value, or Unresolved if there is none (which `_value` reports)."""
+        """Return the value, or Unresolved if it does not exist (reported by `_value`)."""
         try:
             return self._resolve(path)
         except OmegaConfBaseException:
@@ -267,39 +267,39 @@ class Schema:
 
 
 def _as_text(path: str, value: Any, kind: Any) -> str:
-    """Return how to type a number as text, if text is expected: YAML reads `1` as a number."""
+    """Return how to type a number as a string if a string is expected: YAML reads `1` as a number."""
     return f""" (as text: '{path}="{show(value)}"')""" if fits("", kind) and fits(value, float) else ""
 
 
 def _is_made_at_once(path: str) -> bool:
-    """Return True if a node becomes an object when it is read: the target of a group or an entry.
+    """Return True if a node is instantiated directly: the target of a group or an entry.
 
-    Optimizers and schedules are made later, because they need the weights.
+    Optimizers and schedules are instantiated later, because they need the weights.
     """
     group, _, entry = path.partition(".")
     return group not in ("optimizer", "schedule") and (not entry or (group in ENTRIES and "." not in entry))
 
 
-MAX_SUGGESTIONS = 3  # more of them no longer fit a line
+MAX_SUGGESTIONS = 3  # more do not fit on a line
 
 
 @dataclass(frozen=True)
 class Hints:
-    """Ends of error messages about one configuration."""
+    """Hints at the end of error messages about one configuration."""
 
     values: dict[str, Any]  # the configuration as plain containers, unresolved
     choices: dict[str, str]
     files: ConfFiles
     given: Collection[str]  # keys that the user typed
-    added: Collection[str]  # those of them that stand in no file
+    added: Collection[str]  # typed keys that are in no file
 
     def meant(self, path: str, leaf: str, known: Collection[str]) -> str:
-        """Return another option of the group that has the key, the same key elsewhere, or a key with similar spelling.
+        """Return a suggestion: an option of the group that has the key, the key in another group, or a similar key.
 
         Args:
             path: the unknown key.
-            leaf: the value below it that is told.
-            known: keys that may stand beside it.
+            leaf: the path below it that the message names.
+            known: valid keys at the same level.
         """
         group, _, key = path.partition(".")
         others = [f"{group}={option}" for option in self._alternatives(group) if self._offers(group, option, key)]
@@ -311,14 +311,14 @@ class Hints:
         return did_you_mean(path.rpartition(".")[2], known)
 
     def set_in(self, path: str) -> str:
-        """Return the file that set a value that the user did not type."""
+        """Return the file that set a value, in words; empty if the user typed it."""
         for key in self.given:
-            # Who types a map has set the values below it, and who types a value has changed the map above.
+            # A typed map sets the values below it; a typed value changes the map above it.
             if f"{path}.".startswith(f"{key}.") or f"{key}.".startswith(f"{path}."):
                 return ""
         group, _, key = path.partition(".")
         value = at(self.values, path)
-        # In the order in which they win: a file of a global group overrides what the group's own file says.
+        # By precedence: a file of a global group overrides the group's own file.
         for name, inside in [*((name, path) for name in reversed(GLOBAL)), (group, key)]:
             for option in filter(None, self.choices.get(name, "").split(",")):
                 if at(self.files.content(name, option), inside) == value:
@@ -326,7 +326,7 @@ class Hints:
         return ""
 
     def _same_name(self, leaf: str) -> list[str]:
-        """Return known keys of other groups that end like an unknown one."""
+        """Return known keys of other groups with the same last part as an unknown key."""
         word = f".{leaf.rpartition('.')[2]}"
         return [name for name, _ in leaves(self.values, "") if name.endswith(word) and self._is_known(name, leaf)]
 
@@ -334,7 +334,7 @@ class Hints:
         keys = path.split(".")
         if keys[0] not in (*GROUPS, *ENTRIES, "trainer"):
             return False
-        # What was added on the command line may be as wrong as the key that is explained.
+        # A key that was added on the command line may itself be wrong.
         return path != unknown and path not in self.added and not any(map(RESERVED.match, keys))
 
     def _alternatives(self, group: str) -> list[str]:
@@ -342,16 +342,16 @@ class Hints:
 
     def _offers(self, group: str, option: str, key: str) -> bool:
         value = at(self.files.content(group, option), key)
-        # An entry that is null is switched off: its file only makes room for it.
+        # A null entry is a placeholder in its file, and is switched off.
         return value is not Unresolved and not (group in ENTRIES and value is None)
 
 
-# How Hydra tells that a file of one group chose an option of another group, and looked for it inside its own.
+# Hydra's message if a file of one group overrides another group, which Hydra looked up inside the file's own group.
 NESTED_OVERRIDE = re.compile(r"No earlier Group Default for '(\w+)@(\w+)\.\1' exists to override\.")
 
 
 def show(value: Any) -> str:
-    """Return a value as the user would type it."""
+    """Return a value as typed on a command line."""
     if isinstance(value, list):
         return f"[{','.join(map(show, value))}]"
     if isinstance(value, dict):
@@ -364,7 +364,7 @@ def show(value: Any) -> str:
 
 def first_lines(error: BaseException) -> str:
     """Return the message of an error of Hydra, OmegaConf or YAML on one line, without search paths and addresses."""
-    # Hydra puts its own error around OmegaConf's, whose words name the key.
+    # Hydra wraps OmegaConf's error, whose message names the key.
     if isinstance(error.__cause__, OmegaConfBaseException):
         error = error.__cause__
     message = re.split(r"\n\s*(?:full_key:|object_type=|Config search path:|See https?:)", str(error))[0]

@@ -13,11 +13,11 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, Union, get_args, get_origin
 
-# Types are told by name: to import what a stranger's file imports would run code before it may run.
+# Types are matched by name: importing the modules of an untrusted file would run its code before it is allowed.
 PLAIN = {"int": int, "float": float, "bool": bool, "str": str, "Path": str, "None": NoneType, "Any": Any}
 LISTS = {"list", "List", "Sequence", "Iterable", "tuple", "Tuple"}
 MAPPINGS = {"dict", "Dict", "Mapping"}
-# Bases that take nothing; of any other base that cannot be read, nobody knows what it takes.
+# Bases without constructor arguments. The arguments of any other base without readable source are unknown.
 BARE = {"ABC", "object", "Protocol"}
 PLAIN_WORDS = {
     int: "a whole number",
@@ -35,7 +35,7 @@ class Unknown:
 
 @dataclass(frozen=True)
 class Option:
-    """One keyword of a target: the kind of value it takes, and whether it is required."""
+    """One keyword argument of a target: its type, and whether it is required."""
 
     kind: Any
     required: bool
@@ -43,7 +43,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Signature:
-    """The module of a target, and the options it takes; `open` if it takes any keyword."""
+    """The module of a target, and its keyword arguments; `open` is True if it takes **kwargs."""
 
     module: str
     is_class: bool
@@ -53,7 +53,7 @@ class Signature:
 
 @functools.cache
 def signature(target: str) -> Signature | None:
-    """Return the signature of a dotted name, followed through re-exports; None if the source does not show it."""
+    """Return the signature of a dotted name, following re-exports; None if it cannot be read from source."""
     module, _, name = target.rpartition(".")
     match _find(module, name):
         case home, ast.FunctionDef() as node:
@@ -65,7 +65,7 @@ def signature(target: str) -> Signature | None:
 
 
 def defined_in(target: str) -> tuple[str, bool] | None:
-    """Return the module that defines a dotted name, and True for a class, False for a function; None for neither."""
+    """Return the module that defines a dotted name, and whether it is a class; None if it is no class or function."""
     module, _, name = target.rpartition(".")
     match _find(module, name):
         case home, (ast.ClassDef() | ast.FunctionDef()) as node:
@@ -74,7 +74,7 @@ def defined_in(target: str) -> tuple[str, bool] | None:
 
 
 def class_attribute(target: str, name: str) -> Any:
-    """Return the constant that a class, or its first base with one, gives an attribute; None if there is none."""
+    """Return the constant value of a class attribute, also from a base class; None if there is none."""
     module, _, class_name = target.rpartition(".")
     home, node = _find(module, class_name) or ("", None)
     if not isinstance(node, ast.ClassDef):
@@ -95,9 +95,9 @@ def class_attribute(target: str, name: str) -> Any:
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """Return True if a value of a YAML file is of this kind.
+    """Return True if a YAML value has this type.
 
-    A whole number is a float; a bool, nan or infinity is not a number.
+    An int is accepted as a float. A bool, nan or infinity is not accepted as a number.
     """
     if kind is Any:
         return True
@@ -107,22 +107,22 @@ def fits(value: Any, kind: Any) -> bool:
     if origin is Union:
         return any(fits(value, option) for option in inner)
     if origin is Literal:
-        # In Python 1 equals True and 1.0; in a YAML file they are three values.
+        # Compare types too: in Python 1 == True == 1.0, but in YAML they differ.
         return any(type(value) is type(option) and value == option for option in inner)
     if origin is list:
         return isinstance(value, list) and all(fits(item, inner[0]) for item in value)
     if origin is tuple:
         return isinstance(value, list) and len(value) == len(inner) and all(map(fits, value, inner))
     if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)  # True is an int of Python
+        return isinstance(value, int) and not isinstance(value, bool)  # bool is a subclass of int
     if kind is float:
-        # math.isfinite raises for a whole number that is too large for a float, so it is asked of floats alone.
+        # math.isfinite raises for an int that is too large for a float, so only floats are passed to it.
         return fits(value, int) or (isinstance(value, float) and math.isfinite(value))
     return isinstance(value, kind)
 
 
 def words(kind: Any) -> str:
-    """Return the values of a kind in words, for a message: `a whole number or null`."""
+    """Return a type in words, for a message: `a whole number or null`."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Union:
         return " or ".join(words(option) for option in inner if option is not Unknown)
@@ -139,7 +139,7 @@ def words(kind: Any) -> str:
 
 @functools.cache
 def _spec(module: str) -> ModuleSpec | None:
-    """Return the spec of a module. `find_spec` of a dotted name would import its parents; this imports nothing."""
+    """Return the spec of a module without importing anything (`find_spec` imports the parents of a dotted name)."""
     parent, _, _ = module.rpartition(".")
     if not parent:
         try:
@@ -154,7 +154,7 @@ def _spec(module: str) -> ModuleSpec | None:
 
 @functools.cache
 def _names(module: str) -> dict[str, ast.stmt]:
-    """Return the top-level statement that binds each name of a module; empty if there is no source."""
+    """Return the top-level statement that binds each name of a module; empty if it has no source file."""
     spec = _spec(module) if module else None
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return {}
@@ -175,12 +175,12 @@ def _bound_name(alias: ast.alias) -> str:
 
 
 def _find(module: str, name: str, hops: int = 8) -> tuple[str, ast.stmt] | None:
-    """Return the module and the statement that define a name, followed through `from x import y`.
+    """Return the module and the statement that define a name, following `from x import y`.
 
     Args:
-        module: where to begin.
-        name: of a class, a function or an alias of a type.
-        hops: imports to follow at most: two modules may import a name from each other.
+        module: module in which to start.
+        name: name of a class, a function or a type alias.
+        hops: maximum number of imports to follow, because two modules may import a name from each other.
     """
     statement = _names(module).get(name)
     if statement is None or hops == 0:
@@ -198,7 +198,7 @@ def _imported_module(statement: ast.ImportFrom, module: str) -> str:
     spec = _spec(module)
     is_package = spec is not None and spec.submodule_search_locations is not None
     path = module.split(".")
-    # One dot is the package that holds a module, but in an `__init__.py` the package itself.
+    # One dot is the package that contains the module; in `__init__.py` it is the package itself.
     path = path[: len(path) - statement.level + is_package]
     if statement.module:
         path.append(statement.module)
@@ -206,7 +206,7 @@ def _imported_module(statement: ast.ImportFrom, module: str) -> str:
 
 
 def _constructor(node: ast.ClassDef, module: str) -> tuple[dict[str, Option], bool] | None:
-    """Return the options of a class, from its own `__init__`, its fields or its first base that has one."""
+    """Return the options of a class, from its `__init__`, its dataclass fields or its first base with either."""
     for statement in node.body:
         if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
             return _function(statement, module, skip=1)
@@ -247,9 +247,9 @@ def _fields(node: ast.ClassDef, module: str) -> Iterator[tuple[str, Option]]:
 
 
 def _function(node: ast.FunctionDef, module: str, skip: int) -> tuple[dict[str, Option], bool]:
-    """Return the keywords that a function takes after its first `skip` arguments, and whether it takes others."""
+    """Return a function's keyword arguments after the first `skip`, and whether it takes **kwargs."""
     plain = node.args.args
-    # Defaults are those of the last arguments, so both are paired from the end.
+    # Defaults belong to the last arguments, so pair from the end.
     with_default = {argument.arg for argument, _ in zip(reversed(plain), reversed(node.args.defaults), strict=False)}
     options: dict[str, Option] = {}
     for argument in plain[skip:]:
@@ -260,11 +260,11 @@ def _function(node: ast.FunctionDef, module: str, skip: int) -> tuple[dict[str, 
 
 
 def _kind(node: ast.expr | None, module: str) -> Any:
-    """Return an annotation as a type; `Any` if it does not restrict values of a YAML file."""
+    """Return an annotation as a type; `Any` if it does not restrict YAML values."""
     if node is None:
         return Any
     kind = _type(node, module)
-    # Only inside a union is an unknown type left out: by itself it would refuse every value, a good one too.
+    # An unknown type is ignored in a union. Alone it would reject every value, so accept any instead.
     return Any if kind is Unknown else kind
 
 

@@ -1,4 +1,4 @@
-"""The targets that a configuration may name: a file of settings must never choose what code runs."""
+"""The targets that a configuration may name: a config file must not be able to run arbitrary code."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from seqtrain.config.signatures import defined_in
 from seqtrain.config.trust import trusted
 from seqtrain.errors import UserError, kind_of
 
-# Packages whose classes may be targets, where they are defined there: what such a module merely imports, such as
-# `os` or another package's class, is no target.
+# Packages whose own classes may be targets. Names that such a module merely imports, such as `os` or another package's
+# class, are not allowed.
 CLASSES = (
     "seqtrain.models",
     "seqtrain.tasks",
@@ -24,13 +24,13 @@ CLASSES = (
     "torch.optim",
 )
 
-# Single targets of other packages; never a whole third-party package, most of them hold a way to a shell.
-# Lightning's callbacks that watch, or stop a training; none that changes updates or weights, or writes files.
+# Single targets of third-party packages; never a whole package, because most contain a way to a shell.
+# Lightning's callbacks that monitor or stop training; none that changes updates or weights, or writes files.
 LIGHTNING = ("DeviceStatsMonitor", "EarlyStopping", "LearningRateMonitor", "ModelSummary", "RichModelSummary")
 NAMES = tuple(f"pytorch_lightning.callbacks.{name}" for name in LIGHTNING)
 
-# What the target of a group must be: its class, or what that inherits from. Told by name, so that the heavy modules
-# that define them need not be imported to check another group.
+# Base class that the target of each group must have. Given by name, because importing the modules that define them is
+# slow.
 KINDS = {
     "task": "seqtrain.tasks.base.Task",
     "data": "seqtrain.data.sources.base.Source",
@@ -57,9 +57,9 @@ def targets(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def refusal(target: Any) -> str | None:
-    """Return why a target may not be named, with the remedy; None if it may.
+    """Return why a target is not allowed, with a remedy; None if it is.
 
-    The decision uses names and sources only: nothing is imported.
+    Uses names and source files only; imports nothing.
     """
     if not isinstance(target, str):
         return "expected the dotted name of a class"
@@ -73,18 +73,18 @@ def refusal(target: Any) -> str | None:
         return "no such class"
     module, is_class = home
     if not _inside(module, CLASSES):
-        return f"defined in {module}, which may not run; name what {target.rpartition('.')[0]} itself defines"
+        return f"defined in {module}, which may not run; name a class that {target.rpartition('.')[0]} itself defines"
     if not is_class:
         return "a function; a target is a class"
     return None
 
 
 def resolve(target: Any, *, path: str = "") -> Any:
-    """Return the class or function of this name; import it only if it may be named, then check it again.
+    """Return the class or function of this name. Import it only if it is allowed, then check the imported object.
 
     Args:
         target: the dotted name.
-        path: where the configuration names it; a group takes only classes of its kind.
+        path: config path of the node; the target of a group must have that group's base class.
     """
     reason = refusal(target)
     if reason:
@@ -94,21 +94,21 @@ def resolve(target: Any, *, path: str = "") -> Any:
         made = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise kind_of(error)(f"{target}: cannot be imported: {error}") from error
-    # The name was judged by source files; what the import has bound to it may be something else.
+    # The check so far read source files; the imported name may be bound to another object.
     defined = inspect.isroutine(made) or inspect.isclass(made)
     if not defined or not (target in NAMES or _inside(made.__module__, (*CLASSES, *trusted()))):
         raise UserError(f"{target}: not a class that its package defines; name it where it is defined")
     kind = _kind_at(path)
     if kind and kind not in map(_full_name, getattr(made, "__mro__", ())):
         group = path.partition(".")[0]
-        raise UserError(f"{target}: is no {kind.rpartition('.')[2]}, so it cannot be the {group}")
+        raise UserError(f"{target}: not a {kind.rpartition('.')[2]}; the target of {group} must be one")
     return made
 
 
 def _kind_at(path: str) -> str | None:
-    """Return the class that a target at this path must be; None if any class is valid, as inside another target."""
+    """Return the base class required of a target at this path; None if any class is valid, as in nested targets."""
     group, *entries = path.split(".")
-    depth = 1 if group == "callbacks" else 0  # callbacks are entries of their group, the others are the group itself
+    depth = 1 if group == "callbacks" else 0  # a callback is an entry of its group; other targets are the group itself
     return KINDS.get(group) if len(entries) == depth else None
 
 
@@ -117,7 +117,7 @@ def _full_name(kind: type) -> str:
 
 
 def whitelist() -> list[str]:
-    """Return the same rule as patterns for Hydra's `instantiate`, which checks it once more."""
+    """Return the allowed targets as patterns for Hydra's `instantiate`, which checks them again."""
     return [*(f"{package}.*" for package in (*CLASSES, *trusted())), *NAMES]
 
 

@@ -1,4 +1,4 @@
-"""The packages of others whose code a config may name, as given to the command or the Python call with `trust`."""
+"""Third-party packages whose code a config may name, as given with `trust` to the command or the Python call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def trusted() -> tuple[str, ...]:
 @contextlib.contextmanager
 def trusting(packages: Iterable[str]) -> Iterator[None]:
     """Trust these packages, and no others, until the block ends."""
-    # Never added to what is trusted already: two calls in one notebook must not lend each other their trust.
+    # Replaces the trusted packages instead of adding to them: one call in a notebook must not extend another's trust.
     before = _packages.set(tuple(packages))
     try:
         yield
@@ -26,10 +26,10 @@ def trusting(packages: Iterable[str]) -> Iterator[None]:
 
 
 def trust_from_here(packages: Iterable[str]) -> None:
-    """Trust these packages, and no others, to the end of the surrounding block of `trusting`."""
+    """Trust these packages, and no others, until the end of the surrounding `trusting` block."""
     _packages.set(tuple(packages))
 
 
 def trust_words() -> list[str]:
-    """Return the words that make another command trust the same packages."""
+    """Return the command-line arguments that make another command trust the same packages."""
     return [word for package in trusted() for word in ("--trust", package)]

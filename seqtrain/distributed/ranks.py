@@ -40,7 +40,7 @@ class RankInfo:
 
 
 class PeerLost(RunFailed):
-    """Another process of the run has gone, so this one cannot continue."""
+    """Another process of the run was lost, so this one cannot continue."""
 
 
 def rank_info(env: Mapping[str, str] = os.environ) -> RankInfo:
@@ -181,7 +181,7 @@ def losing_peers() -> Iterator[None]:
     except RuntimeError as error:
         if not is_loss(error):
             raise
-        raise PeerLost("another process of the run has gone") from error
+        raise PeerLost("lost another process of the run") from error
 
 
 def is_loss(error: BaseException) -> bool:

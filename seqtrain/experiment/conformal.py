@@ -1,7 +1,7 @@
-"""Split conformal intervals of point forecasts: as wide as the errors on validation ask, for each step ahead.
+"""Split conformal intervals of point forecasts: their widths are quantiles of the errors on validation, by step ahead.
 
-They promise their share where the errors of validation and of later rows are alike (Vovk et al. 2005); windows overlap
-and series change, so the coverage is measured as well.
+The coverage is guaranteed if errors on validation and on later rows are exchangeable (Vovk et al. 2005). Windows
+overlap and series change, so the coverage is measured as well.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from seqtrain.inference.opened import Opened
     from seqtrain.tasks.base import Say
 
-TOGETHER = 256  # windows that are read at a time
+TOGETHER = 256  # windows per batch
 
 Widths = dict[float, Float[np.ndarray, "H C"]]
-"""Half of the width of the interval of each share, by step ahead and channel, in scaled values."""
+"""Half the width of the interval for each coverage, by step ahead and channel, in scaled values."""
 
 
 @runtime_checkable
@@ -43,10 +43,10 @@ class ForecastsWindows(Protocol):
 
 
 def intervals_of(path: str, checkpoint: str, say: Say) -> Widths:
-    """Return the conformal intervals of a run, made from its validation split.
+    """Return the conformal intervals of a run, computed from its validation split.
 
     Raises:
-        UserError: If the run forecasts no points from windows, or validation has too few origins.
+        UserError: If the run does not make point forecasts from windows, or validation has too few origins.
     """
     opened, data = open_with_data(path, "validation", checkpoint, note=lambda line: None)
     found = np.abs(np.concatenate([error for error, _ in _errors(opened, data.rows["validation"])]))
@@ -56,7 +56,7 @@ def intervals_of(path: str, checkpoint: str, say: Say) -> Widths:
         if width is not None:
             widths[share] = width
     if not widths:
-        raise UserError(f"--intervals: validation has {len(found):,} origins, too few for any interval; give it more")
+        raise UserError(f"--intervals: validation has {len(found):,} origins, too few for any interval; enlarge it")
     shares = ", ".join(f"{share:.0%}" for share in widths)
     say(f"intervals of {shares}: conformal, from {len(found):,} origins of validation")
     return widths
@@ -66,8 +66,8 @@ def covered(opened: Opened, rows: Rows, widths: Widths) -> dict[str, dict[str, A
     """Measure intervals on a split.
 
     Returns:
-        For each share, as `80`, its `coverage` in all, `by_step` its coverage at each step ahead, and `width`, the mean
-        width of the interval in units of the data.
+        For each nominal coverage in percent, such as `80`: the measured `coverage`, `by_step` the coverage at each step
+        ahead, and `width`, the mean width of the interval in units of the data.
     """
     parts = list(_errors(opened, rows))
     errors, std = (np.concatenate(each) for each in zip(*parts, strict=True))
@@ -88,18 +88,19 @@ def _quantile(errors: Float[np.ndarray, "N H C"], share: float) -> Float[np.ndar
     ranks = np.ceil((counts + 1) * share - 1e-9).astype(np.int64)
     if (ranks > counts).any():
         return None
-    # Missing ones are sorted to the end, behind every rank.
+    # NaNs are sorted to the end, after every rank.
     return np.take_along_axis(np.sort(errors, axis=0), ranks[None] - 1, axis=0)[0]
 
 
 @torch.no_grad()
 def _errors(opened: Opened, rows: Rows) -> Iterator[tuple[Float[np.ndarray, "n H C"], Float[np.ndarray, "n C"]]]:
-    """Yield scaled errors of the windows of a split, NaN where a value is missing, and the unit of each window."""
+    """Yield the scaled errors of a split's windows, NaN where a value is missing, and the unit of each window."""
     task, config = opened.task, opened.config
     if not isinstance(task, ForecastsWindows) or task.streams:
-        raise UserError("--intervals: made for task=forecast without tbptt.carry; leave it out")
+        raise UserError("--intervals: works only for task=forecast without tbptt.carry; leave it out")
     if task.distribution.is_probabilistic:
-        raise UserError(f"--intervals: task.distribution={config.task.distribution} has its own; leave it out")
+        name = config.task.distribution
+        raise UserError(f"--intervals: task.distribution={name} has its own intervals; leave it out")
     windows = opened.task.examples(  # type: ignore[attr-defined]
         rows, opened.preprocessor, max_length=config.data.max_length, seed=config.seed
     )

@@ -1,4 +1,4 @@
-"""The data of a run and its vocabularies, which its directory holds completely or not at all."""
+"""The data of a run, and its vocabularies, of which its directory contains all or none."""
 
 from __future__ import annotations
 
@@ -37,30 +37,30 @@ def read_run_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Pa
     Args:
         run: The run.
         config: Its config.
-        summary: Summary of the attempt; what identifies the data is added to it.
+        summary: Summary of the attempt; hashes and sizes of the data are added to it.
         checkpoint: The checkpoint that the attempt continues from; None at the first step.
 
     Raises:
-        UserError: If the text is not what the run began with.
+        UserError: If the data has changed since the run began.
     """
     recorded = summary.hashes
     if checkpoint is not None and not recorded:
         raise UserError(
-            f"{run.path / SUMMARY}: does not say which text the run began with; put the run's own file back"
+            f"{run.path / SUMMARY}: does not record which data the run began with; put the run's own file back"
         )
     missing = Preprocessor.missing(run.path, recorded)
-    known = None if missing else Preprocessor.load(run.path, recorded)  # all or none: they are made together
+    known = None if missing else Preprocessor.load(run.path, recorded)  # all or none: they are built together
     data = ranks.run_on_all(lambda: make_data(config, ("train", "validation"), say, known))
     hashes = {split: rows.hash for split, rows in data.rows.items()} | data.preprocessor.hashes
     _check_same_on_all(config, hashes)
-    # Weights would be continued on another text or vocabulary, with another meaning, and without a sign of it.
+    # Otherwise training would silently continue on other data, or with another meaning of each token.
     for name, value in recorded.items():
         if name in data.preprocessor.hashes and hashes[name] != value:
             raise UserError(
-                f"{run.path / name}.json: is missing, and what is made now is another; put the run's own back"
+                f"{run.path / name}.json: is missing, and a rebuilt one differs; put the run's own file back"
             )
         if name in hashes and hashes[name] != value:
-            raise UserError(f"data: the {name} text is not the one that run {run.path} began with; start a new run")
+            raise UserError(f"data: the {name} split has changed since run {run.path} began; start a new run")
     sizes = {split: rows.size for split, rows in data.rows.items()}
     summary.update(hashes=hashes, data=data.source.describe(), sizes=sizes)
     if isinstance(data.source, TokenSource):
@@ -69,9 +69,9 @@ def read_run_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Pa
         check_leaks(run, config.init_from, data.rows, summary)
     if missing:
         if recorded:
-            say(f"{', '.join(missing)}: missing, made again from the text of train")
-        # Before the first file: where a process is killed between any two, the next one makes all of them again,
-        # and knows whether they are the same.
+            say(f"{', '.join(missing)}: missing, rebuilt from the train split")
+        # Record the hashes before the first file: if a process is killed between two files, the next one builds all
+        # of them again and can check that they are the same.
         run.update_summary(hashes=hashes)
         if run.writes:
             data.preprocessor.save(run.path)
@@ -80,7 +80,7 @@ def read_run_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Pa
 
 def _check_same_on_all(config: DictConfig, hashes: dict[str, str]) -> None:
     """Raise UserError if another process of the run has other options or data than the first."""
-    plain: Any = OmegaConf.to_container(config, resolve=True)  # what the environment of each process says
+    plain: Any = OmegaConf.to_container(config, resolve=True)  # resolved with the environment of this process
     own = decisive(plain) | {f"trainer.{name}": plain["trainer"][name] for name in LIMITS}
     own |= {f"the hash of {name}": value for name, value in hashes.items()}
     first, *others = ranks.all_gather(own)
@@ -88,7 +88,7 @@ def _check_same_on_all(config: DictConfig, hashes: dict[str, str]) -> None:
         for key in {**first, **other}:
             if first.get(key) != other.get(key):
                 raise UserError(
-                    f"process {rank}: {key} is {shown(other.get(key))}, and {shown(first.get(key))} in process 0; "
+                    f"process {rank}: {key} is {shown(other.get(key))}, but {shown(first.get(key))} in process 0; "
                     "give all processes the same options and data"
                 )
 
@@ -105,7 +105,7 @@ def open_with_data(
     """Open a run for use, and read a split of its data as it was read for training.
 
     Args:
-        path: The run's directory. An export does not know its data.
+        path: The run's directory. An export does not work, because it does not record its data.
         split: "train", "validation" or "test".
         checkpoint: "best" or "last".
         test_set: Name in `data.test_paths`, if there are several test sets.
@@ -121,11 +121,11 @@ def open_with_data(
     opened = open_run(path, checkpoint)
     config = opened.config
     if test_set is not None:
-        # The code below knows only one test split.
+        # The code below supports a single test split.
         config.data.test_path, config.data.test_paths = config.data.test_paths[test_set], None
     source = make_source(config)
     if not source.has(split):
-        raise UserError(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
+        raise UserError(f"--split {split}: run {path} has no such split; data.{split}_fraction or the like makes one")
     source.check()
     splits = [split]
     if with_train and split != "train":
@@ -134,10 +134,10 @@ def open_with_data(
     # A test split has no hash yet: training never reads it.
     known = opened.run.summary.hashes.get(split)
     if known is not None and known != data.rows[split].hash:
-        raise UserError(f"--split {split}: the text has changed since run {path} was trained on it")
+        raise UserError(f"--split {split}: the data has changed since run {path} was trained on it")
     for before in SPLITS[: SPLITS.index(split)]:
         known = opened.run.summary.hashes.get(before)
-        # A window reads the rows before its split; series with a label or a text stand each for itself.
+        # Windows of a split read rows before it, unless each series is an example of its own, with a label or a text.
         if not isinstance(source, SeriesSource) or data.rows[split].labels is not None or data.rows[split].columns:
             continue
         if known is not None and known != source.split(before).hash:
@@ -146,25 +146,25 @@ def open_with_data(
 
 
 def may_leak(source: Source) -> bool:
-    """Return False if the source itself keeps examples out of all splits but one, and says so: `is_disjoint = True`.
+    """Return False if the source guarantees disjoint splits by `is_disjoint = True`.
 
-    Made-up sequences share long stretches, such as blanks, and are different questions all the same.
+    Synthetic sequences may share long stretches, such as blanks, and still be different examples.
     """
     return not getattr(source, "is_disjoint", False)
 
 
 def check_leaks(run: Run, init_from: str | Sequence[str] | None, rows: dict[Any, Rows], summary: Summary) -> None:
-    """Add to the summary the share of validation found in the training text, print it, and save a sketch of that text.
+    """Measure how much of validation is in the training text, record and print it, and save a sketch of that text.
 
     Args:
-        run: Its directory gets the sketch, which later runs that start from this one check against.
+        run: The run. The sketch is saved in its directory, for later runs that start from this one.
         init_from: The run, or the two runs, whose weights it starts from.
         rows: Rows of train and validation.
         summary: Summary of the attempt.
     """
-    if summary.leaks and exists(run.path / SKETCH):  # of an earlier attempt; the text is the same
+    if summary.leaks and exists(run.path / SKETCH):  # from an earlier attempt on the same text
         return
-    if rows["train"].series is not None:  # cut by time or by series, so that no row is of two splits
+    if rows["train"].series is not None:  # split by time or by series: no row is in two splits
         return
     train = leaks.trained_text(rows["train"])
     asked = leaks.sketches(rows["validation"])
@@ -173,7 +173,7 @@ def check_leaks(run: Run, init_from: str | Sequence[str] | None, rows: dict[Any,
     if init_from is not None:
         parent = _parent_sketch(init_from)
         found["init_from"] = _plain(_parent_leak(asked, parent))
-        # A child of this run asks this run alone: what came before it must stand in its sketch, too.
+        # Runs that start from this one check its sketch only, so it must include the text of its parents.
         whole = train.joined(parent) if parent is not None else train.unfinished()
     summary.update(leaks={"validation": found})
     _tell(summary)
@@ -182,9 +182,9 @@ def check_leaks(run: Run, init_from: str | Sequence[str] | None, rows: dict[Any,
 
 
 def say_leaks_unknown(init_from: str | Sequence[str] | None, summary: Summary) -> None:
-    """Record in the summary, and print, that validation was not looked for in train.
+    """Record in the summary, and print, that validation was not searched for in train.
 
-    A token store holds no text, and to restore it all for the check would be too much work.
+    A token store contains no text, and decoding all of it for the check would take too long.
     """
     found: dict[str, Any] = {"train": None}
     if init_from is not None:
@@ -194,15 +194,15 @@ def say_leaks_unknown(init_from: str | Sequence[str] | None, summary: Summary) -
 
 
 def leak_of(run: Run, split: str, rows: Rows) -> dict[str, Any] | None:
-    """Return the share of a split found in the training text of a finished run; print it if it is not small.
+    """Return the share of a split that is in the training text of a finished run; print it if it is not small.
 
-    Returns None, with a message, if the run keeps no sketch of that text.
+    Return None, with a message, if the run has no sketch of that text.
     """
     if rows.series is not None:
         return None
     sketch = _load(run.path)
     if sketch is None:
-        say(f"{split}: whether it stands in train is not known: {SKETCH} is missing")
+        say(f"{split}: unknown whether it overlaps with train, because {SKETCH} is missing")
         return None
     leak = leaks.find_leak(leaks.sketches(rows), sketch)
     if leak is not None and leak.share >= MIN_SAID:
@@ -213,7 +213,7 @@ def leak_of(run: Run, split: str, rows: Rows) -> dict[str, Any] | None:
 def _tell(summary: Summary) -> None:
     reason = worst(summary)
     if reason is not None:
-        say(f"{reason}; its figures are in part those of text learnt by heart, and compare concludes nothing from them")
+        say(f"{reason}; its metrics partly measure memorised text, so compare draws no conclusion from them")
     for line in notes(summary):
         say(line)
 
@@ -237,12 +237,12 @@ def _load(folder: Path) -> Sketch | None:
 
 
 def _parent_leak(asked: list[Sketch], parent: Sketch | None) -> Leak | None:
-    """Return the leak from the parent's training text. One side of a pair counts: a language model has read it."""
+    """Return the leak from the parent's training text. For pairs, one side is enough: a language model has read it."""
     if parent is None:
         return None
     leak = leaks.find_leak(asked, parent, max)
     if leak is None or (not parent.whole and not is_grave(leak)):
-        return None  # what is not known of might hold the rest
+        return None  # the unknown part of the parent's text might contain the rest
     return leak
 
 

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from seqtrain.training.cost import Cost
     from seqtrain.training.splits import Data
 
-STEPS = 4  # that are tried at most; their median counts, since the first one is slow
-MAX_FLOPS = 1.2e12  # of all steps that are tried: seconds on a processor
+STEPS = 4  # largest number of trial steps; their median is used, because the first one is slow
+MAX_FLOPS = 1.2e12  # of all trial steps: a few seconds on a CPU
 
 
 def dry_run(composed: Composed, request: Request) -> Cost:
-    """Check a training, read its data, try its first steps, and return its cost; leave no run directory."""
+    """Check a training, read its data, try its first steps, and return its cost. Creates no run directory."""
     config = composed.config
     for line in composed.notes:
         say(line)
@@ -38,7 +38,7 @@ def dry_run(composed: Composed, request: Request) -> Cost:
         return cost
     steps = min(STEPS, int(MAX_FLOPS / (cost.flops_per_token * cost.tokens_per_step)))
     if config.trainer.devices != 1 or not steps:
-        say("seconds are not known: only small steps are tried, on one device")
+        say("seconds are unknown: they are estimated only for small steps on one device")
         return cost
     return replace(cost, tokens_per_second=_speed(config, data, steps))
 

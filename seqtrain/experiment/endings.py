@@ -1,4 +1,4 @@
-"""Endings of a training other than success: the summary's entry, and one line that says what to do."""
+"""Endings of a training other than success: their entry in the summary, and one line that says what to do."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from seqtrain.training.session import Session
 
 
-# The faults that a process of a group tells the one that started it by its exit code.
-UNAVAILABLE = 75  # EX_TEMPFAIL of sysexits.h
+# Exit codes by which a process of a group reports the class of an error to the process that started it.
+UNAVAILABLE = 75  # EX_TEMPFAIL in sysexits.h
 TRACEBACK = "traceback.txt"  # traceback of an error in a third-party task
 KINDS: dict[int, type[UserError]] = {2: UserError, UNAVAILABLE: Unavailable}
 
 
 class Ending(Protocol):
-    """An attempt at a run, as far as its ending is concerned."""
+    """The members of an attempt that its ending needs."""
 
     run: Run
     summary: Summary
@@ -54,13 +54,13 @@ def record_ending(experiment: Ending, checkpoint: Path | None) -> Iterator[None]
     try:
         yield
     except Interrupted as interrupted:
-        # A signal may come after the last step, when all is written: then the run is finished.
+        # If the signal came after the last step, when everything is written, the run is finished.
         if not experiment.announced or run.summary.status not in ("finished", "pruned"):
             _conclude(experiment, status="interrupted")
             say_interrupted(run, interrupted.number)
         raise
     except UserError as error:
-        # What is missing may be there again when the run is resumed; a run without records is removed in any case.
+        # A resume may find the missing resource again. A run without records is removed anyway.
         can_resume = isinstance(error, Unavailable) and next(run.records(), None) is not None
         _conclude(experiment, status="failed" if can_resume else "refused", reason=str(error))
         raise
@@ -71,7 +71,7 @@ def record_ending(experiment: Ending, checkpoint: Path | None) -> Iterator[None]
         if line is None and checkpoint is not None and session is not None and not session.learner.started:
             line = UserError(f"checkpoint {checkpoint}: this run cannot go on from it: {reason}")
         _conclude(experiment, status="failed", reason=reason)
-        if line is None:  # a bug of ours
+        if line is None:  # a bug in seqtrain
             raise
         raise line from error
     finally:
@@ -79,9 +79,9 @@ def record_ending(experiment: Ending, checkpoint: Path | None) -> Iterator[None]
 
 
 def _conclude(experiment: Ending, **ending: str) -> None:
-    """Write how the attempt ended, if it can still be written, and end the loggers.
+    """Write how the attempt ended, if possible, and end the loggers.
 
-    An attempt that ended before it began changes nothing in the run.
+    An attempt that ended before it was announced changes nothing in the run.
     """
     if not experiment.announced:
         return
@@ -94,10 +94,10 @@ def _conclude(experiment: Ending, **ending: str) -> None:
 def conclude_group(run: Run, outcome: Outcome) -> None:
     """Record how a group of processes ended, if they could not, and raise the error that one process would raise.
 
-    Closes the run, which holds the lock for all of them.
+    Close the run, which holds the lock for all of them.
     """
-    reason = "; ".join(outcome.lines) or "a process ended without a word"
-    if outcome.code > 128 and run.summary.status == "running":  # the one that writes it could not any more
+    reason = "; ".join(outcome.lines) or "a process ended without a message"
+    if outcome.code > 128 and run.summary.status == "running":  # the process that writes the summary was killed
         _write_ending(run, run.summary, status="interrupted")
         say_interrupted(run, outcome.code - 128)
     elif outcome.code == 1:
@@ -109,7 +109,7 @@ def conclude_group(run: Run, outcome: Outcome) -> None:
         raise KINDS[outcome.code](*outcome.lines)
     if not outcome.code:
         return
-    if "new run" in reason:  # it says already what to do
+    if "new run" in reason:  # the message already says what to do
         raise RunFailed(reason)
     raise RunFailed(f"{reason}; {how_to_go_on(run)}")
 
@@ -135,21 +135,21 @@ def verdict(run: Run, error: BaseException) -> tuple[str, Exception | None]:
         reason = out_of_memory_words(error)
         return reason, OutOfMemory(f"{reason}; {_last_good(run)}")
     if ranks.is_loss(error):
-        reason = "another process of the run has gone"
+        reason = "lost another process of the run"
         return reason, ranks.PeerLost(reason)
     if isinstance(error, RunFailed):
         return str(error), error
     if "DataLoader worker" in str(error):  # torch's own words
-        reason = f"a data worker died, killed by hand, or for want of memory or of room in {SHARED_MEMORY}"
-        return reason, RunFailed(f"{reason}: `{_resume(run)} data.workers=0` does without; {_last_good(run)}")
+        reason = f"a data worker died: it was killed, or memory or {SHARED_MEMORY} ran out"
+        return reason, RunFailed(f"{reason}; `{_resume(run)} data.workers=0` runs without workers; {_last_good(run)}")
     if isinstance(error, OSError) and run.lost():
-        reason = "its directory, or the lock in it, was removed or moved while it was trained"
+        reason = "its directory, or the lock in it, was removed or moved during training"
         return reason, Unavailable(f"run {run.path}: {reason}; resume it where it is now, or start a new run")
     remedy = _remedy(run, error) if isinstance(error, OSError) else None
     if remedy is not None:
         return str(error), Unavailable(f"run {run.path}: {remedy}, then `{_resume(run)}`")
     hook = failed_hook(error)
-    if hook is not None:  # the author of the task has more use for one line than for twenty frames of Lightning
+    if hook is not None:  # one line helps the author of the task more than twenty frames of Lightning
         return hook, RunFailed(f"{hook}; {_kept_traceback(run, error)}; {_last_good(run)}")
     if isinstance(error, OSError):
         return str(error), None
@@ -157,7 +157,7 @@ def verdict(run: Run, error: BaseException) -> tuple[str, Exception | None]:
 
 
 def _kept_traceback(run: Run, error: BaseException) -> str:
-    """Write the traceback into the run's directory, if possible; return a text that says where it is."""
+    """Write the traceback to the run's directory, if possible; return a message that says where it is."""
     path = run.path / TRACEBACK
     with contextlib.suppress(OSError):
         write_text(path, "".join(traceback.format_exception(error)))
@@ -184,7 +184,7 @@ def writing(run: Run, then: str) -> Iterator[None]:
 
 def _remedy(run: Run, error: OSError) -> str | None:
     """Return why the run's files cannot be written and what to do, or None if the error has another cause."""
-    # torch's workers write to shared memory without a file name, and "the disk is full" would send people elsewhere.
+    # torch's workers write to shared memory without a file name: "the disk is full" would be misleading.
     if error.errno == errno.ENOSPC and error.filename is None and is_full(SHARED_MEMORY):
         return f"{SHARED_MEMORY} is full, which data.workers need; make room there"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -204,8 +204,8 @@ def say_interrupted(run: Run, number: int) -> None:
 def how_to_go_on(run: Run) -> str:
     """Return the command that resumes the run, and where it starts from."""
     if _saved(run):
-        return f"`{_resume(run)}` goes on from the last checkpoint"
-    return f"`{_resume(run)}` begins again: no checkpoint was saved yet"
+        return f"`{_resume(run)}` continues from the last checkpoint"
+    return f"`{_resume(run)}` starts again from step 0: no checkpoint was saved yet"
 
 
 def _resume(run: Run) -> str:
@@ -219,7 +219,7 @@ def _last_good(run: Run) -> str:
 
 def _saved(run: Run) -> list[str]:
     """Return the names of the checkpoints, oldest first."""
-    # A folder that cannot be listed is another trouble, and must not hide the one that is told.
+    # An unreadable folder must not hide the error that is being reported.
     with contextlib.suppress(UserError):
         return [path.name for path in listed(run.path / "checkpoints", "step-*.ckpt")]
     return []

@@ -1,4 +1,4 @@
-"""The learning rate of a run with optimizer.lr=auto: a range test of a hundred steps, before the first of the run."""
+"""The learning rate of a run with optimizer.lr=auto: a range test of 100 steps, before the run's first step."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from seqtrain.training.session import Session, load_initial_weights, make_sessio
 from seqtrain.training.splits import Data
 
 STEPS = 100
-LOWEST, HIGHEST = 1e-6, 10.0  # rates of the first step and of the last one
-MEMORY = 0.9  # share of the smoothed loss that stays at each step
-STILL = 20  # first steps, whose rates change nothing: their losses differ as batches do
+LOWEST, HIGHEST = 1e-6, 10.0  # rates of the first and the last step
+MEMORY = 0.9  # decay of the smoothed loss at each step
+STILL = 20  # first steps, whose rates are too small to change the loss: their losses differ only between batches
 
 
 def resolve_rate(config: DictConfig, data: Data, signals: Signals) -> list[str]:
-    """Set `optimizer.lr` if it is auto, from a range test (Smith 2017); return the line that reports it.
+    """Set `optimizer.lr` by a range test (Smith 2017) if it is auto; return the line that reports it.
 
-    The test trains another instance of the model, with weights and batches of the run. The run itself begins as if the
-    rate had been given.
+    The test trains another instance of the model on the run's initial weights and batches. It has no effect on the run
+    itself apart from the rate.
 
     Args:
         config: Config of the run.
         data: Its data, laid out.
-        signals: Signals that ask the training to leave.
+        signals: Signals that ask the training to stop.
 
     Raises:
         UserError: The loss does not fall clearly at any rate.
@@ -51,10 +51,10 @@ def resolve_rate(config: DictConfig, data: Data, signals: Signals) -> list[str]:
             load_initial_weights(config, session, quiet.say, parent_hash=None)
         with contextlib.suppress(NonFinite):
             session.fit(None)
-        signals.at_once()  # a training that breaks off leaves them deferred
+        signals.at_once()  # an interrupted training leaves them deferred
         records = session.recorder.run.metrics()
     config.optimizer.lr = halfway([record["train/loss"] for record in records if "train/loss" in record])
-    return [f"optimizer.lr {config.optimizer.lr:g}: half of the fall of the loss in {STEPS} steps of rising rates"]
+    return [f"optimizer.lr {config.optimizer.lr:g}: the rate at half the fall of the loss in {STEPS} rising steps"]
 
 
 @contextlib.contextmanager
@@ -64,8 +64,8 @@ def few_steps(config: DictConfig, data: Data, steps: int, signals: Signals) -> I
     Args:
         config: Config of the run.
         data: Its data.
-        steps: Steps to train; nothing is validated, which may take long.
-        signals: Signals that ask the training to leave.
+        steps: Steps to train. There is no validation, which may be slow.
+        signals: Signals that ask the training to stop.
     """
     limits = {"max_steps": steps, "max_epochs": None, "max_seconds": None, "log_every": 1, "validate_every": steps + 1}
     few: Any = OmegaConf.merge(config, {"trainer": {**limits, "profile": "none"}})
@@ -80,14 +80,14 @@ def few_steps(config: DictConfig, data: Data, steps: int, signals: Signals) -> I
 
 
 def rate(step: int) -> float:
-    """Return the learning rate of a step of the test, from 0."""
+    """Return the learning rate of a step of the test, counted from 0."""
     return LOWEST * (HIGHEST / LOWEST) ** (step / (STEPS - 1))
 
 
 def halfway(losses: Sequence[float]) -> float:
-    """Return the rate at which the smoothed loss has made half of its fall, to two digits.
+    """Return the rate at which half of the smoothed loss's fall is reached, to two digits.
 
-    The steepest place, which others take, is one of noise where batches differ.
+    The common alternative, the rate of the steepest fall, is dominated by noise between batches.
 
     Args:
         losses: Loss of each step of the test.

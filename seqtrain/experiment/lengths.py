@@ -1,4 +1,4 @@
-"""The held-out data of a run at other lengths: examples drawn anew, or windows of its text."""
+"""The held-out data of a run at other lengths: newly drawn examples, or windows of its text."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from seqtrain.training.splits import Data, ExampleData, StreamData
 if TYPE_CHECKING:
     from seqtrain.inference.opened import Opened
 
-DRAWN = 2**20  # tokens of the examples that are drawn of a length, about
-TOGETHER = 2**14  # tokens that are read at a time: bounds memory, and changes no number
-UNCUT = 2**31  # tokens that no example has
+DRAWN = 2**20  # approximate number of tokens drawn for each length
+TOGETHER = 2**14  # tokens per batch: bounds memory, changes no result
+UNCUT = 2**31  # more tokens than any example has
 
 
 @runtime_checkable
@@ -34,14 +34,14 @@ class DrawsLengths(Protocol):
     """A source that draws examples of any length."""
 
     def at_length(self, split: Split, length: int, most: int) -> Mapping[str, Any]:
-        """Return the options of `data` with which a split has at most `most` examples of this length."""
+        """Return options of `data` that give a split at most `most` examples of this length."""
         ...
 
 
 class Windows:
-    """The plan of an evaluation on windows of one length: each is a lane that begins with nothing read.
+    """The plan of an evaluation on windows of one length. Each window is a lane that starts from an empty state.
 
-    Every position is a target. What is left at the end of a document, shorter than a window, is not read.
+    Every position is a target. The end of a document that is shorter than a window is not read.
     """
 
     def __init__(self, documents: Int[np.ndarray, " offsets"], length: int, piece: int) -> None:
@@ -62,13 +62,13 @@ class Windows:
 
 @dataclass
 class AtLength:
-    """The data of one length, ready to be read."""
+    """The data of one length, ready for evaluation."""
 
     length: int
     data: Data
     loader: Any
-    carry: bool  # whether state goes on from batch to batch
-    size: dict[str, int | None]  # for the record: tokens, and examples or windows
+    carry: bool  # True if state is carried from batch to batch
+    size: dict[str, int | None]  # for the record: number of tokens, and of examples or windows
 
 
 def open_at_lengths(
@@ -78,32 +78,32 @@ def open_at_lengths(
 
     Args:
         path: The run's directory.
-        split: "train", of a text alone, "validation" or "test".
+        split: "train" (for a text only), "validation" or "test".
         checkpoint: "best" or "last".
-        lengths: In tokens of a text, or in the unit of a source that draws its examples.
-        batch_size: Examples or windows at a time; None: as many as memory of `TOGETHER` tokens holds.
+        lengths: Lengths in tokens of a text, or in the unit of a source that draws its examples.
+        batch_size: Examples or windows per batch; None: as many as fit in `TOGETHER` tokens.
 
     Raises:
-        UserError: If the run's data has no examples of any length, or its model or text ends before a length.
+        UserError: If the run's data cannot be drawn at other lengths, or a length exceeds its model or text.
     """
     opened, data = open_with_data(path, split, checkpoint)
     is_text = isinstance(data, StreamData) and not opened.task.reads_values()
     if not (is_text or isinstance(data.source, DrawsLengths)):
         raise UserError(
-            f"--lengths: the examples of run {path} have the lengths they have; it takes data that is drawn from a "
-            "seed (parity, group_words, copy, recall, induction, adding), or task=next_token on a text"
+            f"--lengths: the examples of run {path} have fixed lengths; use a run on data that is drawn from a "
+            "seed (parity, group_words, copy, recall, induction, adding), or of task=next_token on a text"
         )
     if not is_text and split == "train":
-        raise UserError("--split train: with --lengths examples are drawn anew, and never train's; use validation")
+        raise UserError("--split train: --lengths draws new examples, never those of train; use validation")
     found = {}
-    for length in sorted(lengths, reverse=True):  # a length that is too large is said before anything is measured
+    for length in sorted(lengths, reverse=True):  # report a length that is too large before measuring any
         make = _windows if is_text else _drawn
         found[length] = make(opened, data, split, length, batch_size)
     return opened, [found[length] for length in lengths]
 
 
 def _windows(opened: Opened, data: Data, split: Split, length: int, batch_size: int | None) -> AtLength:
-    """Return the windows of a text, or of its documents where the run's state is reset at their beginnings."""
+    """Return the windows of a text, or of its documents if the run resets its state at the start of each."""
     assert isinstance(data, StreamData)
     _check_room(opened, length, length)
     stream = data.batcher(split)
@@ -112,7 +112,7 @@ def _windows(opened: Opened, data: Data, split: Split, length: int, batch_size: 
         documents, holder = stream.documents, f"the longest document of the {split} split"
     most = int(np.diff(documents).max())
     if length > most:
-        raise UserError(f"--lengths {length}: {holder} has {most} tokens, the greatest length")
+        raise UserError(f"--lengths {length}: {holder} has {most} tokens; give at most {most}")
     carry = reads_in_pieces(opened.model, length)
     plan = Windows(documents, length, PIECE if carry else length)
     loader = EvalLoader(stream, plan, batch_size=batch_size or max(1, TOGETHER // plan.piece))
@@ -138,10 +138,10 @@ def _drawn(opened: Opened, data: Data, split: Split, length: int, batch_size: in
 
 
 def _check_room(opened: Opened, length: int, tokens: int) -> None:
-    """Raise UserError if the model cannot read so many tokens, those around an example included."""
+    """Raise UserError if the model cannot read an example of `tokens` tokens, special tokens included."""
     most = opened.model.max_length
     if most is not None and tokens > most:
         raise UserError(
-            f"--lengths {length}: an example has {tokens} tokens, and the model has positions for {most}; the greatest "
-            f"length is {most - (tokens - length)}"
+            f"--lengths {length}: an example has {tokens} tokens, but the model has positions for {most}; give at most "
+            f"{most - (tokens - length)}"
         )

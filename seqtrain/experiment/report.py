@@ -1,4 +1,4 @@
-"""The result of a run: the figures of its summary, and the lines that print them."""
+"""The result of a run: the values in its summary, and the lines that print them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_COVERAGE_GAP = 0.05
 
 
 def before_training(session: Session, cost: Cost) -> dict[str, Any]:
-    """Return what is known before the first step: the size, the cost and the context that the numbers depend on."""
+    """Return the summary entries known before the first step: size, cost, and context of the tokens."""
     figures: dict[str, Any] = {"parameters": cost.parameters, "padding": cost.padding}
     if cost.state is not None:
         figures["state"] = cost.state
@@ -37,13 +37,13 @@ def before_training(session: Session, cost: Cost) -> dict[str, Any]:
 
 
 def result(run: Run, session: Session, cost: Cost) -> dict[str, Any]:
-    """Return the figures of a finished training."""
+    """Return the summary entries of a finished training."""
     seconds = session.recorder.elapsed()
     tokens = session.learner.progress.tokens
     joules = sum(record.get("system/joules", 0.0) for record in run.metrics())
     best = dict(session.checkpoints.best)
     best_step = best.pop("step")
-    # An attempt that validated nothing itself, as one resumed at the last step, has the numbers in the records.
+    # An attempt that did not validate, such as one resumed at the last step, takes the metrics from the records.
     metrics = session.learner.metrics or newest(run, "validation")
     return {
         "metrics": {"validation": metrics},
@@ -70,7 +70,7 @@ def _num_unknown(rows: Rows) -> int:
 
 def ended_by(session: Session) -> Literal["seconds", "steps", "early_stopping"]:
     """Return what ended the training."""
-    # First: a run that has met its deadline is extended by max_seconds, also where that was at its last step.
+    # First: a run that met its deadline is extended by max_seconds, even if that was also its last step.
     if session.deadline is not None and session.deadline.met:
         return "seconds"
     return "steps" if session.trainer.global_step == session.max_steps else "early_stopping"
@@ -78,14 +78,14 @@ def ended_by(session: Session) -> Literal["seconds", "steps", "early_stopping"]:
 
 def speed(run: Run, otherwise: float) -> float:
     """Return the training speed in tokens per second, or `otherwise` if no record has it."""
-    # The median: a record beside a validation, a checkpoint or a pause is slow, and says nothing of training.
+    # The median, because a record around a validation, a checkpoint or a pause is slow.
     speeds = [record["tokens_per_second"] for record in run.metrics() if "tokens_per_second" in record]
     return statistics.median(speeds) if speeds else otherwise
 
 
 def newest(run: Run, split: str) -> dict[str, float]:
     """Return the last recorded metrics of a split."""
-    prefix = f"{split}/"  # records of training and of validations stand in one file
+    prefix = f"{split}/"  # one file contains records of training and of validations
     for record in reversed(run.metrics()):
         metrics = {key.removeprefix(prefix): value for key, value in record.items() if key.startswith(prefix)}
         if metrics:
@@ -94,7 +94,7 @@ def newest(run: Run, split: str) -> dict[str, float]:
 
 
 def lines(run: Run) -> list[str]:
-    """Return the lines at the end of a training: figures, baselines, and a sample of the model."""
+    """Return the lines printed at the end of a training: metrics, baselines, and a sample from the model."""
     summary = run.summary
     metrics = summary.metrics["validation"]
     best = summary.best
@@ -114,7 +114,7 @@ def lines(run: Run) -> list[str]:
     out += [*baseline_lines(summary, known), *verdict(summary, best["validation"], known)]
     gap = best["validation"].get("coverage80_gap", 0.0)
     if gap > MAX_COVERAGE_GAP:
-        out.append(f"the interval of 80 % holds {gap:.0%} of the values more or fewer: it is not to be relied on")
+        out.append(f"do not rely on the 80 % interval: the share of values inside it is off by {gap:.0%}")
     out += [*leaks.notes(summary), *_unknown_line(summary), *_clipped_line(summary), *_sample_lines(run)]
     out += [f"{name} is {signature}" for name, signature in (summary.signatures or {}).items() if name in metrics]
     trusted = [word for package in summary.trust for word in ("--trust", package)]
@@ -123,7 +123,7 @@ def lines(run: Run) -> list[str]:
         commands.append(f"{pasted('seqtrain', 'evaluate', run.path, *trusted)} --split test")
     if summary.example_text:
         commands.append(f"{pasted('seqtrain', 'predict', run.path, *trusted)} {summary.example_text}")
-    else:  # a task without answers
+    else:  # a task without predictions
         commands.append(f"{pasted('seqtrain', 'embed', run.path, *trusted)} --input FILE --output FILE.parquet")
     return [*out, f"next: {'; '.join(commands)}"]
 
@@ -138,7 +138,7 @@ def _stopping_words(run: Run) -> str:
         if (value := record.get(monitor)) is not None:
             is_better = sign * value + least < best  # as Lightning decides
             best, waited = (sign * value, 0) if is_better else (best, waited + 1)
-    if waited < patience:  # a callback of another kind, or a value that is no number
+    if waited < patience:  # another kind of callback, or a value that is nan
         return ""
     by = f" by more than {least:g}" if least else ""
     validations = "the last validation" if patience == 1 else f"the last {patience} validations"
@@ -147,19 +147,19 @@ def _stopping_words(run: Run) -> str:
 
 def _unknown_line(summary: Summary) -> Iterator[str]:
     unknown = (summary.unknown or {}).get("validation", 0)
-    # A token <unk> stands for any text: a vocabulary that hides more of it looks better than it is.
+    # <unk> may replace any text, so a vocabulary with more of it looks better than it is.
     if unknown and any(measures.tokenizer_free(summary, name) for name in summary.metrics["validation"]):
         yield f"{unknown:,} validation tokens are <unk>: bits per byte do not count what they hide"
 
 
 def _clipped_line(summary: Summary) -> Iterator[str]:
-    """Yield how often the gradient was clipped; nothing for runs that do not clip or did not count it."""
+    """Yield how often the gradient was clipped; nothing for runs without clipping or without a count."""
     clipped = summary.clipped or {}
     share = clipped.get("share")
     if not isinstance(share, float):
         return
     by = clipped.get("by")
-    much = f", there {by:.3g} times the limit on average" if isinstance(by, float) else ""
+    much = f", where their norm was {by:.3g} times the limit on average" if isinstance(by, float) else ""
     yield f"gradients were clipped in {share:.1%} of the updates{much} (trainer.grad_clip)"
 
 
@@ -181,17 +181,17 @@ def words(metrics: dict[str, float], summary: Summary) -> str:
 
 
 def baseline_lines(summary: Summary, known: Mapping[str, dict[str, float]]) -> Iterator[str]:
-    """Yield one line for each baseline in `known`: its numbers, the metric of comparison first, and what it knows."""
+    """Yield a line for each baseline in `known`: its metrics, the main one first, and the information that it uses."""
     first = measures.compared_by(summary)
     for name, values in known.items():
-        # A dict keeps the place of its first key: `first` goes in front, the others follow in their order.
+        # A dict keeps the position of a repeated key, so `first` comes first and the others keep their order.
         ordered = {first: values[first], **values} if first in values else values
         numbers = "  ".join(f"{value:8.3f} {measures.unit(summary, metric)}" for metric, value in ordered.items())
         yield f"  {name:15}{numbers:48} {summary.baseline_words.get(name, {}).get('knows', '')}"
 
 
 def verdict(summary: Summary, metrics: Mapping[str, float], known: Mapping[str, dict[str, float]]) -> list[str]:
-    """Compare a run with each baseline, in words, by the metric that runs are compared by.
+    """Return a sentence that compares a run with each baseline by the main metric.
 
     Args:
         summary: Summary of the run.
@@ -203,7 +203,7 @@ def verdict(summary: Summary, metrics: Mapping[str, float], known: Mapping[str, 
     for baseline, values in known.items():
         called = summary.baseline_words.get(baseline, {}).get("name")
         if called and name in values and not math.isnan(metrics.get(name, math.nan)):
-            gap = values[name] - metrics[name]  # above 0: the run's number is the smaller one
+            gap = values[name] - metrics[name]  # above 0: the run's value is smaller
             if measures.better(summary, name) == "max":
                 gap = -gap
             out.append(f"{_gap_words(gap, measures.unit(summary, name))} {called}")
@@ -214,7 +214,7 @@ def verdict(summary: Summary, metrics: Mapping[str, float], known: Mapping[str, 
 
 def _gap_words(gap: float, unit: str) -> str:
     size = f"{abs(gap):.3f}"
-    if not float(size):  # judged as it is printed: "0.000 better" would say nothing
+    if not float(size):  # compare the rounded gap: "0.000 better" would mean nothing
         return "no better than"
     how = "better" if gap > 0 else "worse"
     return f"{size} {unit} {how} than"

@@ -51,7 +51,7 @@ def resume(path: str, overrides: list[str], command: tuple[str, ...]) -> Run:
                 run.claim()
             budget.check_free(config, overrides)
             changed = _apply(config, overrides)
-            config.run_dir = None  # of a new run only; the checks would say that it exists already
+            config.run_dir = None  # for new runs only; the checks would report that it exists already
             check.check_config(config)
             check_all(config, Request(), begins=not listed(run.checkpoints, "step-*.ckpt"))
             newest = newest_sound(run.checkpoints, say, run=run.identity)
@@ -65,7 +65,7 @@ def resume(path: str, overrides: list[str], command: tuple[str, ...]) -> Run:
             _say_lost(run, step)
             return changed, checkpoint, step
 
-        # On each process, for each reads the checkpoint; a fault of one ends all.
+        # On each process, because each reads the checkpoint; an error in one ends all.
         changed, checkpoint, step = ranks.run_on_all(ready)
         for line in changed:
             say(line)
@@ -75,7 +75,7 @@ def resume(path: str, overrides: list[str], command: tuple[str, ...]) -> Run:
 
 
 def _extensions(changed: list[str], step: int) -> tuple[str, ...]:
-    """Return the limits that are changed after the run has begun. Until then its schedule was that of the old ones."""
+    """Return the limits changed after the first step. Earlier steps followed the schedule of the old limits."""
     if not step:
         return ()
     return tuple(f"{line} at step {step}" for line in changed if line.startswith("trainer.max_"))
@@ -86,8 +86,8 @@ def _say_lost(run: Run, step: int) -> None:
     reached, every = run.newest_step(), run.config["trainer"]["log_every"]
     if reached < step // every * every:  # the last step before the checkpoint that was to be recorded
         say(
-            f"run {run.path}: metrics.jsonl ends at step {reached}, the checkpoint is of step {step}: "
-            "the records between them are lost; from here on it is complete"
+            f"run {run.path}: metrics.jsonl ends at step {reached}, but the checkpoint is from step {step}: "
+            "the records between them are lost; later ones are complete"
         )
 
 
@@ -98,8 +98,8 @@ def _refuse_edited(run: Run) -> None:
     """
     if run.summary.identity not in (None, digest(run.config)):
         raise UserError(
-            f"run {run.path}: its config.yaml was edited, so that it would be another run; put it back as it was, "
-            "or start a new run"
+            f"run {run.path}: its config.yaml was edited, which would make it another run; "
+            "restore it, or start a new run"
         )
 
 
@@ -116,26 +116,26 @@ def _edited_limits(config: DictConfig, changed: list[str], before: dict[str, Any
 
 def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: int) -> None:
     """Raise UserError if there is no sound checkpoint to continue from, or nothing left to do after `step`."""
-    if not step and listed(run.checkpoints, "step-*.ckpt"):  # whether they are worth nothing, the user decides
+    if not step and listed(run.checkpoints, "step-*.ckpt"):  # the user decides whether to discard them
         raise UserError(
-            f"run {run.path}: no checkpoint is sound; move {run.checkpoints}/step-*.ckpt elsewhere to begin again at "
-            "step 0"
+            f"run {run.path}: all checkpoints are damaged; move {run.checkpoints}/step-*.ckpt elsewhere to start again "
+            "from step 0"
         )
     limit, summary = config.trainer.max_steps, run.summary
     if isinstance(limit, int) and limit < step:
-        raise UserError(f"trainer.max_steps={limit}: run {run.path} is at step {step} already")
+        raise UserError(f"trainer.max_steps={limit}: run {run.path} is already at step {step}; set it above {step}")
     if summary.status != "finished":
         return
     if summary.ended_by == "early_stopping":
         raise UserError(
-            f"run {run.path} is finished: early stopping ended it at step {step}, more steps change nothing"
+            f"run {run.path} is finished: early stopping ended it at step {step}; more steps have no effect"
         )
     if config.budget is not None:
         raise UserError(f"run {run.path} is finished: its budget is spent; start a new run with another one")
     seconds, limit = summary.seconds or 0.0, config.trainer.max_seconds
     if summary.ended_by == "seconds" and limit is not None and limit <= seconds:
         raise UserError(f"run {run.path} is finished: extend it with trainer.max_seconds=S above {seconds:g}")
-    # `changed` names a limit that was edited in config.yaml, too.
+    # `changed` also names limits that were edited in config.yaml.
     if not any(line.startswith("trainer.max_") for line in changed):
         raise UserError(f"run {run.path} is finished: extend it with trainer.max_steps=N above {step}")
 
@@ -155,8 +155,7 @@ def _apply(config: DictConfig, overrides: list[str]) -> list[str]:
             raise UserError(f"{key}: no such key in this run{did_you_mean(key, MAY_CHANGE)}")
         if key not in MAY_CHANGE and not key.startswith(SAFE_GROUPS):
             raise UserError(
-                f"{key}: a resumed run keeps it, or it were another run; only {', '.join(MAY_CHANGE)} and logger.* "
-                "may change"
+                f"{key}: cannot change in a resumed run; only {', '.join(MAY_CHANGE)} and logger.* can; start a new run"
             )
         value = _value(text)
         if before == value:
@@ -164,7 +163,7 @@ def _apply(config: DictConfig, overrides: list[str]) -> list[str]:
         try:
             OmegaConf.update(config, key, value)
         except OmegaConfBaseException:  # a date, a set, half an interpolation
-            raise UserError(f"{override}: no value that a config can hold; give a number, or text in quotes") from None
+            raise UserError(f"{override}: not a valid config value; give a number, or text in quotes") from None
         changed.append(f"{key}: {before} -> {value}")
     return changed
 
@@ -185,8 +184,8 @@ def _value_at(config: DictConfig, key: str) -> Any:
 
 
 def _value(text: str) -> Any:
-    # Read as YAML, as config.yaml is.
+    # Parse as YAML, like config.yaml.
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise UserError(f"{text}: no value that can be read; give a number, or text in quotes") from None
+        raise UserError(f"{text}: cannot be parsed as YAML; give a number, or text in quotes") from None

@@ -1,4 +1,4 @@
-"""Rolling origin: the last origins of a split, each forecast from all history before it, without a new fit."""
+"""Rolling origin: forecast from the last origins of a split, each from all history before it, without refitting."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RollingOrigins:
     whole: dict[str, dict[str, float]] = field(default_factory=dict)  # over all of these origins
 
     def rows(self) -> Iterator[tuple[str, Mapping[str, dict[str, float]]]]:
-        """Yield the name of each origin with the metrics of each forecaster; the last one is of all together."""
+        """Yield the name of each origin with the metrics of each forecaster, then those over all origins."""
         yield from self.by_origin.items()
         yield "all", self.whole
 
@@ -72,12 +72,12 @@ def roll(path: str, split: Split, checkpoint: str, count: int, say: Say) -> Roll
         say: Receives messages on baselines.
 
     Raises:
-        UserError: If the run's task continues no series, or no series of the split has so many origins.
+        UserError: If the run's task does not forecast, or no series of the split has that many origins.
     """
     opened, data = open_with_data(path, split, checkpoint, with_train=True)
     task, rows, preprocessor = opened.task, data.rows[split], opened.preprocessor
     if not isinstance(task, ForecastsRows):
-        raise UserError(f"--origins: task={opened.task.name()} continues no series; leave it out")
+        raise UserError(f"--origins: task={opened.task.name()} does not forecast series; leave it out")
     windows, scaling = task.windows(rows, preprocessor), preprocessor.series
     assert scaling is not None
     most = int(np.diff(windows.begins).max())
@@ -101,7 +101,7 @@ def roll(path: str, split: Split, checkpoint: str, count: int, say: Say) -> Roll
             ahead.append(task.ahead(opened.model, reading.features(read[None])[0], data.tbptt.k2)["forecast"])
         forecast = np.stack(ahead)
         if not np.isfinite(forecast).all():
-            raise NonFinite("a forecast holds nan or inf: a weight of the model is no number, or overflows")
+            raise NonFinite("a forecast contains nan or inf: a weight is nan or inf, or the model overflows")
         true = windows.targets.of(firsts[:, None])[:, 0].astype(np.float64)
         here = {name: Errors(naive, reading.std) for name in whole}
         for errors in (here[MODEL], whole[MODEL]):
@@ -114,7 +114,7 @@ def roll(path: str, split: Split, checkpoint: str, count: int, say: Say) -> Roll
 
 
 def _name(windows: Windows, firsts: Int[np.ndarray, " n"], back: int) -> str:
-    """Return the time of an origin, where all series have the same; else its distance from the last one."""
+    """Return the time of an origin if all series share it, else its distance from the last one."""
     series = windows.reading.series
     times = np.unique(series.times[firsts]) if series.times is not None else ()
     if len(times) == 1 and series.clock is not None:

@@ -1,6 +1,6 @@
-"""A run from its request to its end: its checks, its directory, and the processes that train it.
+"""Start of a run: its checks, its directory, and the processes that train it.
 
-One process trains it, or as many as the config asks for. They are started and watched here.
+The config says how many processes train. They are started and watched here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """A request for a training, beside the config itself."""
+    """What the user asked for, in addition to the config."""
 
     overrides: list[str] = field(default_factory=list)
     config_dirs: tuple[Path, ...] = ()
@@ -43,13 +43,13 @@ def check_all(config: DictConfig, request: Request, *, begins: bool = True) -> N
 
     Args:
         config: The config.
-        request: What was typed.
-        begins: False if the run goes on from a checkpoint, and needs nothing of `init_from` any more.
+        request: The user's overrides and folders.
+        begins: False if the run resumes from a checkpoint, so that it no longer needs `init_from`.
     """
     from seqtrain.config import check, preflight
 
     preflight.check_machine_and_data(config, begins=begins)
-    # From here on targets are imported, and torch with them: what could be told within a second has been told.
+    # From here on targets are imported, and torch with them; the fast checks are done.
     faults = check.signature_faults(config)
     if faults:
         raise merged(faults)
@@ -67,7 +67,7 @@ def check_all(config: DictConfig, request: Request, *, begins: bool = True) -> N
 
 
 def prepare(config: DictConfig, request: Request) -> list[str]:
-    """Prepare a config for its first training; return lines on what was set in it.
+    """Prepare a config for its first training; return messages on the values that were set in it.
 
     Raises:
         UserError: For all faults known before the data is read.
@@ -87,7 +87,7 @@ def prepare(config: DictConfig, request: Request) -> list[str]:
 
 
 def read_data(config: DictConfig, note: Say) -> Data:
-    """Read the data of a prepared config, and set the options that depend on data in it."""
+    """Read the data of a prepared config, and set its options that depend on data."""
     from seqtrain.training import budget
     from seqtrain.training.data import make_data
     from seqtrain.training.from_data import resolve_length
@@ -110,7 +110,7 @@ def start(composed: Composed, request: Request) -> Run:
         The run, trained to its end.
 
     Raises:
-        UserError: For an error of the user; nothing is left on the disk if the run has not begun.
+        UserError: For a user's error; nothing is left on the disk if the run has not begun.
         RunFailed: If the training itself failed.
         Interrupted: At a signal; the run can be resumed.
     """
@@ -123,8 +123,8 @@ def start(composed: Composed, request: Request) -> Run:
         from seqtrain.training import effects
         from seqtrain.training.trainer import resolve_auto
 
-        resolve_auto(config, say)  # first: what it finds stands in the run's config from the beginning
-        # Only the first process makes the directory; a fault in that ends all of them.
+        resolve_auto(config, say)  # first, so that the run's config contains the resolved values
+        # Only the first process creates the directory; an error in that ends all of them.
         run = ranks.run_on_all(lambda: _create_run(config, choices) if here.first else None)
         path = ranks.broadcast(None if run is None else run.path)
         run = run or Run(cast(Path, path), writes=False)
@@ -143,8 +143,8 @@ def start(composed: Composed, request: Request) -> Run:
 
 
 def _holds_nothing(run: Run) -> bool:
-    """Return True if a run was refused before its first step and its directory holds nothing useful."""
-    if not run.writes or run.lost():  # another process's to remove, or somebody has moved it
+    """Return True if a run was refused before its first step and its directory contains nothing useful."""
+    if not run.writes or run.lost():  # another process removes it, or the user has moved it
         return False
     return run.summary.status in (None, "refused") and not listed(run.checkpoints)
 
@@ -161,9 +161,9 @@ def _create_run(config: DictConfig, choices: dict[str, str]) -> Run:
 
 
 def run_attempt(run: Run, config: DictConfig, attempt: Attempt) -> None:
-    """Train to the end. In any case summary.json records how it ended.
+    """Train to the end, and record in summary.json how it ended.
 
-    This process trains, which may be one of a group, or as many processes as `config.trainer.devices` asks for.
+    Train in this process, which may be one of a group, or start `config.trainer.devices` processes.
     """
     from seqtrain.experiment.story import Experiment
 
@@ -179,7 +179,7 @@ def _in_group(run: Run, config: DictConfig, attempt: Attempt) -> None:
     from seqtrain.experiment.written_config import resolved
     from seqtrain.training.trainer import on_gpu
 
-    run.claim()  # here and not in a worker: the lock is held as long as any of them may write
+    run.claim()  # not in a worker: the lock must be held as long as any worker may write
     given = (run.path, resolved(config), attempt, trusted())
     conclude_group(run, launch.start(config.trainer.devices, worker, *given, gpu=on_gpu(config)))
 
@@ -187,7 +187,7 @@ def _in_group(run: Run, config: DictConfig, attempt: Attempt) -> None:
 def worker(
     tell: Callable[[str], None], path: Path, config: dict[str, Any], attempt: Attempt, trust: Sequence[str]
 ) -> int:
-    """Train as one process of a group; report errors by `tell` and return the exit code.
+    """Train as one process of a group; report errors with `tell` and return the exit code.
 
     Args:
         tell: Called with each line of an error.
@@ -212,13 +212,13 @@ def worker(
             tell(line)
         return exit_code_of(fault)
     except ranks.PeerLost:
-        # It only saw that another one has gone: that one's own words are to come first.
+        # This process only noticed the loss of another one, whose own error must be reported first.
         ranks.pause_for_the_first()
         return 1
     except RunFailed as error:
         tell(str(error))
         return 1
-    except Exception as error:  # a bug of ours
+    except Exception as error:  # a bug in seqtrain
         traceback.print_exc()
         tell(f"process {ranks.rank_info().rank}: {type(error).__name__}: {error}")
         return 1

@@ -1,7 +1,7 @@
 """Course of a training: from a checked config to a run directory with the result.
 
-It reads from top to bottom. Checks before a run begins, and the processes that train it (one or several), are in
-start.py and resume.py; other endings than success are in endings.py.
+Read it from top to bottom. The checks before a run begins, and the start of its processes, are in start.py and
+resume.py; endings other than success are in endings.py.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from seqtrain.training.trainer import surroundings
 
 @dataclass(frozen=True)
 class Attempt:
-    """Arguments of one attempt at a run, beside the run and its config.
+    """Arguments of one attempt at a run, in addition to the run and its config.
 
-    `goes_on`: the run has begun before. Its directory gets the config of this attempt only once every check has passed;
-    a refusal before that leaves the run as it was.
+    `goes_on`: True if the run has begun before. The config of this attempt is then written to the run's directory only
+    after every check has passed, so that a refused attempt leaves the run unchanged.
     """
 
     command: tuple[str, ...] = ()
     checkpoint: Path | None = None  # to resume from; None: from the start
     goes_on: bool = False
-    extended: tuple[str, ...] = ()  # changed limits of the training, a line each
+    extended: tuple[str, ...] = ()  # a line for each changed limit of the training
 
 
 @dataclass
@@ -109,9 +109,9 @@ class Experiment:
             self.run.write_summary(self.summary)
 
     def _read_data(self, signals: Signals) -> Data:
-        """Read the data, tokenised and laid out; write into the config what was open until now.
+        """Read the data, tokenised and laid out, and complete the config.
 
-        That is: sizes solved for by a budget, the tokenizer of another run, and options that are `auto`.
+        Sets sizes that a budget determines, the tokenizer of another run, and options that are `auto`.
         """
         begins, config = self.attempt.checkpoint is None, self.config
         if begins and config.init_from is not None:
@@ -140,7 +140,7 @@ class Experiment:
             logged_config=plain_config(self.config),  # not the directory's, which is written later
             after_pruning=self.summary.after_pruning,
         )
-        if is_of_others(session.learner.task):  # so that faults of a third-party task show now, and not after hours
+        if is_of_others(session.learner.task):  # find the faults of a third-party task now, not after hours
             from seqtrain.training.rehearsal import rehearse
 
             rehearse(session)
@@ -152,7 +152,7 @@ class Experiment:
         self.summary.update(**report.before_training(session, cost), **self._budget_met(cost, flops=cost.flops))
         if session.deadline:
             seconds = self.config.trainer.max_seconds
-            say(f"training ends by the clock, after {seconds:g} s: no two such runs are the same")
+            say(f"training ends after {seconds:g} s, so the number of steps is not reproducible")
         return cost
 
     def _load_weights(self, session: Session) -> None:
@@ -175,7 +175,7 @@ class Experiment:
         self.announced = True
         if self.attempt.extended:
             self.summary.update(extended=[*self.summary.extended, *self.attempt.extended])
-        self.run.write_summary(self.summary)  # before the config: no kill may leave a finished run with new limits
+        self.run.write_summary(self.summary)  # before the config: a kill must not leave a finished run with new limits
         if self.run.writes and self.code is not None:
             self.code.write(self.run.path)
         if self.attempt.goes_on:
@@ -184,7 +184,7 @@ class Experiment:
             self.run.resumed(0 if checkpoint is None else step_of(checkpoint))
 
     def _finish(self, session: Session, cost: Cost) -> None:
-        """Write the figures of the training beside those of its baselines, and pass them to the loggers."""
+        """Write the metrics of the training and its baselines to the summary, and pass them to the loggers."""
         if self.run.writes:
             self.summary.update(**report.result(self.run, session, cost))
             self.summary.update(**self._budget_met(cost, flops=self.summary.flops, seconds=self.summary.seconds))

@@ -11,7 +11,7 @@ from seqtrain.runs import provenance
 
 
 def config_text(config: DictConfig) -> str:
-    """Return the config as YAML: interpolations resolved, except those that read the environment, secrets masked."""
+    """Return the config as YAML, with secrets masked and interpolations resolved except those of the environment."""
     return OmegaConf.to_yaml(OmegaConf.create(plain_config(config)))
 
 
@@ -24,8 +24,8 @@ def secret_notes(config: DictConfig) -> list[str]:
     """Return a line for each secret that is not written into the run, with how a resume gets it."""
     kept = dict(flat(plain_config(config)))
     return [
-        f"{key}: the secret in it is not written into the run; for a resume, write '${{oc.env:NAME}}' instead, or give "
-        f"{key}=... again"
+        f"{key}: its secret is not saved with the run; for a resume, use '${{oc.env:NAME}}' instead, or give {key}=... "
+        "again"
         for key, value in flat(resolved(config))
         if kept.get(key) != value
     ]

@@ -1,4 +1,4 @@
-"""A folder of the hub as an export of ours, which everything that opens an export opens."""
+"""Conversion of a model folder of the Hugging Face hub to an export of seqtrain."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ FAMILIES: dict[str, Family] = {
     "marian": MARIAN,
 }
 TASKS = {"bert": "masked_lm", "gpt": "next_token", "encoder_decoder": "translation"}
-LR = 5e-5  # with which a pretrained Transformer is usually trained on (Devlin et al. 2019)
-FORMAT = 1  # of what is cached; raise it whenever a folder would be converted otherwise
+LR = 5e-5  # usual learning rate for fine-tuning a Transformer (Devlin et al. 2019)
+FORMAT = 1  # version of cached conversions; increase it when the conversion changes
 
 
 @dataclass(frozen=True)
 class Imported:
-    """A folder of the hub, as it would be converted."""
+    """A folder of the hub with everything that its conversion needs."""
 
     folder: HubFolder
     family: Family
@@ -49,13 +49,13 @@ class Imported:
 
     @property
     def model_type(self) -> str:
-        """Family as config.json has it."""
+        """The family, as named in config.json."""
         return self.folder.config["model_type"]
 
     @property
     def tied(self) -> bool:
-        """True if tokens are scored by their own embeddings."""
-        if self.family is MARIAN:  # its start is not its end
+        """True if the output weights are the token embeddings."""
+        if self.family is MARIAN:  # start and end are different rows there
             return False
         head = f"{self.family.head}.weight"
         return (
@@ -68,18 +68,18 @@ class Imported:
         return self.bare(self.folder.shapes)
 
     def bare(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return weights by the names of the model without its head."""
+        """Return weights under the names of the model without its head."""
         return _without_prefix(weights, self.family.prefix)
 
     @property
     def fills(self) -> bool:
-        """True if the folder has the head by which an encoder fills masks, and ours is the same function."""
+        """True if the folder has an encoder's masked-LM head, and ours computes the same function."""
         filler = self.family.filler
         return filler is not None and filler[2] in self.shapes and self.options["activation"] == "gelu"
 
     @property
     def left_behind(self) -> list[str]:
-        """Names of weights that have no place in our model."""
+        """Names of weights without a counterpart in our model."""
         taken = {f"{name}.{kind}" for rule in self.rules for name in rule.theirs for kind in ("weight", "bias")}
         if self.family.head is not None:
             taken.add(f"{self.family.head}.weight")
@@ -91,10 +91,10 @@ class Imported:
 
 
 def opened(path: Path) -> Imported:
-    """Read what a folder holds, without its weights.
+    """Read a folder without its weights.
 
     Raises:
-        UserError: The folder is damaged, or of a family or with options that our models do not have.
+        UserError: The folder is damaged, or our models do not support its family or options.
     """
     folder = HubFolder(path)
     family, options, rules = _read_config(folder)
@@ -103,30 +103,30 @@ def opened(path: Path) -> Imported:
     if embedding is None:
         raise UserError(f"{path}: has no weight {rules[0].theirs[0]}.weight")
     tokenizer = _tokenizer(folder, family, len(embedding))
-    # Ours has a mask, which a Marian has not.
+    # Our model has a mask token, and a Marian does not.
     rules = with_vocabulary(rules, tokenizer.theirs.tolist(), zeros=1 if family is MARIAN else 0)
     return Imported(folder, family, options, tokenizer, rules)
 
 
 def _read_config(folder: HubFolder) -> tuple[Family, dict[str, Any], list[Rule]]:
-    """Return the family of a folder, the options of our model, and the rules of its weights. Raises as `opened`."""
+    """Return a folder's family, the options of our model, and the rules for its weights. Raise as `opened` does."""
     path, kind = folder.path, folder.config.get("model_type")
     if kind not in FAMILIES:
-        raise UserError(f"{path}: model_type={kind} is not read; families that are: {', '.join(sorted(FAMILIES))}")
+        raise UserError(f"{path}: model_type={kind} is not supported; use one of {', '.join(sorted(FAMILIES))}")
     family = FAMILIES[kind]
     try:
         options = family.options(folder.config)
-        if options["num_layers"] > len(folder.shapes):  # before a rule is made for each of a billion
+        if options["num_layers"] > len(folder.shapes):  # before making rules for, say, a billion blocks
             raise UserError(
-                f"config.json asks for {options['num_layers']:,} blocks, and has {len(folder.shapes)} weights"
+                f"config.json asks for {options['num_layers']:,} blocks, but there are {len(folder.shapes)} weights"
             )
         return family, options, expanded(family.rules(folder.config), options["num_layers"])
     except Unfit as reason:
         raise UserError(f"{path}: {kind} with {reason}") from None
     except UserError as fault:
         raise UserError(f"{path}: {fault}") from None
-    except (LookupError, TypeError, ValueError, AttributeError) as error:  # an entry of another kind
-        raise UserError(f"{path}: config.json is not that of a {kind}: {error!r}") from None
+    except (LookupError, TypeError, ValueError, AttributeError) as error:  # an entry of another type
+        raise UserError(f"{path}: config.json is not valid for model_type={kind}: {error!r}") from None
 
 
 def write(imported: Imported, target: Path) -> None:
@@ -184,17 +184,17 @@ def _head(imported: Imported, theirs: dict[str, Tensor], like: dict[str, Tensor]
 
 
 def converted(origin: str) -> str:
-    """Return the folder of the export that a folder of the hub is converted to; made once for what is in it.
+    """Convert a folder of the hub; return the folder of the export. The result is cached by the folder's content.
 
     Args:
         origin: Path of a folder of the hub, or `hub:NAME`, which is downloaded.
 
     Raises:
-        UserError: It cannot be converted.
+        UserError: The folder cannot be converted.
     """
     path = located(origin)
     folder = HubFolder(path)
-    _read_config(folder)  # what cannot be read is refused before gigabytes are hashed
+    _read_config(folder)  # fail before hashing gigabytes
     key = f"{FORMAT} {folder.hash}"
     return Store().entry("hub", key, lambda target: write(opened(path), target), _complete)
 
@@ -205,7 +205,7 @@ def _complete(folder: Path) -> str:
 
 
 def located(origin: str) -> Path:
-    """Return the folder itself, or that of `hub:NAME`: from the hub's own cache if it is there, or downloaded."""
+    """Return the folder itself, or the folder of `hub:NAME`, from the hub's cache or downloaded."""
     if not origin.startswith(HUB):
         return Path(origin)
     name = origin.removeprefix(HUB)
@@ -213,7 +213,7 @@ def located(origin: str) -> Path:
 
     try:
         return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
-    except Exception as error:  # of many classes: names, network, rights
+    except Exception as error:  # many classes: invalid names, network, access rights
         reason = str(error).strip().partition("\n")[0]
         raise UserError(f"{origin}: cannot be downloaded: {reason}") from None
 
@@ -236,7 +236,7 @@ def _tokenizer(folder: HubFolder, family: Family, rows: int) -> ForeignTokenizer
 
 
 def _specials(folder: HubFolder, family: Family, tokens: dict[str, int]) -> list[int]:
-    """Return the ids of start, separator and mask: of an encoder all three, of a decoder the start, of Marian two."""
+    """Return the ids of start, separator and mask (encoder), of the start (decoder), or of start and end (Marian)."""
     if family is MARIAN:
         return [folder.config[name] for name in ("decoder_start_token_id", "eos_token_id")]
     if family.model != "bert":
@@ -253,13 +253,13 @@ def _specials(folder: HubFolder, family: Family, tokens: dict[str, int]) -> list
         token = names.get(name)
         token = token.get("content") if isinstance(token, dict) else token
         if token not in tokens:
-            raise ValueError(f"tokenizer_config.json names no {name} that it has")
+            raise ValueError(f"tokenizer_config.json names no {name} of its vocabulary")
         specials.append(tokens[token])
     return specials
 
 
 def _without_prefix(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return weights by the names of the bare model; the first norms of BERT had other names for weight and bias."""
+    """Return weights under the names of the bare model. Old BERTs call a norm's weight and bias gamma and beta."""
     found = {}
     for name, value in weights.items():
         name = name.removeprefix(prefix)

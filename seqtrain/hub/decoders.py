@@ -26,7 +26,7 @@ def _gpt2_options(config: Config) -> dict[str, Any]:
 
 
 def _gpt2_rules(config: Config) -> list[Rule]:
-    # Its linear maps are stored the other way round.
+    # GPT-2 stores its linear maps transposed.
     return [
         Rule("embed", ("wte",)),
         Rule("table", ("wpe",)),
@@ -46,13 +46,13 @@ GPT2 = Family(
 
 
 def _rotary(config: Config) -> dict[str, Any]:
-    """Return the options of rotary positions; the newest versions of config.json keep them in one mapping."""
+    """Return the options of rotary positions. Newer versions of config.json keep them in one mapping."""
     given = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = given.get("rope_type", given.get("type", "default"))
     if kind != "default":
-        raise Unfit(f"rope_type={kind}: our rotary positions are not scaled")
+        raise Unfit(f"rope_type={kind}: seqtrain does not scale rotary positions")
     if given.get("partial_rotary_factor", config.get("rotary_pct", 1)) != 1:
-        raise Unfit("rotary positions turn a part of each head, and ours turn all of it")
+        raise Unfit("rotary positions on a part of each head: seqtrain supports only whole heads")
     base = given.get("rope_theta", config.get("rope_theta", config.get("rotary_emb_base", 10_000)))
     return {"positions": "rotary", "rotary_base": float(base)}
 
@@ -93,7 +93,7 @@ GPT_NEOX = Family("gpt", "gpt_neox.", _neox_options, _neox_rules, head="embed_ou
 
 
 def _sizes(config: Config) -> tuple[int, int, int]:
-    """Return the numbers of heads, and of heads of keys and values, and the width of a head."""
+    """Return the number of heads, the number of key-value heads, and the width of a head."""
     num_heads = number(config, "num_attention_heads")
     num_kv_heads = config.get("num_key_value_heads") or num_heads
     return num_heads, num_kv_heads, config.get("head_dim") or number(config, "hidden_size") // num_heads
@@ -102,13 +102,13 @@ def _sizes(config: Config) -> tuple[int, int, int]:
 def _llama_options(config: Config) -> dict[str, Any]:
     num_heads, num_kv_heads, head_dim = _sizes(config)
     if config.get("no_rope_layers") and not all(config["no_rope_layers"]):
-        raise Unfit("some of its layers have no positions, and all of ours have rotary ones")
+        raise Unfit("no_rope_layers: seqtrain supports only rotary positions in all layers")
     if len(set(config.get("layer_types") or ())) > 1:
-        raise Unfit("its layers attend to windows of several sizes, and all of ours to one")
+        raise Unfit("layer_types: seqtrain supports only one attention window for all layers")
     window = number(config, "max_position_embeddings")
     if config.get("sliding_window") and config.get("use_sliding_window", True):
         window = min(window, number(config, "sliding_window"))
-    # Qwen 2 has a bias in queries, keys and values alone; ours has one in every map, which begins at zero.
+    # Qwen 2 has a bias only in queries, keys and values. Our model has one in every map; missing ones are zero.
     has_bias = config["model_type"] == "qwen2" or config.get("attention_bias", False) or config.get("mlp_bias", False)
     return {
         "dim": number(config, "hidden_size"),

@@ -44,7 +44,7 @@ def _rules(config: Config) -> list[Rule]:
 _PREDICTIONS = ("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias")
 BERT = Family("bert", "bert.", _options, _rules, filler=_PREDICTIONS)
 
-PADDING = 2  # RoBERTa's first positions, which no token has: it counts from behind the id of its padding
+PADDING = 2  # unused first positions: RoBERTa counts positions from the id of its padding token plus 1
 
 
 def _roberta_options(config: Config) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _distilbert_rules(config: Config) -> list[Rule]:
     return [
         Rule("embed", ("embeddings.word_embeddings",)),
         Rule("table", ("embeddings.position_embeddings",)),
-        Rule("segments", ()),  # it has none: a row of zeros
+        Rule("segments", ()),  # DistilBERT has none: a row of zeros
         Rule("first_norm", ("embeddings.LayerNorm",)),
         Rule("blocks.{}.attention.query_key_value", attention, stacked(dim, dim, dim)),
         Rule("blocks.{}.attention.out", (f"{block}.attention.out_lin",)),

@@ -1,4 +1,4 @@
-"""A family of published models: how its config.json reads as options of ours, and its weights as weights of ours."""
+"""A family of published models: the mapping of its config.json and weights to our options and weights."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ ACTIVATIONS = {
     **{"gelu": "gelu", "relu": "relu", "silu": "silu", "swish": "silu"},
     **{"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"},
 }
-NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}  # as config.json has ours
-"""Activations by their names in config.json."""
+NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+"""Names of our activations in config.json."""
 
 
 class Unfit(Exception):
-    """A model of a known family with an option that ours does not have; the message says which."""
+    """A model of a known family has an option that our model lacks; the message says which."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Family:
 
     Args:
         model: Our model.
-        prefix: What the names of weights begin with, unless the folder holds the bare model.
+        prefix: Prefix of the names of weights, unless the folder contains the bare model.
         options: Returns the options of our model.
-        rules: Returns the rules of the weights of the model; the embedding of tokens is the first one.
+        rules: Returns the rules for the weights; the first one is for the token embedding.
         head: Name of the map that scores all tokens, if the family has one.
-        filler: Names of the dense map, the norm and the bias by which an encoder fills masks, if the folder has them.
-        ignored: Ends of names that hold no weight of the model, such as masks.
+        filler: Names of the dense map, the norm and the bias of an encoder's masked-LM head, if the folder has them.
+        ignored: Suffixes of names that are not weights of the model, such as masks.
     """
 
     model: str
@@ -47,14 +47,14 @@ class Family:
 
 
 def require(config: Config, **expected: Any) -> None:
-    """Raise Unfit for an entry that is given and is not the expected value."""
+    """Raise Unfit if an entry is given with another value than expected."""
     for name, value in expected.items():
         if name in config and config[name] != value:
-            raise Unfit(f"{name}={config[name]}: our model has {value} alone")
+            raise Unfit(f"{name}={config[name]}: seqtrain supports only {value}")
 
 
 def activation(config: Config, name: str) -> str:
-    """Return our name of an activation; raise Unfit if there is none."""
+    """Return our name of an activation; raise Unfit if it is not supported."""
     given = config.get(name)
     if given not in ACTIVATIONS:
         raise Unfit(f"{name}={given}: expected one of {', '.join(ACTIVATIONS)}")
@@ -62,7 +62,7 @@ def activation(config: Config, name: str) -> str:
 
 
 def number(config: Config, name: str, kind: type = int) -> Any:
-    """Return a number of config.json above 0; raise UserError if it is none."""
+    """Return a number above 0 from config.json; raise UserError if the entry is not one."""
     value: Any = config.get(name)
     if not isinstance(value, (int, kind)) or isinstance(value, bool) or value <= 0:
         raise UserError(f"{name}={value!r}: expected a number above 0")

@@ -1,4 +1,4 @@
-"""A folder in the format of the Hugging Face hub, which may be a stranger's: JSON and safetensors, no code."""
+"""A possibly untrusted folder in the format of the Hugging Face hub: JSON and safetensors, no code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
-SPECIAL_TOKENS = ("special_tokens_map.json", "tokenizer_config.json")  # the second one counts where both name one
+SPECIAL_TOKENS = ("special_tokens_map.json", "tokenizer_config.json")  # the second takes precedence
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 MAX_CONFIG_BYTES = 1 << 20
@@ -37,9 +37,9 @@ class HubFolder:
             raise UserError(f"{self.path}: has no {CONFIG}; name a folder of the Hugging Face hub")
         about = self.json(CONFIG, MAX_CONFIG_BYTES)
         if not isinstance(about, dict):
-            raise UserError(f"{self.path / CONFIG}: holds no mapping")
+            raise UserError(f"{self.path / CONFIG}: expected a JSON object")
         if "auto_map" in about:
-            raise UserError(f"{self.path / CONFIG}: auto_map names code of the folder, which is never run")
+            raise UserError(f"{self.path / CONFIG}: auto_map needs code from the folder, which is never run")
         return about
 
     def json(self, name: str, limit: int = MAX_JSON_BYTES) -> Any:
@@ -50,19 +50,19 @@ class HubFolder:
             raise kind_of(error)(f"{self.path / name} cannot be read: {error}") from None
 
     def optional_json(self, name: str) -> dict[str, Any]:
-        """Return the mapping in a JSON file; an empty one if the folder has no such file."""
+        """Return the mapping in a JSON file; empty if the folder has no such file."""
         content = self.json(name) if (self.path / name).is_file() else {}
         return content if isinstance(content, dict) else {}
 
     @cached_property
     def files(self) -> list[Path]:
-        """Files that hold weights, all there."""
+        """Files with weights; none is missing."""
         if (self.path / WEIGHTS).is_file():
             return [self.path / WEIGHTS]
         if not (self.path / INDEX).is_file():
             if any((self.path / name).is_file() for name in PICKLES):
                 raise UserError(
-                    f"{self.path}: has weights as a pickle alone, which could run code; save it as safetensors"
+                    f"{self.path}: has weights only as a pickle, which could run code; save them as safetensors"
                 )
             raise UserError(f"{self.path}: has no {WEIGHTS}")
         index = self.json(INDEX)
@@ -72,15 +72,15 @@ class HubFolder:
         files = []
         for name in sorted(set(names.values())):
             if Path(name).name != name:
-                raise UserError(f"{self.path / INDEX}: {name} leads out of the folder")
+                raise UserError(f"{self.path / INDEX}: {name} is outside the folder")
             if not (self.path / name).is_file():
-                raise UserError(f"{self.path}: {name} is missing, which {INDEX} names")
+                raise UserError(f"{self.path}: {name} is missing, but {INDEX} names it")
             files.append(self.path / name)
         return files
 
     @cached_property
     def shapes(self) -> dict[str, Tensor]:
-        """Weights by name on the meta device, from the headers alone."""
+        """Weights by name on the meta device, read from the file headers only."""
         found: dict[str, Tensor] = {}
         for path in self.files:
             found |= shapes_of(path, remedy="get the folder again")
@@ -101,7 +101,7 @@ class HubFolder:
 
     @property
     def hash(self) -> str:
-        """Hash of all that a conversion reads: config, tokenizer, names of special tokens, weights."""
+        """Hash of everything that a conversion reads: config, tokenizer, special tokens, weights."""
         digest = hashlib.sha256()
         for path in (*(self.path / name for name in (CONFIG, TOKENIZER, *SPECIAL_TOKENS)), *self.files):
             if path.is_file():
@@ -112,6 +112,6 @@ class HubFolder:
 
 @functools.cache
 def _hash(path: Path, size: int, changed: int) -> str:
-    """Return the hash of a file. A start asks for it several times, so it is kept until size or time have changed."""
+    """Return the hash of a file. It is cached until size or time change, because a start needs it several times."""
     with open_checked(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]

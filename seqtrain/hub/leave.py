@@ -1,4 +1,4 @@
-"""A run as a folder of the Hugging Face hub, where a published family is the same function; else the reason why not."""
+"""Export of a run as a folder for Hugging Face transformers, if a published family computes the same function."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from seqtrain.runs.export import save_weights
 from seqtrain.runs.summary import Summary
 
 Card = Callable[[list[str]], str]
-"""Makes README.md of a folder from lines on its files."""
+"""Returns the README.md of a folder, given lines about its files."""
 
 TOKENS = {
     **{"gpt": ("<|endoftext|>", "<|separator|>", "<|mask|>"), "bert": ("[CLS]", "[SEP]", "[MASK]")},
@@ -34,19 +34,19 @@ TOKENS = {
 WORDS = {
     "type": "Sequence",
     "decoders": [
-        {"type": "WordPiece", "prefix": "\n", "cleanup": False},  # a space before each but the first
+        {"type": "WordPiece", "prefix": "\n", "cleanup": False},  # a space before each word except the first
         {"type": "Replace", "pattern": {"Regex": ENDS}, "content": "\n"},
         {"type": "Fuse"},
         {"type": "Replace", "pattern": {"String": "\n "}, "content": "\n"},
     ],
 }
-"""Decoder of words, as our own: no word holds a line end, so none begins with the prefix."""
+"""Decoder of words, equal to ours. No word contains a line end, so none begins with the prefix."""
 CLASSES = {
     **{"gpt2": ("GPT2LMHeadModel", "GPT2Model"), "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXModel")},
     **{"llama": ("LlamaForCausalLM", "LlamaModel"), "qwen3": ("Qwen3ForCausalLM", "Qwen3Model")},
     **{"bert": ("BertForMaskedLM", "BertModel"), "marian": ("MarianMTModel", "MarianModel")},
 }
-"""Classes of transformers with the head of our task, and without it."""
+"""Classes of transformers, with the head of our task and without it."""
 TAGGERS = {
     **{
         "gpt2": ("GPT2ForTokenClassification", "classifier"),
@@ -66,19 +66,19 @@ POOLED = {
 
 
 def save(model: Any, task: Any, tokenizer: Tokenizer, options: dict[str, Any], card: Card, target: Path) -> str:
-    """Write a new folder that transformers reads; return a line on what it holds.
+    """Write a new folder for transformers; return a line that describes its content.
 
     Args:
         model: Trained model.
         task: Its task. The head of next_token, masked_lm and tag is a part of the model; that of sentiment is written
-            beside it; any other is left out.
+            to a separate file; any other is left out.
         tokenizer: Its tokenizer.
         options: Options of the model, as in the config of the run.
-        card: Makes README.md of lines on what the folder holds.
+        card: Returns README.md, given lines about the content of the folder.
         target: Folder to create.
 
     Raises:
-        UserError: No published family is the same function, or the folder cannot be written.
+        UserError: No published family computes the same function, or the folder cannot be written.
     """
     if target.exists() or target.is_symlink():
         raise UserError(f"--output {target} exists already; name a new folder")
@@ -99,19 +99,17 @@ def save(model: Any, task: Any, tokenizer: Tokenizer, options: dict[str, Any], c
     if is_beside:
         limits.append(f"{_beside(kind, task)}.")
     if config["architectures"] == ["BertModel"]:
-        limits.append(
-            "Read `last_hidden_state`: the model has no pooler, so that `pooler_output` is of random weights."
-        )
+        limits.append("Use `last_hidden_state`: the model has no pooler, so `pooler_output` comes from random weights.")
     pool = getattr(task, "text_pool", None)
     if pool is not None:
-        limits.append(f"The vector of a text is what `seqtrain embed --pool {pool}` gives; it was trained so.")
+        limits.append(f"The model was trained for the text vectors that `seqtrain embed --pool {pool}` returns.")
     family = FAMILIES[kind]
     order = tokenizer.theirs.tolist() if isinstance(tokenizer, ForeignTokenizer) else list(range(rows))
     rules = with_vocabulary(expanded(family.rules(config), options["num_layers"]), order)
     weights = write(rules, _whole(dict(model.state_dict()), rules, kind))
-    if options.get("share_layers"):  # there each layer has weights of its own
+    if options.get("share_layers"):  # transformers stores separate weights for each layer
         weights = {name: value.clone() for name, value in weights.items()}
-    if "table" in dict(model.named_children()):  # positions beyond the window are no promise of ours
+    if "table" in dict(model.named_children()):  # leave out positions beyond the attention window
         name = next(f"{rule.theirs[0]}.weight" for rule in rules if rule.ours == "table")
         weights[name] = weights[name][: config.get("n_positions", len(weights[name]))]
     if has_head or is_tagger:
@@ -136,7 +134,7 @@ def save(model: Any, task: Any, tokenizer: Tokenizer, options: dict[str, Any], c
             if kind != "bert":
                 names = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
                 ids = {name: config[name] for name in names if name in config}
-                if kind == "marian":  # what ours never writes
+                if kind == "marian":  # tokens that our model never generates
                     ids["bad_words_ids"] = [[index] for index in order[task.end :] if index != ids["eos_token_id"]]
                 save_json(folder / "generation_config.json", ids)
             (folder / "README.md").write_text(card(limits), "utf-8")
@@ -149,14 +147,14 @@ def save(model: Any, task: Any, tokenizer: Tokenizer, options: dict[str, Any], c
 
 
 def _config(model: Any, task: Any, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the family, and config.json of it without vocabulary; raise UserError if there is none."""
+    """Return the family and its config.json, without the vocabulary; raise UserError if no family fits."""
     name = name_of(model)
     if options.get("embed_dim") is not None:
-        raise _unfit(f"model.embed_dim={options['embed_dim']}: the published families have tables as wide as the model")
+        raise _unfit(f"model.embed_dim={options['embed_dim']}: published families have embeddings as wide as the model")
     if hasattr(model.embed, "blank"):  # a front end of values
-        raise _unfit("the run reads values, and the published families read tokens")
+        raise _unfit("the run reads values, but the published families read tokens")
     if name not in TOKENS:
-        raise _unfit(f"model={name} is of no published family")
+        raise _unfit(f"model={name} belongs to no published family")
     if name == "encoder_decoder":
         if reason := unfit(task, options):
             raise _unfit(reason)
@@ -215,12 +213,12 @@ def _unfit(reason: str) -> UserError:
 
 
 def _has_head(task: Any, options: dict[str, Any]) -> bool:
-    """Return True if the head of a task is written; raise UserError if it is one that no family has."""
+    """Return True if the task's head is written; raise UserError if no family has such a head."""
     if task.name() == "translation":
         return True
     if task.name() == "next_token":
         if task.head is not None or task.direction != "forward":
-            raise _unfit("a language model leaves with a tied head that reads forward")
+            raise _unfit("a language model needs task.tied=true and task.direction=forward")
         return True
     if task.name() != "masked_lm" or task.transform is None or task.head is not None:
         return False
@@ -228,16 +226,16 @@ def _has_head(task: Any, options: dict[str, Any]) -> bool:
 
 
 def _beside(kind: str, task: Any) -> str:
-    """Return the line on a head of pooled states: the classes of transformers for labels compute something else."""
+    """Return the line about a head on pooled states, which differs from the classification heads of transformers."""
     reason = "a dense layer and a tanh before it" if kind == "bert" else "no bias"
     return (
-        f"{CLASSIFIER} has `weight` and `bias` of the head, which scores {POOLED[task.pool]}; the class for labels of "
-        f"transformers has {reason}"
+        f"{CLASSIFIER} has `weight` and `bias` of the head, which scores {POOLED[task.pool]}; the classification head "
+        f"of transformers has {reason}"
     )
 
 
 def _whole(ours: dict[str, Tensor], rules: list[Rule], kind: str) -> dict[str, Tensor]:
-    """Return weights with a bias of zeros where the family has one and ours has none."""
+    """Return the weights, with zeros for each bias that the family has and our model lacks."""
     if kind in ("llama", "qwen3"):
         return ours
     for rule in rules[1:]:
@@ -248,7 +246,7 @@ def _whole(ours: dict[str, Tensor], rules: list[Rule], kind: str) -> dict[str, T
 
 
 def _filler(task: Any, names: tuple[str, str, str] | None, order: list[int], rows: int) -> dict[str, Tensor]:
-    """Return the weights of the head that fills masks, by the names of the folder; none for a decoder."""
+    """Return the weights of the masked-LM head under the names of the folder; none for a decoder."""
     if names is None:
         return {}
     dense, norm, bias = names
@@ -259,7 +257,7 @@ def _filler(task: Any, names: tuple[str, str, str] | None, order: list[int], row
 
 
 def _ids(kind: str, tokenizer: Tokenizer, rows: int) -> dict[str, Any]:
-    """Return the size of the vocabulary, and of a decoder the id that begins and ends a text."""
+    """Return the vocabulary size and, for a decoder, the ids that begin and end a text."""
     start = in_file(tokenizer, tokenizer.start)
     if kind == "marian":
         end = in_file(tokenizer, tokenizer.separator)
@@ -269,15 +267,15 @@ def _ids(kind: str, tokenizer: Tokenizer, rows: int) -> dict[str, Any]:
 
 
 def in_file(tokenizer: Tokenizer, token: int) -> int:
-    """Return the id that a token of ours has in the tokenizer's file."""
+    """Return the id of one of our tokens in the tokenizer's file."""
     return int(tokenizer.theirs[token]) if isinstance(tokenizer, ForeignTokenizer) else token
 
 
 def tokenizer_files(kind: str, tokenizer: Tokenizer, rows: int) -> dict[str, Any]:
-    """Return tokenizer.json and tokenizer_config.json; ours gets tokens for the ids that stand for no text.
+    """Return tokenizer.json and tokenizer_config.json, with named tokens for our special ids.
 
     Args:
-        kind: A family, or a model of ours: it decides what the special tokens are called.
+        kind: A family, or the name of our model. Decides the names of the special tokens.
         tokenizer: Tokenizer of the run.
         rows: Rows of the model's embedding.
     """
@@ -320,18 +318,18 @@ def tokenizer_files(kind: str, tokenizer: Tokenizer, rows: int) -> dict[str, Any
 
 
 def save_json(path: Path, content: Any) -> None:
-    """Write a file of JSON that people can read."""
+    """Write an indented JSON file."""
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
 def card_of(summary: Summary, words: str, library: str, more: Sequence[str]) -> str:
-    """Return README.md of a folder: the figures beside the baselines, and how the model was trained.
+    """Return the README.md of a folder: metrics of the run and its baselines, and how the model was trained.
 
     Args:
         summary: Summary of the run.
-        words: What the folder holds.
-        library: The library that reads it.
-        more: Lines on its files, or its limits.
+        words: Title, which describes the content of the folder.
+        library: The library that reads the folder.
+        more: Lines about its files or limits.
     """
     rows = []
     for split, metrics in (summary.best or summary.metrics).items():

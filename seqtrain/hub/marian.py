@@ -1,8 +1,8 @@
 """Marian (Junczys-Dowmunt et al. 2018) as our `encoder_decoder` of two Transformers with post-norm, and back.
 
-Its sinusoids are all sines and then all cosines, ours neighbours: so the channels of everything that reads or writes
-the residual stream change places. Its head scores with the embedding, where the start (padding) and the end are two
-rows; those are one row of ours, so that the head has weights of its own here, with `final_logits_bias`.
+Marian's sinusoids are all sines followed by all cosines, ours alternate. So the channels of everything that reads or
+writes the residual stream are permuted. Marian's head scores with the embedding, in which start (padding) and end are
+two rows. They are one row of ours, so here the head has separate weights, with `final_logits_bias`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from torch import Tensor
 from seqtrain.hub.family import NAMES, Config, Family, Unfit, activation, number, require
 from seqtrain.hub.names import How, Rule, columns, in_order, stacked, then
 
-POSITIONS = 1024  # of the table that transformers makes for a model of ours, which has no limit
+POSITIONS = 1024  # size of the table in transformers; our model has no limit
 BIAS = "final_logits_bias"
-SIDES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")  # which are `shared.weight` again
+SIDES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")  # copies of `shared.weight`
 _CROSS = "encoder_attn"
 
 
 def _options(config: Config) -> dict[str, Any]:
     require(
-        {"scale_embedding": False, **config},  # False where config.json does not say
+        {"scale_embedding": False, **config},  # the default in transformers
         **{"scale_embedding": True, "share_encoder_decoder_embeddings": True, "normalize_before": False},
         **{"add_final_layer_norm": False, "normalize_embedding": False, "static_position_embeddings": True},
     )
@@ -31,10 +31,10 @@ def _options(config: Config) -> dict[str, Any]:
     for ours, theirs in (("num_layers", "layers"), ("num_heads", "attention_heads"), ("dim_feedforward", "ffn_dim")):
         options[ours] = number(config, f"encoder_{theirs}")
         if config.get(f"decoder_{theirs}") != options[ours]:
-            raise Unfit(f"encoder_{theirs} and decoder_{theirs} that differ: those of our model are equal")
+            raise Unfit(f"different encoder_{theirs} and decoder_{theirs}: seqtrain supports only equal ones")
     dim = number(config, "d_model")
     if dim % 2:
-        raise Unfit(f"d_model={dim}: our model has an even width")
+        raise Unfit(f"d_model={dim}: seqtrain supports only an even width")
     return {
         **options,
         "dim": dim,
@@ -45,12 +45,12 @@ def _options(config: Config) -> dict[str, Any]:
 
 
 def channels(dim: int) -> How:
-    """Return the rearrangement of the columns of what reads the residual stream."""
+    """Return the rearrangement of the columns of a map that reads the residual stream."""
     return columns(_order(dim))
 
 
 def _order(dim: int) -> list[int]:
-    """Return the channel of theirs that is each of ours: a sine, and the cosine of the same angle."""
+    """Return Marian's channel for each of ours: a sine, then the cosine of the same angle."""
     return torch.arange(dim).view(2, -1).T.flatten().tolist()
 
 
@@ -91,24 +91,24 @@ def head_of(config: Config, theirs: dict[str, Tensor], rows: Tensor) -> dict[str
     Args:
         config: config.json.
         theirs: Weights of the folder.
-        rows: Ids of the tokens that are scored, the end last.
+        rows: Ids of the scored tokens, the end last.
 
     Raises:
-        KeyError: A weight is missing; names it.
-        ValueError: Encoder and decoder have embeddings that differ.
+        KeyError: The name of a missing weight.
+        ValueError: Encoder and decoder have different embeddings.
     """
     for side in SIDES:
         if not torch.equal(theirs.get(side, theirs["shared.weight"]), theirs["shared.weight"]):
-            raise ValueError(f"{side} is not shared.weight: our encoder and decoder have one embedding")
+            raise ValueError(f"{side} differs from shared.weight: seqtrain supports only a shared embedding")
     name = "shared.weight" if config.get("tie_word_embeddings", True) else "lm_head.weight"
     bias = theirs.get(BIAS, theirs[name].new_zeros(1, len(theirs[name])))
     return {"head.weight": channels(config["d_model"]).ours([theirs[name][rows]]), "head.bias": bias[0, rows]}
 
 
 def unfit(task: Any, options: dict[str, Any]) -> str | None:
-    """Return the reason why no Marian is the same function as a run's encoder_decoder, or None."""
+    """Return why no Marian computes the same function as a run's encoder_decoder, or None."""
     if task.name() != "translation" or not task.shared_vocab:
-        return "an encoder_decoder leaves with task=translation and task.shared_vocab=true"
+        return "an encoder_decoder needs task=translation and task.shared_vocab=true"
     wanted = {"encoder": "transformer", "decoder": "transformer", "positions": "sinusoidal", "norm": "post"}
     wanted |= {"norm_kind": "layer", "norm_eps": 1e-5, "feed_forward": "plain", "qk_norm": False}
     for name, value in wanted.items():
@@ -136,25 +136,25 @@ def config_of(model: Any, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def written_head(task: Any, embedding: Tensor, shared: Tensor, order: list[int], end: int) -> dict[str, Tensor]:
-    """Return the weights of the head by the names of the folder; none but the bias if the embedding is the head.
+    """Return the weights of the head under the names of the folder; only the bias if the head is the embedding.
 
     Args:
-        task: Translation.
+        task: The translation task.
         embedding: Our embedding of the target's tokens, which a tied head scores with.
-        shared: The embedding as the folder has it.
-        order: Row in the folder of each of our tokens.
-        end: Row in the folder of the end.
+        shared: The embedding in the folder's order.
+        order: The folder's row for each of our tokens.
+        end: The folder's row for the end token.
     """
     size = task.end + 1
     scores = embedding[:size] if task.head is None else task.head.weight.detach()
     rows = torch.tensor([*order[: task.end], end])
-    weight = shared.clone()  # what ours never scores is scored as it was
+    weight = shared.clone()  # rows that our head does not score keep the embedding
     weight[rows] = channels(shared.shape[1]).theirs(scores)[0]
     bias = shared.new_zeros(1, len(shared))
     if task.head is not None:
         bias[0, rows] = task.head.bias.detach()
     if torch.equal(weight, shared):
         return {BIAS: bias}
-    # With a head of its own transformers ties nothing.
+    # With a separate head, transformers ties no weights, so each side needs its copy.
     sides = {f"model.{side}": shared.clone() for side in SIDES}
     return {BIAS: bias, "lm_head.weight": weight, **sides}

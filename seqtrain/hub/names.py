@@ -1,4 +1,4 @@
-"""Rules by which weights are renamed and rearranged: each works both ways, so one table reads and writes a family."""
+"""Rules for renaming and rearranging weights. Each is invertible, so one table both reads and writes a family."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ TRANSPOSED = How(lambda parts: _transposed(parts[0]), lambda weight: [_transpose
 
 
 def stacked(*rows: int) -> How:
-    """Return the rearrangement of several maps of one input into one map; `rows`: the outputs of each."""
+    """Return the rearrangement that stacks several maps of one input; `rows`: the number of outputs of each."""
     return How(lambda parts: torch.cat(list(parts)), lambda weight: weight.split(rows))
 
 
 def by_heads(num_heads: int) -> How:
-    """Return the rearrangement of queries, keys and values that lie side by side for each head: (H, 3, K) rows."""
+    """Return the rearrangement of queries, keys and values that are stored together per head: (H, 3, K) rows."""
     return How(
         lambda parts: parts[0].unflatten(0, (num_heads, 3, -1)).transpose(0, 1).flatten(0, 2),
         lambda weight: [weight.unflatten(0, (3, num_heads, -1)).transpose(0, 1).flatten(0, 2)],
@@ -38,7 +38,7 @@ def by_heads(num_heads: int) -> How:
 
 
 def in_order(order: Sequence[int], zeros: int = 0) -> How:
-    """Return the rearrangement of rows; `order`: the row in the folder of each of our rows, before `zeros` of zeros."""
+    """Return the rearrangement of rows; `order`: the folder's row for each of ours, followed by `zeros` zero rows."""
     index = torch.tensor(order)
 
     def ours(parts: Sequence[Tensor]) -> Tensor:
@@ -52,19 +52,19 @@ def in_order(order: Sequence[int], zeros: int = 0) -> How:
 
 
 def columns(order: Sequence[int]) -> How:
-    """Return the rearrangement of the columns of a map; `order`: the column in the folder of each of ours."""
+    """Return the rearrangement of the columns of a map; `order`: the folder's column for each of ours."""
     index = torch.tensor(order)
     back = index.argsort()
     return How(lambda parts: _columns(parts[0], index), lambda weight: [_columns(weight, back)])
 
 
 def then(first: How, second: How) -> How:
-    """Return two rearrangements one after the other, the first one on the side of the folder."""
+    """Return the composition of two rearrangements; `first` is applied to the folder's weights."""
     return How(lambda parts: second.ours([first.ours(parts)]), lambda weight: first.theirs(second.theirs(weight)[0]))
 
 
 def without_first(count: int) -> How:
-    """Return the rearrangement that leaves out rows of padding, which no token reads; written, they are zero."""
+    """Return the rearrangement that drops `count` unused first rows; on writing they are zero."""
     return How(
         lambda parts: parts[0][count:],
         lambda weight: [torch.cat([weight.new_zeros(count, *weight.shape[1:]), weight])],
@@ -81,11 +81,11 @@ def _transposed(weight: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Rule:
-    """Place of a module's weight and bias in the folder; `{}` in names is the number of a block.
+    """Names of a module's weight and bias in the folder. `{}` in names is the number of a block.
 
     Args:
         ours: Name of our module.
-        theirs: Names of theirs; several are stacked.
+        theirs: Names in the folder; several are stacked.
         how: Rearrangement.
     """
 
@@ -99,7 +99,7 @@ class Rule:
 
 
 def expanded(rules: Sequence[Rule], num_blocks: int) -> list[Rule]:
-    """Return the rules with one for each block in place of each that has `{}`."""
+    """Return the rules, with each rule that contains `{}` replaced by one per block."""
     found: list[Rule] = []
     for rule in rules:
         found += [rule.at(block) for block in range(num_blocks)] if "{}" in rule.ours else [rule]
@@ -118,15 +118,15 @@ def read(rules: Sequence[Rule], theirs: Mapping[str, Tensor], like: Mapping[str,
 
     Args:
         rules: Rules, expanded.
-        theirs: Weights by the names of the folder.
-        like: Our weights: which there are, and their shapes.
+        theirs: Weights under the names of the folder.
+        like: Our weights, which give names and shapes.
 
     Returns:
-        Weights by our names, and the names of theirs that were used. A bias or table that only ours has is
+        Weights under our names, and the names in the folder that were used. A bias or table that the folder lacks is
         zero.
 
     Raises:
-        KeyError: A weight is missing; names it.
+        KeyError: The name of a missing weight.
         ValueError: A weight has another shape than the model's.
     """
     found: Weights = {}
@@ -138,7 +138,7 @@ def read(rules: Sequence[Rule], theirs: Mapping[str, Tensor], like: Mapping[str,
             here = [each for each in names if each in theirs]
             if name not in like:
                 if here:
-                    raise ValueError(f"{here[0]} has no place in the model")
+                    raise ValueError(f"{here[0]} has no counterpart in the model")
                 continue
             if not here and (kind == "bias" or not names):
                 found[name] = torch.zeros_like(like[name])
@@ -148,12 +148,12 @@ def read(rules: Sequence[Rule], theirs: Mapping[str, Tensor], like: Mapping[str,
             used.update(here)
             if found[name].shape != like[name].shape:
                 shapes = (tuple(found[name].shape), tuple(like[name].shape))
-                raise ValueError(f"{here[0]} gives {name} {shapes[0]}, and config.json asks for {shapes[1]}")
+                raise ValueError(f"{here[0]} gives {name} {shapes[0]}, but config.json asks for {shapes[1]}")
     return found, used
 
 
 def _parts(names: Sequence[str], theirs: Mapping[str, Tensor], kind: str) -> list[Tensor]:
-    """Return the weights of these names; a bias that some of them lack is zero."""
+    """Return the weights of these names. A missing bias is zero."""
     parts = []
     for name in names:
         if name in theirs:
@@ -167,7 +167,7 @@ def _parts(names: Sequence[str], theirs: Mapping[str, Tensor], kind: str) -> lis
 
 
 def write(rules: Sequence[Rule], ours: Mapping[str, Tensor]) -> Weights:
-    """Return weights by the names of the folder; what `read` made of them is given back, bit for bit."""
+    """Return weights under the names of the folder. This inverts `read` bit for bit."""
     found: Weights = {}
     for rule in rules:
         for kind in ("weight", "bias"):

@@ -1,4 +1,4 @@
-"""A run as ONNX files, each of which has been run in onnxruntime beside the model before it is kept."""
+"""Export of a run as ONNX files. Each file is run in onnxruntime and kept only if it agrees with the model."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ from seqtrain.tasks.output import pool
 
 STEP, READ, ABOUT = "step.onnx", "read.onnx", "onnx.json"
 TOLERANCE = 1e-5
-BATCHES, LENGTHS = (1, 4), (2, 33)  # tried of a file in which they are free
-EXAMPLE = (3, 7)  # batch and length by which a model is traced: others than those that are tried
-READINGS = 3  # of each try, from the state that the one before left
+BATCHES, LENGTHS = (1, 4), (2, 33)  # sizes at which a file is tested
+EXAMPLE = (3, 7)  # batch and length for tracing: different from those of the tests
+READINGS = 3  # forward passes per test, each from the state after the one before
 
 
 class _Graph(nn.Module):
-    """The function that a file holds: scores of tokens, and the state after them.
+    """The function that a file computes: scores of tokens, and the state after them.
 
     Args:
-        model: reads them.
-        task: scores them.
-        tokenizer: of foreign ones the file speaks in their ids.
-        names: of the state's tensors; none: the second input is the length of each lane, and no state is returned.
-        step: whether a token is read at a time.
+        model: The model.
+        task: Its task, which computes the scores.
+        tokenizer: Its tokenizer; the file uses the original ids of a foreign one.
+        names: Names of the state's tensors. If empty, the second input is the length of each lane, and no state is
+            returned.
+        step: True if one token is read at a time.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class _Graph(nn.Module):
             try:
                 with torch.no_grad():
                     task.logits(model, hidden)
-            except (RuntimeError, ValueError):  # a head that reads something else than these hidden states
+            except (RuntimeError, ValueError):  # a head that does not read these hidden states
                 self.has_head = False
 
     def forward(self, tokens: Shaped[Tensor, "B T *F"], *more: Tensor) -> tuple[Tensor, ...]:
@@ -70,7 +71,7 @@ class _Graph(nn.Module):
             hidden, after = self.model(tokens, dict(zip(self.names, more, strict=True)))
             return (self._scores(hidden), *(after[name] for name in self.names))
         if torch.compiler.is_exporting() and Capability.STATEFUL in self.model.capabilities:
-            # The same numbers without a choice by the length of the text, which a graph cannot make.
+            # The same result without a branch on the length of the text, which a graph cannot express.
             hidden = self.model(tokens, self.model.initial(tokens.shape[0]))[0]
         else:
             hidden = self.model.encode(tokens, *more)
@@ -95,11 +96,11 @@ class _Graph(nn.Module):
 
     @property
     def outputs(self) -> list[str]:
-        """Names of the outputs, which ONNX wants to differ from those of the inputs."""
+        """Names of the outputs. ONNX requires that they differ from those of the inputs."""
         return ["scores" if self.has_head else "hidden_states", *(f"next_{name}" for name in self.names)]
 
     def example(self, batch: int, length: int, generator: torch.Generator) -> list[Tensor]:
-        """Return random inputs: tokens of text and the start, or values; then no state yet, or lengths."""
+        """Return random inputs: text and start tokens, or values; then an initial state, or lengths."""
         tokens = blank_input(self.model, batch, length)
         if tokens.is_floating_point():
             tokens = torch.randn(tokens.shape, generator=generator)
@@ -107,23 +108,23 @@ class _Graph(nn.Module):
             tokens = torch.randint(self.num_text + 1, tokens.shape, generator=generator)
         if self.names:
             return [tokens, *self.model.initial(batch).values()]
-        return [tokens, (torch.arange(batch) % 2 == 0) * (length - 1) + 1]  # whole lanes, and lanes of one
+        return [tokens, (torch.arange(batch) % 2 == 0) * (length - 1) + 1]  # full lanes alternate with length 1
 
 
 def save(
     model: SequenceModel, task: Task, preprocessor: Preprocessor, card: Card, target: Path
 ) -> tuple[list[str], list[str]]:
-    """Write a new folder with files that compute what the model does, and what reads them needs.
+    """Write a new folder with ONNX files of the model, and the tokenizer or scaling needed to use them.
 
     Args:
         model: Trained model.
         task: Its task.
         preprocessor: Its tokenizers, labels and scaling.
-        card: Makes README.md of lines on the files.
+        card: Returns README.md, given lines about the files.
         target: Folder to create.
 
     Returns:
-        Names of the files, and a line on each that is left out.
+        Names of the files, and a line for each that is left out.
 
     Raises:
         UserError: The packages are missing, no file passes, or the folder cannot be written.
@@ -132,8 +133,8 @@ def save(
         raise UserError(f"--output {target} exists already; name a new folder")
     if Capability.UNCONDITIONAL not in model.capabilities:
         raise UserError(f"--format onnx: model={name_of(model)} needs a source; --format seqtrain writes any run")
-    if getattr(task, "chain", None) is not None:  # the likeliest labels are another answer than the best sequence
-        raise UserError("--format onnx: task.crf=true searches for a sequence; --format seqtrain writes any run")
+    if getattr(task, "chain", None) is not None:  # the likeliest label of each token may not form the best sequence
+        raise UserError("--format onnx: task.crf=true needs a search over sequences; --format seqtrain writes any run")
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
@@ -168,7 +169,7 @@ def save(
 
 
 def _export(graph: _Graph, path: Path, *, free_length: bool) -> str | None:
-    """Write a file and run it beside the model; return why it is not kept, or None."""
+    """Write a file and compare it with the model; return why it is not kept, or None."""
     batch, length = EXAMPLE[0], EXAMPLE[1] if free_length else 1
     generator = torch.Generator().manual_seed(0)
     example = graph.example(batch, length, generator)
@@ -190,7 +191,7 @@ def _export(graph: _Graph, path: Path, *, free_length: bool) -> str | None:
             assert program is not None
             _set_shapes(program.model.graph, example, graph(*example), free)
             program.save(str(path))
-    except Exception as error:  # the exporter has many of its own
+    except Exception as error:  # the exporter raises many classes
         return f"torch.onnx: {_reason(error)}"
     lengths = LENGTHS if free_length else (1,)
     if graph.model.max_length is not None and free_length:
@@ -199,25 +200,25 @@ def _export(graph: _Graph, path: Path, *, free_length: bool) -> str | None:
     for batch, length in itertools.product(BATCHES, lengths):
         try:
             worst = max(_difference(graph, path, batch, length, generator), worst)
-        except Exception as error:  # so has the runtime
-            return f"onnxruntime fails at a batch of {batch}, length {length}: {_reason(error)}"
+        except Exception as error:  # so does the runtime
+            return f"onnxruntime fails at batch {batch}, length {length}: {_reason(error)}"
     if not worst <= TOLERANCE:
-        return f"in onnxruntime its numbers differ from those of the model by {worst:.1e}"
+        return f"its outputs in onnxruntime differ from those of the model by {worst:.1e}"
     return None
 
 
 def _reason(error: BaseException) -> str:
-    """Return the first words of the cause of an error."""
+    """Return the start of the message of an error's root cause."""
     while error.__cause__ is not None:
         error = error.__cause__
     return " ".join(str(error).split())[:120] or type(error).__name__
 
 
 def _recurrences() -> dict[Any, Any]:
-    """Return the translation of Elman networks, which the exporter has for LSTM and GRU alone."""
+    """Return translations of Elman networks: the exporter supports LSTM and GRU only."""
     from onnxscript import opset20
 
-    op: Any = opset20  # whose types know none of the values of a graph that is being written
+    op: Any = opset20  # Any, because its type hints do not cover values of a graph under construction
 
     def translation(activation: str) -> Any:
         def rnn(x, before, weights, has_biases, num_layers, dropout, train, bidirectional, batch_first):  # type: ignore[no-untyped-def]
@@ -243,7 +244,7 @@ def _recurrences() -> dict[Any, Any]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the exporter, which warns of its own parts and of packages that are not there."""
+    """Silence the exporter's warnings about its own parts and about missing packages."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -258,8 +259,8 @@ def _quiet() -> Iterator[None]:
 def _set_shapes(graph: Any, example: list[Tensor], outputs: Sequence[Tensor], free: dict[int, str]) -> None:
     """Declare which axes of the inputs and outputs are free.
 
-    The exporter unrolls a recurrence to trace it and declares the length that it saw, though the operator that it
-    writes takes any. Where a length is truly fixed, the file fails when it is run beside the model.
+    The exporter unrolls a recurrence to trace it and declares the traced length, though the operator that it writes
+    accepts any. If a length really is fixed, the comparison with the model fails later.
     """
     from onnx_ir import Shape
 
@@ -277,11 +278,11 @@ def _set_shapes(graph: Any, example: list[Tensor], outputs: Sequence[Tensor], fr
 
 
 def _difference(graph: _Graph, path: Path, batch: int, length: int, generator: torch.Generator) -> float:
-    """Return the largest difference of all outputs, relative where numbers are above 1, in several readings."""
+    """Return the largest difference of any output over several forward passes, relative for values above 1."""
     import onnxruntime
 
     quiet = onnxruntime.SessionOptions()
-    quiet.log_severity_level = 4  # what fails is said in one line by the caller
+    quiet.log_severity_level = 4  # the caller reports errors in one line
     session = onnxruntime.InferenceSession(str(path), quiet, providers=["CPUExecutionProvider"])
     worst = 0.0
     ours: list[Tensor] = []
@@ -295,7 +296,7 @@ def _difference(graph: _Graph, path: Path, batch: int, length: int, generator: t
         found: list[Any] = list(session.run(None, dict(zip(graph.inputs, fed, strict=True))))
         for one, other in zip(expected, found, strict=True):
             one = one.double().numpy()
-            same = one == other  # two infinities have no difference
+            same = one == other  # equal infinities would give nan
             gap = np.abs(np.where(same, 0.0, one) - np.where(same, 0.0, other)) / np.maximum(np.abs(one), 1.0)
             gap = np.where(np.isnan(gap), np.inf, gap)
             worst = max(worst, float(gap.max(initial=0.0)))
@@ -315,7 +316,7 @@ def _describe(
         for name, value in state.items()
     }
     about["max_length"] = model.max_length
-    if preprocessor.scale is not None:  # scores are in units of it
+    if preprocessor.scale is not None:  # scores are scaled values
         about["scale"] = {"mean": preprocessor.scale.mean, "std": preprocessor.scale.std}
     direction = getattr(task, "direction", "forward")
     if direction != "forward":
@@ -339,20 +340,20 @@ def _describe(
 
 
 def _words(about: dict[str, Any], task: Task, left_out: list[str]) -> list[str]:
-    """Return the lines of the card on what the files compute, with code that writes a text where they can."""
+    """Return the lines of the card about the files, with code that generates a text if they can."""
     lines = [
         f"- `{name}` maps {', '.join(map(_code, each['inputs']))} to {', '.join(map(_code, each['outputs']))}."
         for name, each in about["files"].items()
     ]
     lines.append(
-        "All sizes, the start token and the hash of the tokenizer stand in `onnx.json`; a state begins at zero."
+        "All sizes, the start token and the hash of the tokenizer are in `onnx.json`; the initial state is zero."
     )
     if about["max_length"] is not None:
-        lines.append(f"- The model has positions for {about['max_length']} tokens, and reads no more from one state.")
+        lines.append(f"- The model has positions for {about['max_length']} tokens, so it cannot read more in sequence.")
     if "scale" in about:
-        lines.append("- A number is `scores * std + mean`, with the `scale` in `onnx.json`.")
+        lines.append("- A prediction is `scores * std + mean`, with the `scale` in `onnx.json`.")
     if "direction" in about:
-        lines.append(f"- It reads {about['direction']}: give the last token of a text first.")
+        lines.append(f"- The model reads {about['direction']}: give the last token of a text first.")
     lines += [f"- {line}" for line in left_out]
     if about["task"] == "next_token" and STEP in about["files"] and getattr(task, "direction", None) == "forward":
         lines += ["", "```python", *CODE.strip().splitlines(), "```"]

@@ -1,4 +1,4 @@
-"""Attention maps of one text with their tokens, and a picture of them."""
+"""Attention maps of a model for one text, and a plot of them."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ ATTENDING = (
     "rnn_encoder_decoder (model.attention=additive or dot)",
 )
 SPECIALS = ("[start]", "[sep]", "[mask]")
-MAX_MAPS = 8  # layers, and heads, in a picture
-MAX_TOKENS = 40  # on a side of a picture
+MAX_MAPS = 8  # layers, and heads, in a plot
+MAX_TOKENS = 40  # per axis of a map
 MAX_LABEL_CHARACTERS = 14
 MAX_TITLE_CHARACTERS = 200
 INCHES_PER_TOKEN = 0.15
 MARGIN_INCHES = 2.5  # for labels
-MAX_PIXELS = 4000  # on a picture's longer side
+MAX_PIXELS = 4000  # on the longer side of a plot
 
-Label = Callable[[Any], str]  # of a token, or of the values of a step
+Label = Callable[[Any], str]  # returns the label of a token, or of the values at a step
 
 
 class Seen(NamedTuple):
@@ -51,7 +51,7 @@ def labels(tokenizer: Tokenizer) -> Label:
     """Return a function that gives the axis label of a token."""
 
     def label(token: int) -> str:
-        # Special tokens stand behind those of text, in the order of SPECIALS.
+        # Special tokens follow the text tokens, in the order of SPECIALS.
         if token >= tokenizer.vocab_size:
             return SPECIALS[token - tokenizer.vocab_size]
         return tokenizer.token_text(token)
@@ -60,7 +60,7 @@ def labels(tokenizer: Tokenizer) -> Label:
 
 
 def step_numbers() -> Label:
-    """Return a function that numbers the steps of one series, which have no other name."""
+    """Return a function that labels the steps of one series by number."""
     numbers = count(1)
     return lambda _: str(next(numbers))
 
@@ -76,18 +76,18 @@ def look(
     """Record the attention maps of a model while it reads tokens.
 
     Args:
-        model: in evaluation mode.
-        tokens: what it reads, or the values of steps; of a model that begins from a source, those of the target.
-        label: what a token is called.
-        source: tokens, or values, to begin from; None for a model that reads one text.
-        source_label: what a token of the source is called, where that differs.
+        model: a model in evaluation mode.
+        tokens: the input tokens, or the values of steps; for an encoder-decoder, those of the target.
+        label: returns the label of a token.
+        source: the encoder's tokens or values; None for a model that reads one text.
+        source_label: returns the label of a source token; None: `label`.
 
     Returns:
-        First the maps from a target to its source, then those within a text, then those within a source; each kind
-        from the first layer to the last.
+        Cross-attention maps first, then self-attention maps of the text, then those of the source; each kind from the
+        first layer to the last.
 
     Raises:
-        UserError: where the model does not attend.
+        UserError: If the model has no attention.
     """
     device = next(model.parameters()).device
     written = list(map(label, tokens))
@@ -101,7 +101,7 @@ def look(
         with recording() as maps:
             state = model.begin(torch.tensor([source], device=device))
         for each in maps:
-            # A model that takes a source as a prefix names its layers as it does for any text.
+            # A model that reads the source as a prefix names its layers as for any text.
             if "source" in each.name:
                 within_source.append(_seen(each, read, read))
             else:
@@ -115,13 +115,13 @@ def look(
             own.append(_seen(each, written, written))
     if not (cross or own or within_source):
         raise UserError(
-            f"model={name_of(model)} does not attend, so there is no map; models that do: {', '.join(ATTENDING)}"
+            f"model={name_of(model)}: no attention; use a run of one of these models: {', '.join(ATTENDING)}"
         )
     return [*cross, *own, *within_source]
 
 
 def _seen(attention: AttentionMap, queries: list[str], keys: list[str]) -> Seen:
-    # Keys before the last ones are room for what an empty state has not seen.
+    # Only the last keys are the text's; those before are empty slots of the state.
     return Seen(attention.name, attention.weights[0, :, :, -len(keys) :].cpu(), queries, keys)
 
 
@@ -129,10 +129,10 @@ def draw(maps: Sequence[Seen], path: Path, title: str) -> str:
     """Draw a PNG of layers (rows) and heads (columns), each with queries down and keys across.
 
     Returns:
-        What was left out, in words, or nothing.
+        A text that lists what was left out; empty if nothing was.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: If the file cannot be written.
     """
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
@@ -142,12 +142,12 @@ def draw(maps: Sequence[Seen], path: Path, title: str) -> str:
     heights = [len(seen.queries) for seen in cropped]  # of rows, in tokens
     named = _rows_with_key_names(cropped)
     width = MARGIN_INCHES + columns * _inches(max(len(seen.keys) for seen in cropped))
-    # Each row that names its keys takes 1.2 inches more, and so does the title.
+    # Each row with key labels takes 1.2 inches more, and so does the title.
     height = sum(map(_inches, heights)) + 1.2 * len(named) + 1.2
-    # Where many maps stand side by side, fewer dots to an inch keep the picture within its limit.
+    # If there are many maps, a lower resolution keeps the plot within MAX_PIXELS.
     figure = Figure(figsize=(width, height), dpi=min(140, MAX_PIXELS / max(width, height)), layout="constrained")
     grid = figure.subplots(len(cropped), columns, squeeze=False, gridspec_kw={"height_ratios": heights})
-    shades = PowerNorm(0.5, 0, 1)  # by the root, since most weights are small
+    shades = PowerNorm(0.5, 0, 1)  # square root, because most weights are small
     image = None
     for row, seen in enumerate(cropped):
         keys = seen.keys if row in named else []
@@ -157,7 +157,7 @@ def draw(maps: Sequence[Seen], path: Path, title: str) -> str:
             image = axes.imshow(weights.float().numpy(), cmap="Blues", norm=shades, aspect="auto")
             axes.set_title(f"head {head + 1}", fontsize=8)
             queries: list[str] = []
-            if head == 0:  # the names of the first column are those of the whole row
+            if head == 0:  # the first column is labelled for the whole row
                 queries = seen.queries
                 axes.set_ylabel(textwrap.fill(seen.name, 12), fontsize=8)
             _name_tokens(axes, queries, keys)
@@ -168,7 +168,7 @@ def draw(maps: Sequence[Seen], path: Path, title: str) -> str:
     bar.ax.tick_params(labelsize=7)
     left_out = _left_out(maps, cropped)
     heading = textwrap.fill(shorten(title, MAX_TITLE_CHARACTERS), int(10 * width))
-    heading += "\neach row shares itself out among the columns"
+    heading += "\neach row sums to 1 over the columns"
     if left_out:
         heading += f"\nnot shown: {left_out}"
     save_picture(figure, heading, path)
@@ -176,15 +176,15 @@ def draw(maps: Sequence[Seen], path: Path, title: str) -> str:
 
 
 def save_picture(figure: Any, heading: str, path: Path) -> None:
-    """Write a figure of matplotlib as PNG, under a heading."""
+    """Write a matplotlib figure with a heading as PNG."""
     figure.suptitle(heading, fontsize=9, parse_math=False)
     with warnings.catch_warnings(), atomic(path) as file:
-        warnings.simplefilter("ignore")  # of letters that the font does not have
+        warnings.simplefilter("ignore")  # about characters missing from the font
         figure.savefig(file, format="png")
 
 
 def _inches(tokens: int) -> float:
-    """Return the inches that so many tokens take; at least 1.0, for the labels beside a small map."""
+    """Return the size of a map in inches; at least 1.0, for the labels of a small map."""
     return max(tokens * INCHES_PER_TOKEN, 1.0)
 
 
@@ -195,7 +195,7 @@ def _crop(seen: Seen) -> Seen:
 
 
 def _rows_with_key_names(maps: Sequence[Seen]) -> set[int]:
-    """Return the rows of the picture that need key labels: the last, and those above a row with other keys."""
+    """Return the rows of the plot that need key labels: the last, and those above a row with other keys."""
     rows = {len(maps) - 1}
     for row, (seen, below) in enumerate(pairwise(maps)):
         if seen.keys != below.keys:
@@ -204,14 +204,14 @@ def _rows_with_key_names(maps: Sequence[Seen]) -> set[int]:
 
 
 def _name_tokens(axes: Any, queries: list[str], keys: list[str]) -> None:
-    style: dict[str, Any] = {"fontsize": 7, "parse_math": False}  # a $ in a text is no formula
+    style: dict[str, Any] = {"fontsize": 7, "parse_math": False}  # a $ in a text does not start a formula
     axes.set_xticks(range(len(keys)), [shorten(key) for key in keys], rotation=90, **style)
     axes.set_yticks(range(len(queries)), [shorten(query) for query in queries], **style)
     axes.tick_params(length=0)
 
 
 def shorten(text: str, max_characters: int = MAX_LABEL_CHARACTERS) -> str:
-    """Shorten a text to `max_characters`. A text that is only white space becomes a visible sign."""
+    """Shorten a text to `max_characters`. A text of white space only becomes a visible character."""
     text = text.strip() or "␣"
     if len(text) <= max_characters:
         return text
@@ -227,15 +227,15 @@ def _most_tokens(maps: Sequence[Seen]) -> int:
 
 
 def _left_out(maps: Sequence[Seen], cropped: Sequence[Seen]) -> str:
-    """Return what the first maps, heads and tokens do not show of all."""
+    """Return a description of the maps, heads and tokens that are not drawn."""
     counts = {"maps": len, "heads": _most_heads, "tokens": _most_tokens}
     return words_left_out({what: (count(cropped), count(maps)) for what, count in counts.items()})
 
 
 def words_left_out(counts: Mapping[str, tuple[int, int]]) -> str:
-    """Return what a picture does not show.
+    """Return a description of what a plot leaves out; empty if nothing.
 
     Args:
-        counts: by noun, the most that is shown, and the total.
+        counts: for each noun, the largest number that is shown, and the total.
     """
     return ", ".join(f"{total - most} of {total} {what}" for what, (most, total) in counts.items() if total > most)

@@ -1,4 +1,4 @@
-"""Embeddings: one vector of each text, pooled from a model's hidden states, and the texts nearest to another."""
+"""Embeddings: one vector per text, pooled from a model's hidden states, and search for the nearest texts."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from seqtrain.tasks.output import TextPool, pool_text
 
 @runtime_checkable
 class HasVectors(Protocol):
-    """A task that is trained for the vectors of texts."""
+    """A task that trains text vectors."""
 
-    text_pool: TextPool  # how it pools hidden states to a vector
+    text_pool: TextPool  # pooling of hidden states to a vector
 
 
 def pool_of(task: Task) -> TextPool:
-    """Return the pooling that a run's vectors have where none is asked for: the task's own, else the mean."""
+    """Return the default pooling of a run's vectors: the task's own, else the mean."""
     return task.text_pool if isinstance(task, HasVectors) else "mean"
 
 
 def check_pool(model: SequenceModel, pool: TextPool) -> None:
-    """Raise UserError if the model cannot give this vector of a text."""
+    """Raise UserError if the model does not support this pooling."""
     name = name_of(model)
     if not can_encode(model):
         raise UserError(
-            f"embed: model={name} reads a text only to go on from it; take a run of a model that has an encoder, or no "
-            "decoder"
+            f"embed: model={name} has no hidden states of a text alone; use a run of a model with an encoder, or "
+            "without a decoder"
         )
     if pool != "cls":
         return
-    if Capability.UNCONDITIONAL not in model.capabilities:  # training put nothing before what its encoder reads
-        raise UserError("--pool cls: before a source stands no token that could be its vector; use mean or last")
+    if Capability.UNCONDITIONAL not in model.capabilities:  # its encoder reads sources without a first special token
+        raise UserError("--pool cls: a source has no special token before it; use mean or last")
     if Capability.CAUSAL in model.capabilities:
         raise UserError(f"--pool cls: the first position of model={name} sees no later token; use mean or last")
 
@@ -53,12 +53,12 @@ def embed(
     """Compute one vector per text.
 
     Args:
-        model: in evaluation mode.
-        texts: ids of each, at least one.
-        before: tokens that are read before each text.
-        after: tokens that are read after it.
-        pool: mean of the text's own positions; mean_all of these and of `before` and `after`; last, where all has been
-            read, `after` included; cls, the very first.
+        model: a model in evaluation mode.
+        texts: token ids of each text; at least one.
+        before: special tokens before each text.
+        after: special tokens after each text.
+        pool: "mean" over the text's own positions; "mean_all" also over `before` and `after`; "last": the last
+            position, `after` included; "cls": the first position.
 
     Returns:
         The vectors (n, D), in the order of the texts, on the CPU.
@@ -67,7 +67,7 @@ def embed(
     like = next(model.parameters())
     vectors = torch.zeros(len(rows), model.dim, dtype=like.dtype)
     for lanes in by_length(rows):
-        tokens, lengths = padded([rows[lane] for lane in lanes])  # of about one length, so that little is padding
+        tokens, lengths = padded([rows[lane] for lane in lanes])  # of similar lengths, to need little padding
         tokens, lengths = tokens.to(like.device), lengths.to(like.device)
         hidden = model.encode(tokens, lengths)
         vectors[lanes] = pool_text(hidden, lengths, pool, len(before), len(after)).to(vectors)
@@ -75,7 +75,7 @@ def embed(
 
 
 class TopK:
-    """The texts whose vectors have the largest cosine with a query's, of as many as are added; of equals the first."""
+    """The `count` added texts with the largest cosine similarity to a query; ties go to the text added first."""
 
     def __init__(self, query: Float[Tensor, " D"], count: int) -> None:
         self.query = _unit(query.double().unsqueeze(0))[0]
@@ -83,10 +83,10 @@ class TopK:
         self.best: list[tuple[float, Any]] = []
 
     def add(self, vectors: Float[Tensor, "n D"], texts: Sequence[Any]) -> None:
-        """Add candidate vectors, with any items that stand for their texts, and keep the best ones."""
+        """Add candidate vectors, each with its text or any other item, and keep the best ones."""
         scores = (_unit(vectors.double()) @ self.query).tolist()
         candidates = [*self.best, *zip(scores, texts, strict=True)]
-        # Sorting is stable, also in reverse: of equals the one that was added first stays first.
+        # Sorting is stable, also in reverse, so ties keep their order.
         self.best = sorted(candidates, key=itemgetter(0), reverse=True)[: self.count]
 
 

@@ -1,4 +1,4 @@
-"""Forecasts as pictures: what was, what came, the median and the bands around it."""
+"""Plots of forecasts: history, true values, median, and the bands around it."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MAX_FANS = 12  # in one picture: of more none could be read
-PER_ROW = 3  # fans beside one another
+MAX_FANS = 12  # in one plot; more would be illegible
+PER_ROW = 3  # fans per row
 HISTORY, FORECAST, TRUTH = "#555555", "#0072b2", "#d55e00"
-LIGHTEST, DARKEST = 0.16, 0.5  # of the forecast's colour in the widest and in the narrowest band
+LIGHTEST, DARKEST = 0.16, 0.5  # share of the forecast's colour in the widest and the narrowest band
 FORMATS = {".png": "png", ".svg": "svg"}
 
 
 def draw_fans(fans: Sequence[Fan], path: Path) -> list[str]:
-    """Draw fans to a PNG or SVG file, chosen by the file's ending; several become small pictures side by side.
+    """Draw fans to a PNG or SVG file; several are drawn as small plots in a grid.
 
     Args:
         fans: The fans to draw, each below its title. Titles are plain text, not mathematics. Only the end of a long
             history is drawn, and only the first MAX_FANS fans.
-        path: The file.
+        path: The file, which ends in .png or .svg.
 
     Returns:
         Messages on what was left out.
 
     Raises:
         OSError: If the file cannot be written.
-        ValueError: If the ending is a different one, or lengths do not agree.
+        ValueError: If the file has another ending, or lengths do not agree.
     """
     from matplotlib.figure import Figure
 
@@ -47,12 +47,12 @@ def draw_fans(fans: Sequence[Fan], path: Path) -> list[str]:
     columns = min(len(drawn), PER_ROW)
     rows = math.ceil(len(drawn) / columns)
     size = (8.0, 3.6) if len(drawn) == 1 else (4.2 * columns, 2.6 * rows + 0.3)
-    # Not by pyplot, which keeps each figure in memory and asks for a display.
+    # Without pyplot, which keeps each figure in memory and needs a display.
     figure = Figure(figsize=size, dpi=140, layout="constrained")
     for place, fan in enumerate(drawn, 1):
         axes = figure.add_subplot(rows, columns, place)
         _draw(fan, axes)
-    # One for all, as colours mean the same everywhere.
+    # One legend for all, because all plots use the same colours.
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, fontsize=7, loc="outside upper left", ncols=len(labels), frameon=False)
     _save(figure, path)
@@ -60,7 +60,7 @@ def draw_fans(fans: Sequence[Fan], path: Path) -> list[str]:
 
 
 def draw_small_fan(fan: Fan, path: Path) -> None:
-    """Draw one fan to a small PNG file, quickly, since this happens at validations.
+    """Draw one fan to a small PNG file. Fast, because it runs at validations.
 
     Raises:
         OSError: If the file cannot be written.
@@ -68,13 +68,13 @@ def draw_small_fan(fan: Fan, path: Path) -> None:
     """
     from matplotlib.figure import Figure
 
-    # Margins as numbers: finding them by layout takes five times as long as all the rest.
+    # Fixed margins: computing a layout takes five times as long as everything else.
     figure = Figure(figsize=(4.2, 2.3), dpi=100)
     figure.subplots_adjust(left=0.13, right=0.985, top=0.9, bottom=0.11)
     axes = figure.add_subplot()
     _draw(fan, axes)
     axes.tick_params(labelsize=7)
-    # Above the axes, where it hides no line.
+    # Above the axes, so that it hides no line.
     above = {"loc": "lower right", "bbox_to_anchor": (1.02, 0.97), "ncols": len(axes.get_legend_handles_labels()[1])}
     axes.legend(fontsize=6, frameon=False, handlelength=1.0, columnspacing=0.7, handletextpad=0.4, **above)
     _save(figure, path)
@@ -85,7 +85,7 @@ def _draw(fan: Fan, axes: Axes) -> None:
 
     shown = num_read(len(fan.times))
     axes.plot(fan.history_times[-shown:], fan.history[-shown:], color=HISTORY, lw=1, label="history")
-    # The widest first, so that the narrower ones lie on it; opaque, so that the legend has the shades that are seen.
+    # The widest first, so that narrower bands are drawn over it; opaque, so that the legend shows the same shades.
     shares = sorted(fan.bands, reverse=True)
     for place, share in enumerate(shares):
         low, high = fan.bands[share]
@@ -111,12 +111,12 @@ def _shade(depth: float) -> tuple[float, float, float]:
 
 def _save(figure: Figure, path: Path) -> None:
     with warnings.catch_warnings(), atomic(path) as file:
-        warnings.simplefilter("ignore")  # of letters that the font does not have
+        warnings.simplefilter("ignore")  # about characters missing from the font
         figure.savefig(file, format=FORMATS[path.suffix.lower()])
 
 
 def _left_out(fans: Sequence[Fan], drawn: Sequence[Fan]) -> list[str]:
-    """Describe the parts that the picture omits: a cropped history looks like a series that begins late."""
+    """Describe what the plot leaves out: a cropped history looks like a series that begins late."""
     words = []
     if len(fans) > len(drawn):
         words.append(f"{len(fans) - len(drawn):,} more columns or series")

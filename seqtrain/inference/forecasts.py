@@ -1,4 +1,4 @@
-"""The series of a file, continued by a run that forecasts: values, intervals and times, in the units of the data."""
+"""Forecasts for the series of a file: values, intervals and times, in the units of the data."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from seqtrain.inference.opened import Opened
 
 LONGEST_MONTH = 31  # days
-SAME_STEP = 1.15  # times another: months and years are of uneven length
-KEPT_OPTIONS = ("decimal", "time_column", "time_format", "id_column")  # of the run's data, for other files too
+SAME_STEP = 1.15  # largest ratio of two equal steps: months and years vary in length
+KEPT_OPTIONS = ("decimal", "time_column", "time_format", "id_column")  # data options of the run that apply to new files
 
 
 @dataclass(frozen=True)
 class Continued:
-    """One series and what comes after it, in the units of the data."""
+    """One series and its forecast, in the units of the data."""
 
     name: str
     columns: tuple[str, ...]
     times: list[str]  # of each row ahead: a date, or a number
     values: dict[str, Float[np.ndarray, "H C"]]  # `forecast`, and the ends of intervals
     history: Float[np.ndarray, "n C"]
-    axis: Shaped[np.ndarray, " n+H"]  # where the rows of both stand: dates, or numbers
+    axis: Shaped[np.ndarray, " n+H"]  # times of history and forecast: dates, or numbers
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield a row for each step ahead, as it is written."""
+        """Yield an output row for each step ahead."""
         for step, time in enumerate(self.times):
             row: dict[str, Any] = {"series": self.name} if self.name else {}
             row["time"] = time
@@ -53,7 +53,7 @@ class Continued:
             yield row
 
     def fan(self, channel: int) -> Fan:
-        """Return one column as a fan, for a picture."""
+        """Return one column as a fan, for a plot."""
         bands = {}
         for name in self.values:
             kind, _, percent = name.partition("_")
@@ -86,14 +86,14 @@ def continue_file(
         path: csv, tsv, parquet or jsonl with the columns that the run was trained on.
         called: The file's name in messages: `--input more.csv`.
         say: Receives messages on how its rows were read.
-        widths: Half of the width of an interval around the forecast by its share, in scaled values.
+        widths: Half the width of the interval around the forecast, in scaled units, by coverage.
 
     Returns:
         A continuation of each series, in the order of the file.
 
     Raises:
-        UserError: The file lacks a column, has another kind of time than the run's table, its times do not rise, or a
-            series is too short to be read.
+        UserError: The file lacks a column, has another kind of time than the run's data, its times do not increase, or
+            a series is too short.
     """
     scaling = opened.preprocessor.series
     assert scaling is not None
@@ -105,7 +105,7 @@ def continue_file(
         series = source.series
         _check_clock(scaling, series, called)
     except UserError as fault:
-        # The file was named in another way here.
+        # In messages, replace data.path by the name of the file here.
         raise UserError(*(line.replace(f"data.path={path}", called) for line in fault.lines)) from None
     found, num_ahead = [], 0
     for number in range(len(series.names)):
@@ -113,15 +113,15 @@ def continue_file(
         found.append(continued)
         num_ahead += int(series.lengths[number]) - len(continued.history)
     if num_ahead:
-        # Said, since they look like values that are missing.
+        # Tell the user, because such rows look like missing values.
         are = "is" if num_ahead == 1 else "are"
         horizon = len(found[0].times)
-        say(f"{in_rows(num_ahead)} without values at the end {are} the time ahead; the forecast is of {horizon} steps")
+        say(f"{in_rows(num_ahead)} without values at the end {are} the time ahead; the forecast has {horizon} steps")
     return found
 
 
 def _check_clock(scaling: Scaling, series: Series, called: str) -> None:
-    """Raise UserError if a table's times differ in kind or step from the run's: rows would be misread."""
+    """Raise UserError if the times differ in kind or step from the run's data: rows would be misread."""
     if scaling.clock is None:
         return
 
@@ -131,13 +131,13 @@ def _check_clock(scaling: Scaling, series: Series, called: str) -> None:
 
     wanted, found = told(scaling.clock), told(series.clock)
     if found != wanted:
-        raise UserError(f"{called}: has {found}, and the run was trained on {wanted}; write them alike")
+        raise UserError(f"{called}: has {found}, but the run was trained on {wanted}; write times as in training")
     step = step_of(series)
     if step and scaling.step_seconds and not 1 / SAME_STEP < step / scaling.step_seconds < SAME_STEP:
         unit = " s" if series.has_dates else ""
         raise UserError(
-            f"{called}: its rows are {step:,}{unit} apart, and the run was trained on rows {scaling.step_seconds:,}"
-            f"{unit} apart; give rows as far apart"
+            f"{called}: its rows are {step:,}{unit} apart, but the run was trained on rows {scaling.step_seconds:,}"
+            f"{unit} apart; give rows with the same step"
         )
 
 
@@ -152,13 +152,13 @@ def _continued(
     name = f"series {series.names[number]}" if series.names[number] else "the series"
     if origin < needed:
         raise UserError(
-            f"{name} has {in_rows(origin)} of values, and the model reads data.max_length={needed:,}; give more of it"
+            f"{name} has {in_rows(origin)} of values, but the model reads data.max_length={needed:,}; add more rows"
         )
     if np.isnan(one.values[0 if config.tbptt.carry else origin - needed : origin]).all():
         raise UserError(f"{name} has no value in the rows that the model reads; give some")
     separate = scaling.apart and len(scaling.columns) > 1
     read = one.apart() if separate else one
-    # The precision of training: with another one the last digits would differ from those of evaluate.
+    # Use the precision of training: with another, the last digits would differ from those of `evaluate`.
     dtype = np.float64 if config.trainer.precision == "64-true" else np.float32
     reading = Reading(read, scaling, dtype)
     k2 = make(config.tbptt).k2
@@ -173,7 +173,7 @@ def _continued(
             parts.setdefault(name, []).append(values * std + mean)
     values = {name: np.concatenate(columns, 1) for name, columns in parts.items()}
     if not all(np.isfinite(column).all() for column in values.values()):
-        raise NonFinite("the forecast holds nan or inf: a weight of the model is no number, or overflows")
+        raise NonFinite("the forecast contains nan or inf: a weight is nan or inf, or the model overflows")
     ahead = _times_ahead(one, origin, len(values["forecast"]))
     times, clock = np.arange(1, origin + 1), series.clock or Clock(None, "")
     if one.times is not None:
@@ -200,7 +200,7 @@ def _with_rows_ahead(series: Series, number: int, count: int) -> tuple[Series, i
             there = f"has {len(values) - origin:,} rows" if len(values) > origin else "ends with its last value"
             wanted = "a row" if count == 1 else f"the {count:,} rows of task.horizon"
             raise UserError(
-                f"{first_few(series.known_columns)}: known ahead, and the file {there}; add {wanted} for the time "
+                f"{first_few(series.known_columns)}: known ahead, but the file {there}; add {wanted} for the time "
                 "ahead, with no values"
             )
     else:
@@ -223,17 +223,17 @@ def _times_ahead(series: Series, origin: int, horizon: int) -> list[int]:
 
 def _clock_ahead(times: Int[np.ndarray, " n"], has_dates: bool, count: int) -> list[int]:
     """Continue times with the same spacing: seconds since 1970, or steps."""
-    # Months are no fixed number of seconds: added up they would drift off the first of the month.
+    # Months vary in length: adding a fixed number of seconds would drift off the first of the month.
     months = months_of_a_step(times) if has_dates else None
     if months is not None:
         return _months_ahead(times, months, count)
-    # The median, as a gap in the file does not change its clock.
+    # The median, so that gaps in the file do not change the step.
     step = int(np.median(np.diff(times))) if len(times) > 1 else 1
     return [int(times[-1]) + step * ahead for ahead in range(1, count + 1)]
 
 
 def _months_ahead(times: Int[np.ndarray, " n"], months: int, horizon: int) -> list[int]:
-    """Repeat the same day and hour every `months` months; a shorter month has its last day instead."""
+    """Repeat the same day and hour every `months` months; in a shorter month, use its last day."""
     dates = [datetime.fromtimestamp(seconds, UTC) for seconds in times.tolist()]
     last = dates[-1]
     # If every row is the last day of a month, so are the rows ahead.
@@ -274,22 +274,22 @@ def forecast_table(opened: Opened, series: Any, say: Callable[[str], None]) -> d
         say: Receives messages on how its rows were read.
 
     Raises:
-        UserError: It is none of these, or cannot be continued.
+        UserError: `series` is none of these, or cannot be continued.
     """
     name = opened.task.name()
     if not opened.task.reads_values():
-        raise UserError(f"task={name} continues no series; ask it by predict")
+        raise UserError(f"task={name} does not forecast series; use predict")
     if isinstance(series, str | Path):
         continued = continue_file(opened, Path(series), called=str(series), say=say)
     else:
-        # Through a file, so that whatever holds of files holds of tables too.
+        # Written to a file, so that tables are checked and read exactly as files are.
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "table.parquet"
             _write(series, path)
             try:
                 continued = continue_file(opened, path, called="the table", say=say)
             except UserError as fault:
-                # No caller knows of this file.
+                # The temporary path means nothing to the caller.
                 raise UserError(*(line.replace(str(path), "the table") for line in fault.lines)) from None
     columns: dict[str, list[Any]] = {}
     for each in continued:
@@ -307,7 +307,7 @@ def _write(table: Any, path: Path) -> None:
     try:
         found = pa.table(table)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        # A list of rows and the like are not guessed at.
+        # Other formats, such as a list of rows, are not guessed.
         reason = str(error).partition("\n")[0].rstrip(".")
         raise UserError(f"expected {EXPECTED}, not a {type(table).__name__} ({reason})") from None
     pq.write_table(found, path)

@@ -1,4 +1,4 @@
-"""A run's directory opened for use: its config checked, its weights fitting, nothing executed."""
+"""Opening of a run's directory for use: checks its config and weights, and executes none of its content."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from seqtrain.training.transfer import copy_matching
 
 @dataclass
 class Opened:
-    """A run opened for use: weights in, evaluation mode, nothing of Lightning."""
+    """A run opened for use: with its weights, in evaluation mode, without Lightning."""
 
     run: Run
     config: DictConfig
@@ -47,12 +47,12 @@ class Opened:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of text, and of sources."""
+        """The tokenizer of the input text; for a translation, that of the source language."""
         return self.preprocessor.tokenizer
 
     @property
     def answers_series(self) -> bool:
-        """True if predictors give an answer to each series of a file."""
+        """True if the predictors read the series of a file instead of texts."""
         return self.preprocessor.series is not None and bool(self.task.predictors)
 
     @property
@@ -66,74 +66,74 @@ class Opened:
         predictors = self.task.predictors
         reason = self.run.summary.reason
         if self.run.exported and not self.step and reason:  # a folder of the hub without a head of this task
-            raise UserError(f"{reason}; begin a training with it, or use embed")
+            raise UserError(f"{reason}; fine-tune it with init_from, or use embed")
         if not predictors:
-            raise UserError(f"run {self.run.path} is of task={self.task.name()}, which predicts nothing of texts")
+            raise UserError(f"run {self.run.path}: task={self.task.name()} has no predictions")
         name = name or next(iter(predictors))
         if name not in predictors:
             can = ", ".join(predictors)
-            raise UserError(f"{name}: run {self.run.path} is of task={self.task.name()}, which can {can}")
+            raise UserError(f"{name}: not a prediction of run {self.run.path}, task={self.task.name()}; use {can}")
         return predictors[name](self.task, self.loaded)
 
     @property
     def text_reader(self) -> TextReader[Any]:
-        """The task's reader for texts without a prediction."""
+        """The task's reader of texts, without a prediction."""
         return TextReader(self.task, self.loaded)
 
     @property
     def hash(self) -> str:
-        """Hash of the weights and of what turns text into numbers."""
+        """Hash of the weights and of the preprocessing."""
         digest = hashlib.blake2b(repr(sorted(self.preprocessor.hashes.items())).encode(), digest_size=16)
         for module in (self.model, self.task):
             for name, value in sorted(module.state_dict().items()):
-                # Type and shape too: the bytes alone could be cut into other tensors.
+                # With dtype and shape: the same bytes could be split into other tensors.
                 digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
                 digest.update(value.contiguous().numpy().data)
         return digest.hexdigest()
 
 
 def open_origin(path: Path | str) -> Run:
-    """Return a run, an export, or a folder of the hub as the export that it is converted to.
+    """Return a run or an export; a model folder of the Hugging Face hub is converted to an export first.
 
     Raises:
-        UserError: It is none of these.
+        UserError: The path is none of these.
     """
     if is_foreign(path):
-        from seqtrain.hub.convert import converted  # here, since few runs begin with one
+        from seqtrain.hub.convert import converted  # imported here because it is rarely needed
 
         path = converted(str(path))
     return Run.open(path, export="take")
 
 
 def open_run(path: Path | str, checkpoint: str = "best") -> Opened:
-    """Open a run directory; nothing in it can execute.
+    """Open a run directory without executing anything in it.
 
     Args:
-        path: of a run, of its export, or of a folder of the Hugging Face hub.
+        path: Path of a run, of its export, or of a model folder of the Hugging Face hub.
         checkpoint: `best` or `last`.
 
     Raises:
-        UserError: If it is not a run, was not trained yet, or holds weights or files that do not match its config.
+        UserError: If it is not a run, was not trained yet, or contains weights or files that do not match its config.
     """
     run = open_origin(path)
     config = checked_config(run)
     preprocessor = Preprocessor.load(run.path, run.summary.hashes)
     if run.exported:
-        config.pop("adapter", None)  # what it learned is in the weights
-        # From the file's header, before it is read whole: a stranger's weights may be larger than memory.
+        config.pop("adapter", None)  # already merged into the weights
+        # Check the file's header before reading the file: untrusted weights may be larger than memory.
         _check_fit(export.described(run.path), alike, run.path / export.WEIGHTS, config, preprocessor)
     file, saved = _saved(run, checkpoint)
     weights = saved.get("state_dict") if isinstance(saved, dict) else None
-    # By type and not isinstance, since True is an int.
+    # type() instead of isinstance(), because True is an int.
     if not isinstance(weights, dict) or type(saved.get("global_step")) is not int or saved["global_step"] < 0:
-        raise UserError(f"checkpoint {file}: holds no weights of a step; it is not what a run saves")
+        raise UserError(f"checkpoint {file}: contains no weights with a step; it was not saved by a run")
     adapted = config.get("adapter") is not None
     if not adapted:
         _check_fit(weights, check_weights, file, config, preprocessor)
     model, task = make_pair(config, preprocessor)
     if adapted:
         _begin_adapted(model, run, config)
-        _check_weights(weights, check_weights, file, model, task)  # only the parent says which tokens are new
+        _check_weights(weights, check_weights, file, model, task)  # shapes depend on which tokens are new to the parent
     load_weights(weights, model, task)
     if adapted:
         merge(model)
@@ -141,10 +141,10 @@ def open_run(path: Path | str, checkpoint: str = "best") -> Opened:
 
 
 def _begin_adapted(model: SequenceModel, run: Run, config: DictConfig) -> None:
-    """Give the model of a run the weights that the run began with, and its adapters as they were at first.
+    """Load the weights that a run with adapters started from, and add untrained adapters.
 
     Raises:
-        UserError: The run's own copy of these weights is gone, or holds others.
+        UserError: The run's own copy of these weights is missing or has changed.
     """
     path = run.path / export.PARENT
     words = f"{path}: the weights that the adapters of this run change"
@@ -152,7 +152,7 @@ def _begin_adapted(model: SequenceModel, run: Run, config: DictConfig) -> None:
         raise UserError(f"{words} are missing; put the folder back")
     parent = open_run(path)
     if parent.hash != run.summary.parent:
-        raise UserError(f"{words} are others now; put the run's own folder back")
+        raise UserError(f"{words} are not the original ones; put the run's own folder back")
     weights = {f"model.{name}": value for name, value in parent.model.state_dict().items()}
     with torch.no_grad():
         new_rows = copy_matching(model, None, weights, same_task=False, say=lambda line: None)
@@ -165,14 +165,14 @@ def _saved(run: Run, checkpoint: str) -> tuple[Path, Any]:
         return run.path / export.WEIGHTS, export.read(run.path)
     folder = run.path / "checkpoints"
     file = folder / BEST
-    # A run that has not been validated yet has no best checkpoint; its newest is then the best that it has.
+    # Before the first validation there is no best checkpoint; use the newest.
     if checkpoint != "best" or not exists(file):
         file = newest_valid(folder, lambda line: None, run=run.identity)
     if file is None:
-        if run.summary.status == "finished":  # a resume would find nothing to do
+        if run.summary.status == "finished":  # resume would do nothing
             raise Unavailable(f"run {run.path} has lost its checkpoints; put {folder} back, or name another run")
         again = pasted("seqtrain", "resume", run.path)
-        raise Unavailable(f"run {run.path} has no checkpoint yet: `{again}` trains it")
+        raise Unavailable(f"run {run.path} has no checkpoint yet; train it with `{again}`")
     saved = load(file)
     refuse_other(file, saved, run.identity)
     if file.name == BEST:
@@ -181,15 +181,15 @@ def _saved(run: Run, checkpoint: str) -> tuple[Path, Any]:
 
 
 def _check_best_step(file: Path, saved: Any, summary: Summary) -> None:
-    """Raise UserError if the best checkpoint of a finished run is not of the step that its summary calls the best."""
-    # A run that goes on writes its checkpoint and its summary one after the other, so the two may differ for a while.
+    """Raise UserError if the best checkpoint of a finished run is from another step than its summary says."""
+    # While a run trains, checkpoint and summary may differ, because they are written one after the other.
     if summary.status != "finished":
         return
     step = summary.best.get("step")
     if step is not None and step != saved.get("global_step"):
         raise UserError(
-            f"checkpoint {file}: is of step {saved.get('global_step')}, and summary.json says that step {step} is the "
-            "best; put the run's own file back, or use --checkpoint last"
+            f"checkpoint {file}: is from step {saved.get('global_step')}, but the best step in summary.json is {step}; "
+            "put the run's own file back, or use --checkpoint last"
         )
 
 
@@ -201,10 +201,10 @@ def _check_fit(
     preprocessor: Preprocessor,
 ) -> None:
     """Raise UserError if `check` finds that the weights do not match the config of their run."""
-    # On the meta device tensors take no memory, but a million layers are a million Python objects even there.
+    # Tensors on the meta device take no memory, but a million layers would still be a million Python objects.
     if config.model.get("num_layers", 1) > len(weights):
         raise UserError(_other_model(file))
-    # Made there first, so that a config of absurd sizes takes no more memory than its checkpoint has.
+    # Build on the meta device first: a config with absurd sizes then takes no memory.
     with on_meta():
         model, task = make_pair(config, preprocessor)
     _check_weights(weights, check, file, model, task)
@@ -217,7 +217,7 @@ def _check_weights(
     model: SequenceModel,
     task: Task,
 ) -> None:
-    """Raise UserError if `check` finds that the weights are not those of model and task."""
+    """Raise UserError if `check` finds that the weights do not match model and task."""
     expected = {f"model.{key}": value for key, value in model.state_dict().items()}
     expected |= {f"task.{key}": value for key, value in task.state_dict().items()}
     try:
@@ -227,7 +227,7 @@ def _check_weights(
 
 
 def _other_model(file: Path) -> str:
-    return f"checkpoint {file}: its weights are not those of the model that {file.parent.parent} describes"
+    return f"checkpoint {file}: its weights do not match the model in the config of {file.parent.parent}"
 
 
 def load_weights(state_dict: dict[str, torch.Tensor], model: SequenceModel, task: Task) -> None:
@@ -249,13 +249,13 @@ def run_config(run: Run) -> DictConfig:
 
 def checked_config(run: Run) -> DictConfig:
     """Return the config of an untrusted run. Raise UserError for any name or value that is not allowed."""
-    # Before OmegaConf sees it, since to resolve a reference is to follow it.
+    # Check references before OmegaConf, which follows them.
     check_references(run.config, run.path, trusted())
     config = run_config(run)
     try:
         check_config(config)
     except UserError as fault:
-        # The first alone: a config that somebody broke on purpose can have thousands of faults.
+        # Report the first only: a malicious config can have thousands of faults.
         first, *others = fault.lines
         more = f" (the first of {len(others) + 1} faults)" if others else ""
         raise UserError(f"{run.path}: its config: {first}{more}") from None
@@ -263,12 +263,12 @@ def checked_config(run: Run) -> DictConfig:
 
 
 def write_export(opened: Opened, target: Path) -> None:
-    """Write the weights, the config and the tokenizers to a new folder `target`, completely or not at all.
+    """Write the weights, the config and the tokenizers to a new folder `target`, atomically.
 
     Raises:
         UserError: `target` exists, or cannot be written.
     """
-    # One flat file: the names of the two modules keep their parameters apart.
+    # One flat file; parameter names are prefixed by `model.` or `task.`.
     weights = {}
     for name, module in (("model", opened.model), ("task", opened.task)):
         for key, value in module.state_dict().items():

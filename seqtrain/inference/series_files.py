@@ -1,4 +1,4 @@
-"""Series of a file as a run's predictor is asked about them."""
+"""Reading of a file's series for prediction."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def read_series(opened: Opened, path: Path, called: str) -> list[NamedSeries]:
-    """Read the series of a file, in the format of the data that the run was trained on; labels are not looked at.
+    """Read the series of a file, in the format of the run's training data; labels are ignored.
 
     Args:
-        opened: A run that gives answers to whole series.
+        opened: A run that predicts on whole series.
         path: The file.
         called: The file's name in messages: `--input more.ts`.
 
@@ -35,14 +35,14 @@ def read_series(opened: Opened, path: Path, called: str) -> list[NamedSeries]:
     try:
         series = source.series_of(path, scaling.columns)
     except UserError as fault:
-        # The file was named in another way here.
+        # In messages, replace data.path by the name of the file here.
         raise UserError(*(line.replace(f"data.path={path}", called) for line in fault.lines)) from None
     if series.columns != scaling.columns:
         raise UserError(
-            f"{called}: its channels are {first_few(series.columns)}, and the run was trained on "
-            f"{first_few(scaling.columns)}"
+            f"{called}: its channels are {first_few(series.columns)}, but the run was trained on "
+            f"{first_few(scaling.columns)}; give the same channels"
         )
-    # The precision of training: with another one the last digits would differ from those of evaluate.
+    # Use the precision of training: with another, the last digits would differ from those of `evaluate`.
     reading = Reading(series, scaling, np.float64 if opened.config.trainer.precision == "64-true" else np.float32)
     found = []
     for name, begin, end in zip(series.names, series.offsets[:-1], series.offsets[1:], strict=True):

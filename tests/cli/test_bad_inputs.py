@@ -106,7 +106,7 @@ def test_data_that_changed_by_a_byte_is_not_gone_on_with(copy: Path, runs: Path,
     place = whole.index(b"1", len(whole) // 3)
     try:
         path.write_bytes(whole[:place] + b"8" + whole[place + 1 :])
-        check(seqtrain("resume", "copy", "trainer.max_steps=4", cwd=runs), ("text is not the one", "start a new run"))
+        check(seqtrain("resume", "copy", "trainer.max_steps=4", cwd=runs), ("has changed since", "start a new run"))
         check(seqtrain("evaluate", "copy", "--split", "train", cwd=runs), ("the text has changed",))
         path.unlink()
         check(seqtrain("resume", "copy", "trainer.max_steps=4", cwd=runs), (path.name, "no such file"))
@@ -187,8 +187,8 @@ def test_of_values_given_twice_the_last_counts_and_that_is_said(folder: Path, se
     twice = ("model=lstm", "model=gru", "model.dim=8", "model.dim=16", "seed=1", "seed=1", "run_dir=twice")
     answer = seqtrain("train", *TASKS["next_token"], "trainer.max_steps=1", *twice, cwd=folder)
     assert answer.rc == 0, answer.err
-    assert "model is given 2 times: gru counts, lstm does not" in answer.err
-    assert "model.dim is given 3 times: 16 counts, 8 does not" in answer.err
+    assert "model is given 2 times: gru is used, lstm is ignored" in answer.err
+    assert "model.dim is given 3 times: 16 is used, 8 is ignored" in answer.err
     assert "seed is given" not in answer.err
     assert Run(folder / "twice").config["model"]["dim"] == 16
     shutil.rmtree(folder / "twice")

@@ -103,7 +103,7 @@ def test_a_dry_run_tells_seconds_by_steps_tried_unless_these_are_too_large(
         monkeypatch.setattr(dry_run, "MAX_FLOPS", most)
         assert main([*TRAIN, "--dry-run"]) == 0
     assert tried == [4, 2]
-    assert "seconds are not known: only small steps are tried" in capsys.readouterr().err
+    assert "seconds are unknown: they are estimated only for small steps" in capsys.readouterr().err
 
 
 @pytest.mark.long

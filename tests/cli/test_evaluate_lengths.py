@@ -242,10 +242,10 @@ REFUSED = [
     (
         (),
         "20,63",
-        "--lengths 63: an example has 65 tokens, and the model has positions for 64; the greatest",
+        "--lengths 63: an example has 65 tokens, but the model has positions for 64; give at most",
     ),
     ((), "15", "--lengths 15: data.test_shortest=15: must be at least 16 for recall"),
-    (("--split", "train"), "20", "--split train: with --lengths examples are drawn anew, and never train's"),
+    (("--split", "train"), "20", "--split train: --lengths draws new examples, never those of train"),
     (("--baselines",), "20", "--baselines: has no effect with --lengths"),
 ]
 
@@ -254,7 +254,7 @@ def test_what_cannot_be_measured_is_said_in_one_line(tmp_path: Path, capsys: pyt
     recall = ("task=tag", "data=recall", "data.vocab=10", "data.shortest=20", "data.longest=20", *SMALL)
     run = make_run(tmp_path / "recall", *recall, *LEARNED, "model.max_length=64")
     text = text_run(tmp_path, "model=gru")
-    ends = ((), "20,2000", "--lengths 2000: the validation split has 1200 tokens, the greatest length")
+    ends = ((), "20,2000", "--lengths 2000: the validation split has 1200 tokens; give at most 1200")
     for path, (words, asked, says) in [*((run, case) for case in REFUSED), (text, ends)]:
         with pytest.raises(UserError) as fault:
             main([path, "--lengths", asked, *words])

@@ -123,7 +123,7 @@ def test_intervals_are_made_from_validation_and_measured_on_test(walk: Walk) -> 
     _refused(walk, "evaluate", "run", "--intervals", says="error: --intervals: are made from the validation split")
     walk.train("sure", *COVERED, "task.distribution=gaussian")
     words = ("evaluate", "sure", "--split", "test", "--intervals")
-    _refused(walk, *words, says="error: --intervals: task.distribution=gaussian has its own; leave it out")
+    _refused(walk, *words, says="error: --intervals: task.distribution=gaussian has its own intervals; leave it out")
 
 
 def _refused(walk: Walk, *words: str, says: str) -> Any:

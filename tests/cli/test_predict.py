@@ -247,7 +247,7 @@ def test_a_run_of_another_task_says_what_it_can(trained: dict[str, Trained]) -> 
         ("masked_lm", "continue_texts", "fill, score"),
     ):
         asked, path = use.partition("_")[0], trained[name].directory
-        with pytest.raises(UserError, match=f"^{asked}: run {path} is of task={name}, which can {can}$"):
+        with pytest.raises(UserError, match=f"^{asked}: not a prediction of run {path}, task={name}; use {can}$"):
             getattr(trained[name], use)("a" if use == "score" else ["a"])
 
 

@@ -210,4 +210,4 @@ def test_a_model_without_vectors_is_refused_before_anything_is_read_by_it(
     file = table(tmp_path / "rows.tsv", ROWS)
     rc, _, err = call(runs["pair"], "--labels", file)
     assert rc == 2
-    assert "error: embed: model=encoder_decoder reads a text only to go on from it" in err
+    assert "error: embed: model=encoder_decoder has no hidden states of a text alone" in err

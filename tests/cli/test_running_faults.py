@@ -334,7 +334,7 @@ def test_where_no_checkpoint_is_sound_resume_refuses_in_one_line_and_changes_not
         damage(killed.run.checkpoints / step_name(step), "truncated")
     before = {path: path.read_bytes() for path in killed.run.path.rglob("*") if path.is_file()}
     answer = killed.resume()
-    assert (answer.rc, "no checkpoint is sound; move run/checkpoints" in told(answer)) == (2, True)
+    assert (answer.rc, "all checkpoints are damaged; move run/checkpoints" in told(answer)) == (2, True)
     assert {path: path.read_bytes() for path in killed.run.path.rglob("*") if path.is_file()} == before
 
 

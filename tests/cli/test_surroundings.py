@@ -55,7 +55,7 @@ def test_a_directory_that_is_gone_takes_no_record_no_summary_and_no_checkpoint(h
         with pytest.raises(FileNotFoundError) as error:
             step()
         reason, told = endings.verdict(run, error.value)
-        assert reason == "its directory, or the lock in it, was removed or moved while it was trained"
+        assert reason == "its directory, or the lock in it, was removed or moved during training"
         assert isinstance(told, Unavailable)
         assert told.lines == (f"run {run.path}: {reason}; resume it where it is now, or start a new run",)
     run.close()
@@ -97,9 +97,7 @@ def test_a_training_whose_directory_is_removed_is_one_line_and_leaves_nothing(
     monkeypatch.setattr(Run, "append", removing)
     assert main.main(["train", *tiny.OPTIONS, *QUICK, "run_dir=run"]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
-    assert line.startswith(
-        "error: run run: its directory, or the lock in it, was removed or moved while it was trained; "
-    )
+    assert line.startswith("error: run run: its directory, or the lock in it, was removed or moved during training; ")
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
 
 
@@ -140,7 +138,9 @@ def test_a_training_whose_result_cannot_be_printed_is_finished_all_the_same(
 # -- shared memory ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("what", "told"), [("absent", "is not there; mount it"), ("a full one", "is full; make room")])
+@pytest.mark.parametrize(
+    ("what", "told"), [("absent", "does not exist; mount it"), ("a full one", "is full; make room")]
+)
 def test_data_workers_without_shared_memory_are_refused(
     what: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +152,7 @@ def test_data_workers_without_shared_memory_are_refused(
     with pytest.raises(Unavailable) as fault:
         preflight.check_machine_and_data(check.compose([*tiny.OPTIONS, "data.workers=2"]).config)
     (line,) = fault.value.lines
-    assert line == f"data.workers=2: workers hand batches over in {place}, which {told}, or use data.workers=0"
+    assert line == f"data.workers=2: workers pass batches through {place}, which {told}, or use data.workers=0"
 
 
 def test_what_semaphores_find_no_room_for_is_not_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,9 @@ from seqtrain.sweeps.search import space
 from seqtrain.sweeps.settings import Words
 
 WORDS = {
-    "hydra.run.dir=x": "changes nothing here; run_dir= names the folder of a run",
-    "hydra.job.chdir=true": "changes nothing here",
-    "hydra.sweep.dir=x": "counts in a sweep only, so add -m",
+    "hydra.run.dir=x": "has no effect here; set the folder of a run with run_dir=",
+    "hydra.job.chdir=true": "has no effect here",
+    "hydra.sweep.dir=x": "has an effect in a sweep only; add -m",
     "run_dir=~/x": 'the shell does not expand this ~; write run_dir="$HOME/x"',
     "run_dir='~'": 'the shell does not expand this ~; write run_dir="$HOME"',
     "init_from=~/run": "the shell does not expand this ~",
@@ -101,5 +101,5 @@ def test_a_number_or_list_beyond_reading_is_a_fault_of_its_word(value: str) -> N
         space({}, [word])
     assert combinations([word], ConfFiles()) == [((word,), "")]  # told where the trial is composed
     assert Words.sort([word]).trial == [word]
-    with pytest.raises(UserError, match="no value that can be read"):
+    with pytest.raises(UserError, match="cannot be parsed as YAML"):
         _value(value)

@@ -99,7 +99,7 @@ def test_a_model_whose_options_hide_what_it_is_given_is_refused_in_one_line(monk
     with pytest.raises(UserError) as told:
         made(monkeypatch, Hides)
     assert told.value.lines == (
-        "model: the constructor of Hides collects its options in **options; name what it is to be given (embed)",
+        "model: the constructor of Hides takes **options; name the arguments that it needs from seqtrain (embed)",
     )
     assert made(monkeypatch, Names).embed == "front end"
     assert made(monkeypatch, Hides, "logger").options == {}

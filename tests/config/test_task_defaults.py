@@ -98,7 +98,7 @@ def test_all_that_a_task_leaves_open_is_told_at_once(tmp_path: Path) -> None:
     folders = mine(tmp_path, own({"model": "gru", "tbptt": "whole"}))
     with pytest.raises(UserError) as caught:
         check.compose(["task=mine", "optimizer=adam", "data.path=x", "trainer.max_step=3"], folders)
-    reason = "task=mine: takes no data, tokenizer by itself; add data=... tokenizer=..."
+    reason = "task=mine: has no default data, tokenizer; add data=... tokenizer=..."
     assert caught.value.lines == (reason,)
     with pytest.raises(UserError) as caught:
         check.compose(["task=mine", "optimizer=adma", "data=text", "tokenizer=word"], folders)

@@ -79,7 +79,7 @@ def test_a_run_says_which_store_it_reads_and_goes_on_with_no_other(folder: Path,
     prepare = (*prepare, "--processes", "1", "--store", "moved")
     for words, expected in (
         (("tokenizer=char",), "moved are not from the run's tokenizer"),
-        (("--tokenizer", "store/tokenizer.json"), "the train text is not the one that run said began with"),
+        (("--tokenizer", "store/tokenizer.json"), "the train split has changed since run said began"),
     ):
         assert seqtrain(*prepare, *words, cwd=folder).rc == 0
         refused = seqtrain("resume", "said", "trainer.max_steps=6", cwd=folder)

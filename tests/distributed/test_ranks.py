@@ -138,7 +138,7 @@ def test_processes_that_read_other_text_train_nothing(tmp_path: Path, seqtrain: 
     answer = seqtrain(*TRAIN, "data.path=${oc.env:RANK,0}.txt", "run_dir=run", cwd=tmp_path)
     assert answer.rc == 2
     (line,) = [line for line in answer.err.splitlines() if "error" in line]
-    assert re.match(r"error: process 1: the hash of train is .*, and .* in process 0; give all processes", line)
+    assert re.match(r"error: process 1: the hash of train is .*, but .* in process 0; give all processes", line)
     assert not (tmp_path / "run").exists()
 
 
@@ -200,7 +200,7 @@ def test_who_hears_of_a_dead_process_hears_what_a_resume_would_do(
     run = Run.create(tmp_path / "run")
     monkeypatch.setattr(launch, "start", lambda *_, **__: launch.Outcome(1, ("process 1 was killed",)))
     config = check.compose(["trainer.accelerator=cpu", "trainer.devices=2"]).config
-    for says in ("begins again", "goes on from the last checkpoint"):
+    for says in ("starts again from step 0", "continues from the last checkpoint"):
         with pytest.raises(RunFailed, match=f"^process 1 was killed; `seqtrain resume {run.path}` {says}"):
             attempts._in_group(run, config, Attempt())
         run.checkpoints.mkdir(exist_ok=True)
@@ -271,7 +271,7 @@ def test_a_signal_to_any_of_two_processes_ends_both_with_a_checkpoint(
     assert alive(pids) == []
     assert Run(run).summary.status == "interrupted"
     told = [line for line in child.stderr.splitlines() if "interrupted" in line or "rror" in line]
-    assert told == [f"interrupted by {number.name}: `seqtrain resume {run}` goes on from the last checkpoint"]
+    assert told == [f"interrupted by {number.name}: `seqtrain resume {run}` continues from the last checkpoint"]
     checkpoint = newest_valid(run / "checkpoints", pytest.fail)
     assert checkpoint is not None
     assert newest_step(run) == int(checkpoint.stem.removeprefix("step-")), "no step was lost"

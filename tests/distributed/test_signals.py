@@ -80,7 +80,7 @@ def test_a_signal_at_any_time_leaves_a_run_that_resumes_to_the_bit(
     assert Run(run).summary.status == "interrupted"
     told = [line for line in child.stderr.splitlines() if "interrupted" in line or "rror" in line]
     saved = any((run / "checkpoints").glob("step-*.ckpt"))
-    where = "goes on from the last checkpoint" if saved else "begins again: no checkpoint was saved yet"
+    where = "continues from the last checkpoint" if saved else "starts again from step 0: no checkpoint was saved yet"
     assert told == [f"interrupted by {number.name}: `seqtrain resume run` {where}"]
     step = newest_step(run)
     if moment in ("validating", "the last validation"):

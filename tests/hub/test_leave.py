@@ -157,7 +157,7 @@ def test_a_run_that_no_family_is_equal_to_is_refused_with_the_reason(tmp_path: P
                 leave.save(opened.model, opened.task, opened.tokenizer, changed, "".join, tmp_path / "out")
             assert refused.value.lines == (f"--format hub: {reason}; --format seqtrain writes any run",)
     opened.task.shared_vocab = False
-    with pytest.raises(UserError, match=r"leaves with task=translation and task\.shared_vocab=true"):
+    with pytest.raises(UserError, match=r"needs task=translation and task\.shared_vocab=true"):
         leave.save(opened.model, opened.task, opened.tokenizer, plain(opened.config.model), "".join, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

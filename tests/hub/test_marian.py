@@ -143,8 +143,8 @@ def test_a_run_leaves_as_a_model_that_scores_and_writes_alike(more: tuple[str, .
 
 def test_a_folder_without_a_bias_of_its_scores_is_read_and_one_of_another_form_is_refused(tmp_path: Path) -> None:
     wrong = {
-        "scale_embedding": (False, "scale_embedding=False: our model has True alone"),
-        "normalize_before": (True, "normalize_before=True: our model has False alone"),
+        "scale_embedding": (False, "scale_embedding=False: seqtrain supports only True"),
+        "normalize_before": (True, "normalize_before=True: seqtrain supports only False"),
         "share_encoder_decoder_embeddings": (False, "share_encoder_decoder_embeddings=False"),
         "decoder_layers": (5, "encoder_layers and decoder_layers that differ"),
         "activation_function": ("mish", "activation_function=mish: expected one of"),

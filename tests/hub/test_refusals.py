@@ -53,22 +53,26 @@ def without_dense(folder: Path) -> None:
 
 EVIL = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
 CASES: dict[str, tuple[str, Callable[[Path], Any], tuple[str, ...]]] = {
-    "pickle alone": ("bert", pickle_alone, ("as a pickle alone, which could run code; save it as safetensors",)),
+    "pickle alone": ("bert", pickle_alone, ("only as a pickle, which could run code; save them as safetensors",)),
     "no weights": ("bert", lambda folder: (folder / "model.safetensors").unlink(), ("has no model.safetensors",)),
     "no config": ("bert", lambda folder: (folder / "config.json").unlink(), ("has no config.json; name a folder",)),
-    "unknown family": ("bert", lambda folder: change(folder, model_type="t5"), ("model_type=t5", "families that are:")),
+    "unknown family": (
+        "bert",
+        lambda folder: change(folder, model_type="t5"),
+        ("model_type=t5", "is not supported; use one of"),
+    ),
     "code": ("bert", lambda folder: change(folder, auto_map={"AutoModel": "evil.Model"}), ("auto_map", "never run")),
     "missing shard": ("bert", index({"a": "model-1.safetensors"}), ("model-1.safetensors is missing",)),
-    "a way out": ("bert", index({"a": "../model.safetensors"}), ("../model.safetensors leads out of the folder",)),
+    "a way out": ("bert", index({"a": "../model.safetensors"}), ("../model.safetensors is outside the folder",)),
     "huge header": ("bert", huge_header, ("its header has 1,099,511,627,776 bytes",)),
     "other width": ("bert", lambda folder: change(folder, hidden_size=32), ("config.json asks for", "32")),
     "more blocks": ("gpt2", lambda folder: change(folder, n_layer=5), ("has no weight h.3.ln_1.weight",)),
-    "a billion blocks": ("gpt2", lambda folder: change(folder, n_layer=10**9), ("asks for 1,000,000,000 blocks, and",)),
+    "a billion blocks": ("gpt2", lambda folder: change(folder, n_layer=10**9), ("asks for 1,000,000,000 blocks, but",)),
     "activation": ("bert", lambda folder: change(folder, hidden_act="mish"), ("hidden_act=mish: expected one of",)),
     "parallel residual": (
         "gpt_neox",
         lambda folder: change(folder, use_parallel_residual=True),
-        ("use_parallel_residual=True: our model has False alone",),
+        ("use_parallel_residual=True: seqtrain supports only False",),
     ),
     "scaled positions": (
         "llama",
@@ -84,7 +88,11 @@ CASES: dict[str, tuple[str, Callable[[Path], Any], tuple[str, ...]]] = {
     "hidden pattern": ("gpt2", hidden, ("none of the published ones",)),
     "half a head": ("bert", without_dense, ("has no weight cls.predictions.transform.dense.weight",)),
     "no list": ("gpt2", lambda folder: other_tokenizer(folder, "decoder", {"type": "Sequence"}), ("is not read",)),
-    "no number": ("gpt2", lambda folder: change(folder, resid_pdrop="much"), ("config.json is not that of a gpt2",)),
+    "no number": (
+        "gpt2",
+        lambda folder: change(folder, resid_pdrop="much"),
+        ("config.json is not valid for model_type=gpt2",),
+    ),
     "foreign part": (
         "gpt2",
         lambda folder: other_tokenizer(folder, "normalizer", {"type": "Precompiled"}),
@@ -93,7 +101,7 @@ CASES: dict[str, tuple[str, Callable[[Path], Any], tuple[str, ...]]] = {
     "no special tokens": (
         "bert",
         lambda folder: change(folder, "tokenizer_config.json", cls_token="[NO]"),
-        ("names no cls_token that it has",),
+        ("names no cls_token of its vocabulary",),
     ),
 }
 

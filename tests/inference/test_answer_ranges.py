@@ -66,7 +66,7 @@ USES: list[tuple[Callable[[Trained], Any], str]] = [
     (lambda run: run.continue_texts(["\udcff"], length=2), "text 1: contains half of a surrogate pair"),
     (lambda run: run.embed(["a", "\udcff"]), "text 2: contains half of a surrogate pair"),
     (lambda run: run.continue_texts(["a"], length=0), "length=0: expected a whole number from 1"),
-    (lambda run: run.predict(["a"], greedy=1), "greedy=1: expected true or false, as its default False"),
+    (lambda run: run.predict(["a"], greedy=1), "greedy=1: expected true or false, like its default False"),
 ]
 
 

@@ -81,7 +81,7 @@ def test_what_a_model_does_not_have_is_refused(runs: dict[str, Path], call: Any,
     nowhere = tmp_path / "none" / "out.parquet"
     refused = [
         (("gpt", tmp_path / "out.parquet", "--pool", "cls"), "--pool cls: the first position of model=gpt sees no"),
-        (("pair", tmp_path / "out.parquet", "--pool", "cls"), "--pool cls: before a source stands no token"),
+        (("pair", tmp_path / "out.parquet", "--pool", "cls"), "--pool cls: a source has no special token"),
         (("bert", nowhere), f"--output {nowhere}: no such folder"),
     ]
     for (name, output, *options), words in refused:

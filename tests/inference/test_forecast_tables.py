@@ -73,7 +73,7 @@ def test_a_table_of_pandas_is_continued_with_its_times_as_a_column_or_a_named_in
 
 def test_what_cannot_be_continued_is_said_in_one_line_that_names_the_table(run: Trained) -> None:
     refused: list[tuple[Any, str]] = [
-        (columns(10), "the series has 10 rows of values, and the model reads data.max_length=24"),
+        (columns(10), "the series has 10 rows of values, but the model reads data.max_length=24"),
         (columns(1), "the series has 1 row of values"),
         ({"date": hours(40), "load": [1.0] * 40}, "the table has no such column"),
         ({"load": [1.0], "price": [1.0, 2.0]}, "expected a path, a dict of columns"),
@@ -98,7 +98,7 @@ def test_rows_without_values_at_the_end_are_said_to_be_the_time_ahead(
     capsys.readouterr()
     run = seqtrain.load(tmp_path / "run")
     found = run.forecast(columns(40, ahead=5))
-    assert "5 rows without values at the end are the time ahead; the forecast is of 3 steps" in capsys.readouterr().err
+    assert "5 rows without values at the end are the time ahead; the forecast has 3 steps" in capsys.readouterr().err
     assert found["time"][0] == "2024-01-02 16:00:00"
     more = write(tmp_path / "more.csv", columns(40, ahead=1))
     assert main.main(["predict", str(run.directory), "--input", str(more)]) == 0

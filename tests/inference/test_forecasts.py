@@ -172,7 +172,7 @@ def test_each_step_ahead_reads_what_is_known_ahead_of_it_and_a_file_without_it_i
     for count, reason in short.items():
         path = with_prices(tmp_path / "short.csv", values, prices[:count])
         assert main.main(["predict", str(run), "--input", str(path)]) == 2
-        line = f"price: known ahead, and the file {reason}; add the 3 rows of task.horizon for the time ahead"
+        line = f"price: known ahead, but the file {reason}; add the 3 rows of task.horizon for the time ahead"
         error = capsys.readouterr().err
         assert line in error
         assert error.count("\n") == 1
@@ -228,14 +228,14 @@ def test_a_file_that_cannot_be_continued_is_one_line(
     for name, content in changed.items():
         (tmp_path / f"{name}.csv").write_text(content)
     wanted = {
-        ("--input", str(short)): "the series has 10 rows of values, and the model reads data.max_length=24; give more",
+        ("--input", str(short)): "the series has 10 rows of values, but the model reads data.max_length=24; add more",
         ("--input", str(text)): f"error: --input {text}: ",
         ("--input", str(other)): "has no such column",
         ("--input", str(tmp_path / "none.csv")): f"error: {tmp_path / 'none.csv'}: No such file",
-        ("--input", str(tmp_path / "steps.csv")): "has whole numbers as times, and the run was trained on dates; write",
-        ("--input", str(tmp_path / "zone.csv")): "has dates with a time zone, and the run was trained on dates; write",
-        ("--input", str(tmp_path / "daily.csv")): "are 86,400 s apart, and the run was trained on rows 3,600 s apart",
-        ("--input", str(tmp_path / "minutes.csv")): "are 60 s apart, and the run was trained on rows 3,600 s apart",
+        ("--input", str(tmp_path / "steps.csv")): "has whole numbers as times, but the run was trained on dates; write",
+        ("--input", str(tmp_path / "zone.csv")): "has dates with a time zone, but the run was trained on dates; write",
+        ("--input", str(tmp_path / "daily.csv")): "are 86,400 s apart, but the run was trained on rows 3,600 s apart",
+        ("--input", str(tmp_path / "minutes.csv")): "are 60 s apart, but the run was trained on rows 3,600 s apart",
         ("--input", str(tmp_path / "empty.csv")): "has no value in the rows that the model reads",
         ("--input", str(tmp_path / "no time.csv")): "date: ",
         ("some text",): "continues series, not texts; give --input FILE.csv",
@@ -299,5 +299,5 @@ def test_a_forecast_that_is_no_number_is_no_answer(runs: dict[str, Opened], tmp_
     opened = runs["windows"]
     broken = replace(opened, task=copy.deepcopy(opened.task))
     torch.nn.init.constant_(broken.task.head.bias, torch.nan)  # type: ignore[arg-type]
-    with pytest.raises(NonFinite, match="the forecast holds nan or inf"):
+    with pytest.raises(NonFinite, match="the forecast contains nan or inf"):
         continued_file(broken, write(tmp_path / "more.csv", wave(np.arange(50))))

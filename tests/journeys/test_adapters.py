@@ -46,9 +46,9 @@ def test_adapters_are_trained_killed_resumed_and_used(
     (tmp_path / "parent").rename(tmp_path / "moved")
     assert walk.type("predict", "merged", "good cat") == answer
     assert walk.type("predict", "whole", "good cat") == answer
-    for cause in ("are others now", "are missing"):
+    for cause in ("are not the original ones", "are missing"):
         shutil.rmtree(whole / "parent")
-        if cause == "are others now":
+        if cause == "are not the original ones":
             walk.type("export", "child", "--output", "whole/parent")
         refused = seqtrain("predict", "whole", "good cat", cwd=tmp_path)
         assert (refused.rc, refused.out) == (2, "")

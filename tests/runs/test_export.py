@@ -169,7 +169,7 @@ def test_weights_of_another_shape_or_type_or_that_are_no_numbers_are_refused(fol
     for says, change in changes.items():
         save_file(weights | {NAME: change(weights[NAME].clone())}, path)
         sign(folder / "export")
-        with pytest.raises(UserError, match="are not those of the model") as fault:
+        with pytest.raises(UserError, match="do not match the model") as fault:
             seqtrain.load(folder / "export")
         assert says in fault.value.lines[0]
 

@@ -148,14 +148,14 @@ def test_a_run_goes_on_with_fewer_lanes_at_a_time_in_evaluation(
 
 def test_what_lowers_the_memory_of_training_is_for_a_new_run(killed: Path) -> None:
     for key in ("trainer.accumulate=2", "data.batch_size=2", "tbptt.k2=4"):
-        with pytest.raises(UserError, match="a resumed run keeps it"):
+        with pytest.raises(UserError, match="cannot change in a resumed run"):
             resume(str(killed), [key], ())
 
 
 def test_a_run_without_a_checkpoint_begins_again_as_it_began_only(killed: Path) -> None:
     shutil.rmtree(killed / "checkpoints")
     edit(killed, trainer__grad_clip=0.5)
-    with pytest.raises(UserError, match=r"config\.yaml was edited, so that it would be another run"):
+    with pytest.raises(UserError, match=r"config\.yaml was edited, which would make it another run"):
         resume(str(killed), [], ())
     edit(killed, trainer__grad_clip=1.0)
     resume(str(killed), [], ())
@@ -192,7 +192,7 @@ def test_a_refused_checkpoint_leaves_config_summary_and_records_as_they_were(kil
 def test_a_step_beyond_what_the_run_may_have_is_refused(killed: Path) -> None:
     saved = load(killed / "checkpoints" / step_name(3))
     save(saved | {"global_step": 99_999_999}, killed / "checkpoints" / step_name(99_999_999))
-    with pytest.raises(UserError, match=r"trainer\.max_steps=4: run .* is at step 99999999 already"):
+    with pytest.raises(UserError, match=r"trainer\.max_steps=4: run .* is already at step 99999999"):
         resume(str(killed), [], ())
     edit(killed, trainer__max_steps=None, trainer__max_epochs=1)
     with pytest.raises(UserError, match=r"allow \d+ steps, but checkpoint .* is already at step 99999999"):
@@ -236,7 +236,7 @@ def test_the_best_checkpoint_is_of_the_step_that_the_summary_says(killed: Path) 
     package.load(killed)
     (killed / "checkpoints" / "best.ckpt").unlink()
     shutil.copy(killed / "checkpoints" / step_name(3), killed / "checkpoints" / "best.ckpt")
-    with pytest.raises(UserError, match=r"is of step 3, and summary\.json says that step 4 is the best"):
+    with pytest.raises(UserError, match=r"is from step 3, but the best step in summary\.json is 4"):
         package.load(killed)
 
 

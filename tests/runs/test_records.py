@@ -96,7 +96,7 @@ def test_a_secret_of_a_logger_is_in_no_file_of_the_run_and_the_run_is_resumed(
     typed = seqtrain(*args, "logger.mine.api_key=hidden-2", "run_dir=typed", cwd=tmp_path, env={**environment})
     kept = seqtrain(*args, "logger.mine.api_key=${oc.env:MY_KEY}", "run_dir=kept", cwd=tmp_path, env={**environment})
     assert (typed.rc, kept.rc) == (0, 0), typed.err + kept.err
-    assert "logger.mine.api_key: the secret in it is not written into the run; for a resume" in typed.err
+    assert "logger.mine.api_key: its secret is not saved with the run; for a resume" in typed.err
     for name, trust in (("typed", ()), ("kept", ("--trust", "oc.env"))):
         longer = ("resume", name, *user.TRUST, *trust, "trainer.max_steps=3")
         assert seqtrain(*longer, cwd=tmp_path, env={**environment}).rc == 0

@@ -139,7 +139,7 @@ def test_whether_a_run_is_written_is_not_guessed(run: Run, refuse: Refuse) -> No
 def test_a_resume_that_is_refused_marks_nothing(run: Run, refusal: Callable[..., str]) -> None:
     text = Path("corpus.txt").read_text()
     Path("corpus.txt").write_text(text.replace("line", "LINE"))
-    assert "is not the one that run run began with" in refusal("trainer.max_steps=20")
+    assert "has changed since run run began" in refusal("trainer.max_steps=20")
     assert [record["step"] for record in run.metrics() if "train/loss" in record] == list(range(1, STEPS + 1))
     assert (run.summary.status, run.config["trainer"]["max_steps"]) == ("running", STEPS)
 
@@ -158,8 +158,8 @@ def test_a_record_that_ends_before_the_checkpoint_is_told_and_goes_on_behind_it(
     assert main.main(["resume", "run"]) == 0
     said = [line for line in capsys.readouterr().err.splitlines() if "metrics.jsonl" in line]
     assert said == [
-        "run run: metrics.jsonl ends at step 5, the checkpoint is of step 8: the records between them are lost; "
-        "from here on it is complete"
+        "run run: metrics.jsonl ends at step 5, but the checkpoint is from step 8: the records between them are lost; "
+        "later ones are complete"
     ]
     whole = [record for record in Run(finished / "run").metrics() if record["step"] <= 5 or record["step"] > 8]
     assert [timeless(record) for record in run.metrics()] == [timeless(record) for record in whole]

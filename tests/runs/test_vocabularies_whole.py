@@ -85,14 +85,14 @@ def test_a_file_that_is_missing_is_one_line_for_readers_and_made_again_by_a_resu
     assert len(fault.value.lines) == 1
     capsys.readouterr()
     again(run, config)
-    assert f"{name}: missing, made again from the text of train" in capsys.readouterr().err
+    assert f"{name}: missing, rebuilt from the train split" in capsys.readouterr().err
     assert (run.path / name).read_bytes() == whole
 
 
 def test_a_missing_file_that_would_be_made_differently_is_refused() -> None:
     run = begun(composed(*SEPARATE))
     (run.path / TARGET_TOKENIZER).unlink()
-    with pytest.raises(UserError, match=r"tokenizer\.json: is missing, and what is made now is another"):
+    with pytest.raises(UserError, match=r"tokenizer\.json: is missing, and a rebuilt one differs"):
         again(run, composed(*SEPARATE, "tokenizer=byte"))
     assert not (run.path / TARGET_TOKENIZER).exists()
 
@@ -109,7 +109,7 @@ def test_a_file_that_is_another_one_is_refused_and_what_no_summary_tells_is_not_
         with pytest.raises(UserError, match="summary does not say which tokenizer it has"):
             Preprocessor.load(run.path, hashes)
     run.write_summary(Summary())
-    with pytest.raises(UserError, match=r"summary\.json: does not say which text the run began with"):
+    with pytest.raises(UserError, match=r"summary\.json: does not record which data the run began with"):
         again(run, composed(*SEPARATE), checkpoint=Path("step-00000001.ckpt"))
 
 

@@ -239,7 +239,7 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
     "pickle among the callbacks": (
         saved(lambda content, place: content["callbacks"].update(x=Shell(place.code)), newest=True),
         RESUME,
-        "no checkpoint is sound",
+        "all checkpoints are damaged",
     ),
     "pickle in place of a weight": (
         saved(lambda content, place: weights(content, Eval(place.code))),
@@ -273,7 +273,7 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
         RESUME,
         "this run cannot continue from it",
     ),
-    "checkpoint of a step that is none": (absurd_step, RESUME, "no checkpoint is sound"),
+    "checkpoint of a step that is none": (absurd_step, RESUME, "all checkpoints are damaged"),
     "checkpoint that is a folder": (folder("checkpoints/best.ckpt"), PREDICT, "a folder where a run has a file"),
     # -- targets
     "os.system": (target("os.system", command="id"), PREDICT, "--trust os"),

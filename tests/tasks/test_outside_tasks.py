@@ -79,9 +79,9 @@ REFUSED = [
         "--option facter=2: task=Regress does not take it; it takes --option factor, --option unit, "
         "--option times; did you mean factor?",
     ),
-    (("--option", "times=2.5"), "--option times=2.5: expected a whole number, as its default 1"),
-    (("--option", "factor=true"), "--option factor=True: expected a number, as its default 1.0"),
-    (("--option", "factor=NaN"), "--option factor=nan: expected a number, as its default 1.0"),
+    (("--option", "times=2.5"), "--option times=2.5: expected a whole number, like its default 1"),
+    (("--option", "factor=true"), "--option factor=True: expected a number, like its default 1.0"),
+    (("--option", "factor=NaN"), "--option factor=nan: expected a number, like its default 1.0"),
     (("--option", "unit"), "--option unit: expected NAME=VALUE"),
     (
         ("--option", "unit=m", "--option", "unit=s"),
