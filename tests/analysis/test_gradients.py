@@ -365,7 +365,7 @@ def test_an_example_without_an_answer_has_no_loss_and_does_not_pull_the_mean_dow
     found = ended(torch.tensor([1, IGNORED]), torch.tensor([8, 8]), task, 3)
     assert found.losses == 1
     assert mean_norms(found)[0][0, 0] == pytest.approx(2)
-    with pytest.raises(UserError, match="none of the examples measured has an answer"):
+    with pytest.raises(UserError, match="none of the measured examples has a target"):
         ended(torch.tensor([IGNORED, IGNORED]), torch.tensor([8, 8]), task, 3)
 
 
