@@ -23,9 +23,9 @@ from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel, last_hidden, read, reset
 from seqtrain.tasks.metrics.bootstrap import interval, resample
 
-TOKENS_AT_A_TIME = 32_768  # that a model reads in one call: bounds memory
-MIN_TARGETS = 100  # fewer tell nothing
-MIN_LANES = 8  # so few can still be drawn anew
+TOKENS_AT_A_TIME = 32_768  # tokens per forward pass: bounds memory
+MIN_TARGETS = 100  # fewer are not informative
+MIN_LANES = 8  # smallest number that can be resampled
 
 
 @runtime_checkable
@@ -40,7 +40,7 @@ class HasTokenLosses(Protocol):
 
 
 class Interval(NamedTuple):
-    """A number with the ends of its 95 % interval."""
+    """A value with the ends of its 95 % interval."""
 
     value: float
     low: float
@@ -60,7 +60,7 @@ class Contexts:
         return self.losses.mean(1)
 
     def best_length(self, tolerance: float) -> int:
-        """Return the longest length whose mean loss is within `tolerance` nats of the lowest. Longer ones do harm."""
+        """Return the longest length whose mean loss is within `tolerance` nats of the lowest. Longer ones are worse."""
         means = self.means
         return self.lengths[int(np.flatnonzero(means <= means.min() + tolerance)[-1])]
 
@@ -74,10 +74,10 @@ class Contexts:
 class Lanes:
     """The loss of each token of some lanes; NaN after the end of a lane."""
 
-    carried: Float[np.ndarray, "B T"]  # with the state that earlier chunks left
-    fresh: Float[np.ndarray, "B T"]  # with each chunk begun from nothing
-    since_reset: Int[np.ndarray, "B T"]  # tokens read before its target, from the last reset on
-    in_chunk: Int[np.ndarray, "B T"]  # those of them in its chunk, from 1 on
+    carried: Float[np.ndarray, "B T"]  # with the state carried from earlier chunks
+    fresh: Float[np.ndarray, "B T"]  # with an empty state at the start of each chunk
+    since_reset: Int[np.ndarray, "B T"]  # tokens read before its target, since the last reset
+    in_chunk: Int[np.ndarray, "B T"]  # the number of those in its chunk, from 1 on
 
     def by_reset(self) -> list[dict[str, float]]:
         """Return mean losses by tokens since the reset, in powers of two."""
@@ -121,7 +121,7 @@ def targets(documents: Int[np.ndarray, " D"], context: int, count: int, *, withi
         documents: Start of each document of the text, and the end of the last.
         context: Tokens before each position.
         count: Maximum number of positions.
-        within: Require these tokens to be of the same document, as when the state resets at its start.
+        within: Require these tokens to be in the same document, as when the state resets at document starts.
     """
     edges = documents
     if not within:
@@ -203,7 +203,7 @@ def read_lanes(
         carried.append(_losses(model, task, hidden, batch.targets))
         fresh.append(_losses(model, task, read(model, batch.tokens, None, batch.starts)[0], batch.targets))
         time = np.arange(batch.tokens.shape[1])
-        begin = np.broadcast_to(-num_read[:, None], batch.tokens.shape)  # of what the state holds, from the chunk's
+        begin = np.broadcast_to(-num_read[:, None], batch.tokens.shape)  # start of the context, relative to the chunk
         if batch.starts is not None:
             begin = np.maximum.accumulate(np.where(batch.starts.numpy(), time, begin), 1)
         since_reset.append(time + 1 - begin)
@@ -230,7 +230,7 @@ def _losses(
 
 
 def effective_length(lengths: Sequence[int], means: Float[np.ndarray, " C"], tolerance: float) -> float:
-    """Return the context from which on the loss stays within `tolerance` of that with the longest one.
+    """Return the shortest context from which on the loss stays within `tolerance` of that with the longest context.
 
     Between two measured lengths the loss is interpolated linearly over the logarithm of the length.
 
@@ -268,7 +268,7 @@ def gain_of_context(contexts: Contexts, *, seed: int = 0) -> Interval:
 def gain_of_state(lanes: Lanes, *, seed: int = 0) -> Interval:
     """Return by how much carried state lowers the loss, over tokens whose chunk follows earlier tokens.
 
-    Lanes are resampled instead of tokens: the tokens of a lane are not independent, and lanes nearly are.
+    Lanes are resampled, not tokens: tokens of one lane are not independent, but lanes nearly are.
     """
     difference = np.where(lanes.since_reset > lanes.in_chunk, lanes.fresh - lanes.carried, np.nan)
     sums, counts = np.nansum(difference, 1), np.isfinite(difference).sum(1)

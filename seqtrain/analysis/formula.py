@@ -1,8 +1,8 @@
 """Theoretical cost of a model, computed from its layers alone, and power laws fitted to measured costs.
 
-A matrix applied to a position costs two operations a weight, in a linear map, a recurrence or a convolution. The
-products of attention cost 4 d operations for each pair of query and key (Vaswani et al. 2017). The layers are found by
-running the model: it reads one short input, and each layer records what it was given.
+A matrix applied to a position costs two operations per weight, in a linear map, a recurrence or a convolution. The
+products of attention cost 4 d operations per pair of query and key (Vaswani et al. 2017). The layers are found by
+running the model on one short input, while each layer records its inputs.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ EXPONENTS: dict[str, tuple[float, float]] = {
     ATTENTION: (2, 1),
     FILTERS: (1, 1),
 }
-"""The powers of T and of d that each kind's operations grow with, where everything else stays the same."""
-MIN_POINTS = 3  # through two points every power fits
-CLEAR_ERROR = 0.25  # of an exponent: with a larger one, two errors either way hold a whole power more or less
+"""Exponents of T and of d with which the operations of each kind grow, everything else being equal."""
+MIN_POINTS = 3  # any power law fits two points
+CLEAR_ERROR = 0.25  # largest error of a clear exponent: two errors then stay within half a power
 
 
 @dataclass(frozen=True)
 class Formula:
     """Parameters and operations of a model's core by kind of layer."""
 
-    length: int  # T, tokens read at once; of a model with a source, of source and target each
+    length: int  # T, tokens read at once; with a source, the length of source and target each
     parameters: dict[str, int] = field(default_factory=dict)  # of the core; `others` are norms and vectors
     flops: dict[str, float] = field(default_factory=dict)  # of a forward pass, per token
 
@@ -71,10 +71,10 @@ def formula_of(model: SequenceModel, length: int) -> Formula:
     def count(module: nn.Module, given: tuple[Tensor, ...], out: object) -> None:
         positions[module] += _positions(module, given[0])
 
-    # A look-up in a table of vectors is no operation.
+    # An embedding look-up counts as no operation.
     core = core_of(model)
     layers = [layer for layer in core if _kind_of(layer) is not None]
-    # Hooks, since a matrix may be applied to fewer positions than there are tokens: once for a whole source.
+    # Hooks, because a matrix may be applied to fewer positions than tokens, such as once for a whole source.
     handles = [layer.register_forward_hook(count) for layer in layers]
     try:
         with torch.no_grad(), recording() as maps:
@@ -89,13 +89,13 @@ def formula_of(model: SequenceModel, length: int) -> Formula:
         matrices = [weight for weight in layer.parameters(recurse=False) if weight.dim() > 1]
         parameters[kind] += sum(weight.numel() for weight in layer.parameters(recurse=False))
         flops[kind] += 2 * sum(weight.numel() for weight in matrices) * positions[layer]
-    times = Counter(module for _, module in model.named_modules(remove_duplicate=False))  # of layers that are shared
+    times = Counter(module for _, module in model.named_modules(remove_duplicate=False))  # above 1 for shared layers
     for module, weight in _bare(core):
         kind = FILTERS if weight.dim() > 1 else "others"
         parameters[kind] += weight.numel()
         if kind == FILTERS:
             flops[kind] += 2 * weight.numel() * length * times[module] / getattr(model, "num_folded", 1)
-    # Each map is one layer of attention: every query with every key, whether a mask hides it or not.
+    # Each map is one layer of attention: every query with every key, masked or not.
     for seen in maps:
         queries, keys = seen.weights.shape[-2:]
         flops[ATTENTION] += 4 * attention_width(model) * queries * keys
@@ -135,14 +135,14 @@ def _positions(module: nn.Module, given: Tensor) -> int:
     """Return the number of positions that a layer was applied to."""
     if _kind_of(module) == CONVOLUTION:
         assert isinstance(module, nn.Conv1d)
-        # It takes (B, D, T), and gives fewer outputs than it has inputs.
+        # The input is (B, D, T), and there are fewer outputs than inputs.
         return given.shape[-1] - module.dilation[0] * (module.kernel_size[0] - 1)
     # A linear map takes (..., D), and a recurrence (B, T, D) or, step by step, (B, D).
     return given[..., 0].numel()
 
 
 def _bare(core: list[nn.Module]) -> list[tuple[nn.Module, Tensor]]:
-    """Return the weights outside layers of a known kind: norms, vectors, filters. Tables cost no operation."""
+    """Return the weights outside layers of a known kind: norms, vectors, filters. Embeddings cost no operation."""
     weights: list[tuple[nn.Module, Tensor]] = []
     for module in core:
         if _kind_of(module) is None and not isinstance(module, nn.Embedding):
@@ -189,7 +189,7 @@ class PowerLaw:
     """y = factor n^exponent, fitted by least squares of the logarithms."""
 
     exponent: float
-    error: float  # the exponent's standard error, from how far the points lie off the line
+    error: float  # standard error of the exponent, from the residuals
     factor: float
     points: int
 

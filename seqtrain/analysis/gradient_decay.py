@@ -1,4 +1,4 @@
-"""Decay of a gradient with distance: its rate, its half-life, the spectral radius, and a picture of the norms."""
+"""Decay of a gradient with distance: its rate, its half-life, the spectral radius, and a plot of the norms."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from seqtrain.analysis.measured import COLORS, new_figure, save
 from seqtrain.models.base import SequenceModel
 from seqtrain.tasks.metrics.bootstrap import resample
 
-FADED = 1e-3  # of its value at the start
-FLOOR = 1e-10  # of its value at the start: below, float64 leaves too few digits for a fit
-MIN_POINTS = 4  # distances of a fit
+FADED = 1e-3  # fraction of the initial norm
+FLOOR = 1e-10  # fraction of the initial norm below which float64 has too few digits for a fit
+MIN_POINTS = 4  # smallest number of distances in a fit
 RESAMPLES = 200
 
 
 @dataclass(frozen=True)
 class Decay:
-    """The decay of the mean norm with distance, over pairs with a path; None if the distances do not suffice."""
+    """The decay of the mean norm with distance, over pairs with a path; None where there are too few distances."""
 
-    start: int  # the distance that all is held against: 0, or 1 where the token at the target itself is not seen
+    start: int  # the reference distance: 0, or 1 if the model does not see the token at the target
     at_start: float  # the mean norm there
     rate: float | None  # of the fit norm_j = a rate^j
     rate_error: float | None  # its standard error: the spread over resamples of lanes and examples (bootstrap)
     r2: float | None  # share of the variance of log norms that the line explains: near 1, the decay is geometric
     fitted: tuple[int, int] | None  # the first and the last distance of the fit
-    half_life: float | None  # tokens after the start from which on every norm is below half of that at it, see `_below`
-    faded: int | None  # the first distance from which on every measured norm is below FADED of that at the start
-    measured_to: int  # the farthest distance to which any path exists
+    half_life: float | None  # tokens after the start from which on every norm is below half the initial one
+    faded: int | None  # the first distance from which on every measured norm is below FADED times the initial one
+    measured_to: int  # the largest distance with a path
 
 
 def mean_norms(measured: Measured) -> tuple[Float[np.ndarray, "L J"], Float[np.ndarray, "L J"], np.ndarray]:
@@ -63,7 +63,7 @@ def decay_of(measured: Measured) -> Decay:
     known = np.flatnonzero(np.isfinite(means))
     farthest = int(known[-1]) if len(known) else 0
     means = means[: farthest + 1]
-    # A language model of both directions never sees the token that it predicts: its norm is exactly 0, and no start.
+    # A bidirectional language model never sees the token that it predicts: the norm there is exactly 0.
     start = 1 if len(means) > 1 and means[0] == 0 else 0
     at_start = float(means[start]) if np.isfinite(means[start]) else math.nan
     above = np.nan_to_num(means) > FLOOR * at_start
@@ -121,12 +121,12 @@ def _spread(norms: Float[np.ndarray, "N J"], reached: Float[np.ndarray, "N J"], 
         reached: Number of pairs with a path for each unit and distance.
         end: Last distance of the fit.
     """
-    # Not that of the line's residuals: neighbouring distances share their paths, and are far from independent.
+    # Not from the residuals of the line: neighbouring distances share paths, so they are not independent.
     if len(norms) < 2:
         return None
 
     def rate(times_drawn: Int[np.ndarray, " N"]) -> float:
-        # A distance that no drawn unit has is 0 / 0, and such a draw has no rate.
+        # If no drawn unit has a distance, it is 0 / 0, and the draw has no rate.
         with np.errstate(invalid="ignore", divide="ignore"):
             found = _line((times_drawn @ norms) / (times_drawn @ reached), end)
         return math.nan if found is None else found[0]
@@ -144,10 +144,10 @@ def _below(means: Float[np.ndarray, " J"], limit: float) -> int | None:
 
 
 def _half_life(means: Float[np.ndarray, " J"]) -> float | None:
-    """Return the distance from which on the norm stays below half of the first, interpolated by logarithms.
+    """Return the distance from which on the norm stays below half of the first, by interpolation of log norms.
 
-    The distance is counted from the first norm and uses the norms, not the fit. A gradient that returns, as at the lag
-    of a copied symbol, has not faded.
+    The distance is counted from the first norm and uses the norms, not the fit. A gradient that rises again, as at the
+    lag of a copied symbol, has not decayed.
     """
     half = means[0] / 2
     first = _below(means, half)
@@ -175,18 +175,18 @@ def spectral_radii(model: SequenceModel) -> dict[str, float]:
     return found
 
 
-# -- the picture ---------------------------------------------------------------------------------------------------
+# -- the plot ------------------------------------------------------------------------------------------------------
 
 ZERO_COLOR = "#dddddd"
 
 
 def draw(path: Path, measured: dict[str, tuple[Measured, Decay]], cut: int | None, title: str) -> None:
-    """Draw the picture.
+    """Draw the norms by distance: a curve, and a heat map of all layers.
 
     Args:
         path: A PNG file.
         measured: Measurement of each model, by its label.
-        cut: Distance from which on training cuts the gradient; None if nothing is cut.
+        cut: Smallest distance at which training cuts the gradient; None if nothing is cut.
         title: Description of the measurement.
     """
     from matplotlib.colors import ListedColormap, LogNorm
@@ -202,8 +202,8 @@ def draw(path: Path, measured: dict[str, tuple[Measured, Decay]], cut: int | Non
         _curve(curve, each, decay, COLORS[column])
         curve.set(yscale="log", ylim=(lowest, highest * 2), title=name)
         curve.set_ylabel("norm of d loss_t / d x_(t-j)")
-        # An exact zero has no place on a logarithmic scale: it is drawn in a colour of its own, and what was not
-        # measured in none.
+        # An exact zero cannot be drawn on a logarithmic scale, so it gets a separate colour. What was not measured is
+        # left white.
         values = mean_norms(each)[0]
         shades = np.ma.masked_where(~(values > 0), values)
         zeros = np.ma.masked_where(values != 0, values)

@@ -31,26 +31,26 @@ from seqtrain.training.carried_state import CarriedState, read_batch
 
 
 class Placed(NamedTuple):
-    """A reading and the position of its first input in each lane."""
+    """A recorded forward pass and the position of its first input in each lane."""
 
-    reading: Reading  # empty: read without a gradient
+    reading: Reading  # empty: a forward pass without a gradient
     begin: Int[np.ndarray, " B"]
-    count: Int[np.ndarray, " B"]  # inputs that are real, and no padding
+    count: Int[np.ndarray, " B"]  # number of inputs without padding
 
 
 @dataclass
 class Measured:
     """Norms by distance, as sums for each unit: a lane of one chunk, or an example. Units are nearly independent."""
 
-    distances: Int[np.ndarray, " J"]  # of an input before its loss; below 0: behind it
+    distances: Int[np.ndarray, " J"]  # from an input to a later loss; below 0: the input comes after the loss
     layers: list[str] = field(default_factory=list)
     norms: list[Float[np.ndarray, "L J"]] = field(default_factory=list)
-    pairs: list[Float[np.ndarray, " J"]] = field(default_factory=list)  # of a loss and an input, that were counted
-    reached: list[Float[np.ndarray, " J"]] = field(default_factory=list)  # of them those with a path for the gradient
+    pairs: list[Float[np.ndarray, " J"]] = field(default_factory=list)  # number of counted pairs of loss and input
+    reached: list[Float[np.ndarray, " J"]] = field(default_factory=list)  # number of those with a path for the gradient
     losses: int = 0
-    origin: str = ""  # what stands at distance 0, in words
-    unit: str = "token"  # one step of the distance
-    left_out: list[str] = field(default_factory=list)  # layers that read in another order, so that theirs are none
+    origin: str = ""  # description of the input at distance 0
+    unit: str = "token"  # unit of the distance
+    left_out: list[str] = field(default_factory=list)  # layers that read in another order, so have no distance
 
     def add(self, norms: dict[str, Float[np.ndarray, " J"]], pairs: np.ndarray, reached: np.ndarray) -> None:
         """Add one loss as a separate unit."""
@@ -84,7 +84,7 @@ def measure_stream(
         UserError: If the stream is too short for one loss.
     """
     model, task = prepared(model), _in_training(task)
-    setattr(model, "read_documents", partial(_read_by_columns, model))  # noqa: B010  # a copy that is measured only
+    setattr(model, "read_documents", partial(_read_by_columns, model))  # noqa: B010  # on a copy, for this measurement
     measured = Measured(np.arange(farthest + 1), origin="the newest input before the target")
     if getattr(task, "direction", None) == "backward":
         measured.origin += ", in the order of reading, which is backward"
@@ -100,8 +100,8 @@ def measure_stream(
             batch = stream.batch(chunk, lanes)
             measured.unit = unit(batch)
             before = copy.copy(carried.slices)
-            # The first pass leaves the state; a loss each is read again, from the same state.
-            width = batch.targets.shape[1]  # fewer than k1 where no lane has more left
+            # One forward pass per measured loss, each from the same initial state.
+            width = batch.targets.shape[1]  # less than k1 at the end of the data
             places = sorted({place * width // plan.tbptt.k1 for place in wanted.get(step, [])})
             for place in places or [None]:
                 carried.slices = copy.copy(before)
@@ -118,7 +118,7 @@ def measure_stream(
             while kept and (kept[0].begin + kept[0].count + farthest < chunk.begin).all():
                 kept.popleft()
     if not measured.losses:
-        raise UserError("data: validation has no position with a loss to measure; give it more text")
+        raise UserError("data: validation has no position with a loss to measure; enlarge it")
     return measured
 
 
@@ -134,7 +134,7 @@ def measure_examples(
         k2: Tokens at the end of an example that gradients reach, if the task cuts it.
         farthest: Largest distance to measure.
         samples: Maximum number of losses in each example.
-        both_ways: Also measure inputs after a target at a position, at distances below 0.
+        both_ways: Also measure inputs after a target, at distances below 0.
 
     Raises:
         UserError: If the model does not read the positions of the batch.
@@ -143,7 +143,7 @@ def measure_examples(
     lengths = batch.lengths.numpy()
     width = batch.tokens.shape[1]
     at_positions = batch.targets.dim() > 1 and batch.targets.shape[1] == width > 1
-    # Behind the end of an example there is nothing to measure.
+    # There are no inputs after the end of an example.
     measured = Measured(np.arange(-farthest if both_ways and at_positions else 0, farthest + 1), unit=unit(batch))
     measured.origin = "the place of the target itself" if at_positions else "the last real input of an example"
     origin = np.zeros_like(lengths)
@@ -153,11 +153,11 @@ def measure_examples(
             terms, _ = task.evaluate(model, batch, None)
             now = _ended(recorder.readings, lengths, width, k2)
             ends = now[-1].begin + now[-1].count - 1
-            # An example without an answer has no loss, and its zeros would lower the mean.
+            # Leave out examples without a target: their zeros would lower the mean.
             answered = present(batch.targets).reshape(len(lengths), -1).any(1).numpy()
             _add(measured, terms, task, now, ends, answered, origin)
             if not measured.losses:
-                raise UserError("data: none of the examples measured has an answer; give it more of them")
+                raise UserError("data: none of the measured examples has a target; give more examples")
             return measured
         known = present(batch.targets).numpy()
         for share in (np.arange(samples) + 0.5) / samples:
@@ -179,14 +179,14 @@ def _in_training(task: Task) -> Task:
 def _steps(plan: StreamPlan, farthest: int, samples: int) -> dict[int, list[int]]:
     """Return the measured positions of each chosen chunk, evenly spread and including the last position."""
     k1 = plan.tbptt.k1
-    # Enough chunks lie before them to cover all distances: the cut shows, and not the start of the text.
+    # Start late enough that all distances are covered, so that the cut limits them and not the start of the text.
     first = min(-(-farthest // k1), plan.steps - 1)
     num_chunks = min(max(1, samples // 8), plan.steps - first)
     places = min(max(1, samples // num_chunks), k1)
     found = {}
     for number in range(num_chunks):
         step = first + number * (plan.steps - first) // num_chunks
-        # A shorter walk over a long text: neighbours are as good as chunks far apart, and cost less.
+        # In a long text use nearby chunks: they are as good as distant ones, and cost less.
         step = min(step, first + 2 * number)
         stride = k1 / places
         shift = stride * number / num_chunks
@@ -206,14 +206,15 @@ def _placed(readings: Sequence[Reading], chunk: Chunk) -> list[Placed]:
     chunks, placed, rest, missing = (*chunk.warmup_chunks, chunk), [], list(readings), 0
     for each in chunks:
         time, width = 0, max(int(each.count.max()), 1)
-        while time < width and rest:  # several where documents begin within it
+        while time < width and rest:  # several if documents begin inside the chunk
             size = rest[0][INPUT].shape[1]
             placed.append(Placed(rest.pop(0), each.begin + time, (each.count - time).clip(0, size)))
             time += size
         missing += abs(width - time)
     if rest or missing:
         raise UserError(
-            f"model: it called its front end {len(readings)} times for {len(chunks)} readings, so no input has a place"
+            f"model: it calls its front end {len(readings)} times for {len(chunks)} chunks, so the positions of its "
+            "inputs are unknown"
         )
     return placed
 
@@ -221,7 +222,7 @@ def _placed(readings: Sequence[Reading], chunk: Chunk) -> list[Placed]:
 def _read_by_columns(
     model: SequenceModel, tokens: Shaped[Tensor, "B T *F"], state: State, starts: Bool[Tensor, "B T"]
 ) -> tuple[Float[Tensor, "B T D"], State]:
-    """Read from one position at which a document of any lane begins to the next, so that hooks see whole lanes."""
+    """Split the input where a document of any lane begins, so that hooks see all lanes at once."""
     hidden = []
     within = (starts[:, 1:].any(0).nonzero().squeeze(1) + 1).tolist()
     for begin, end in pairwise([0, *within, tokens.shape[1]]):
@@ -241,13 +242,11 @@ def _ended(readings: Sequence[Reading], lengths: np.ndarray, width: int, k2: int
     """
     live = [reading for reading in readings if reading[INPUT].requires_grad]
     if len(live) != 1:
-        raise UserError(
-            f"model: it read each example {len(live)} times with a gradient, so that distances have no one meaning"
-        )
+        raise UserError(f"model: it reads each example {len(live)} times with a gradient, so distances are ambiguous")
     read = live[0][INPUT].shape[1]
     if read > width:
-        raise UserError("task: it reads more than its examples, so that distances from their end have no meaning")
-    if len(readings) > 1:  # what lies before the last k2 tokens was read without a gradient
+        raise UserError("task: it reads more than its examples, so distances from their end are undefined")
+    if len(readings) > 1:  # tokens before the last k2 were read without a gradient
         begin = np.maximum(lengths - k2, 0)
         return [Placed({}, np.zeros_like(lengths), begin), Placed(live[0], begin, lengths - begin)]
     count = lengths if read == width else -(-lengths * read // width)  # several time steps are read as one
@@ -274,14 +273,14 @@ def _add(
         real: True for lanes that have a loss.
         origin: Start of each lane's context.
     """
-    # A loss of several parts: the part at positions, or, in a third-party task, the first.
+    # If the loss has several terms, use the one at positions or, in a third-party task, the first.
     name = LOSS if LOSS in terms else task.differentiated[0]
     names = list(dict.fromkeys(key for each in readings for key in each.reading))
     tensors = []
     for each in readings:
         for key in each.reading:
             tensors.append(each.reading[key])
-    # Lanes know nothing of each other, so the gradient of the sum is that of each lane's own loss.
+    # Lanes are independent, so the gradient of the sum contains the gradient of each lane's own loss.
     gradients = iter(torch.autograd.grad(terms[name][0], tensors, allow_unused=True))
     size = len(measured.distances)
     shape = (len(losses), size)
@@ -293,11 +292,11 @@ def _add(
             pairs[lanes, index] = True
         for key, tensor in each.reading.items():
             gradient = next(gradients)
-            # A gradient of None means that there is no path: autograd itself reports an exact 0, without any mask.
+            # A gradient of None means that there is no path, as reported by autograd itself.
             lanes, time, index = _pairs(each, tensor.shape[1], measured.distances, losses, origin)
             pairs[lanes, index] = True
             if gradient is not None:
-                # A position that is read again has a gradient in one of its readings only, so norms add up.
+                # A position that is read twice has a gradient in one forward pass only, so norms can be added.
                 norms[key][lanes, index] += _norm(gradient).numpy()[lanes, time]
                 reached[lanes, index] = True
     for lane in np.flatnonzero(real):
@@ -329,12 +328,12 @@ def _pairs(
 
 def unit(batch: Any) -> str:
     """Return the unit of distance in words, as the model reads its input."""
-    # A patch of several rows is one, since the model reads it as one.
+    # A patch of several rows is one step, because the model reads it as one.
     return "time step" if batch.tokens.is_floating_point() else "token"
 
 
 def present(targets: Tensor) -> Bool[Tensor, "B T"]:
-    """Return True at positions that have a target."""
+    """Return a mask of the positions that have a target."""
     found = ~targets.isnan() if targets.is_floating_point() else targets != IGNORED
     return found.flatten(2).any(2) if found.dim() > 2 else found
 

@@ -26,20 +26,20 @@ from seqtrain.training.splits import Data, StreamData
 
 Pair = tuple[SequenceModel, Task]
 
-MAX_DEFAULT = 256  # tokens: farther where --distance asks for it
+MAX_DEFAULT = 256  # tokens; --distance may be larger
 LANES = 8
 EXAMPLES = 16
-ANY_SIZE = 2  # tokens: a vocabulary large enough to ask a task what its losses are
-GEOMETRIC = 0.98  # of the variance of log norms
+ANY_SIZE = 2  # a vocabulary size that is large enough to build a task
+GEOMETRIC = 0.98  # smallest r2 of a geometric decay
 
 
 @dataclass(frozen=True)
 class Options:
     """Options of the measurement."""
 
-    distance: int | None  # the farthest one; None: past the cut, as far as costs little
-    samples: int  # losses in each lane or example
-    whole: bool  # whether the model itself is measured, without the cut of training
+    distance: int | None  # the largest one; None: beyond the cut, as far as is cheap
+    samples: int  # losses per lane or example
+    whole: bool  # True: measure the model itself, without the truncation of training
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class Subject:
     """The data and the cut for which the gradient of one configuration is measured."""
 
     data: Data
-    tbptt: TBPTT  # of what is read here
-    cut: int | None  # the first distance that no gradient can reach; None where nothing is cut
+    tbptt: TBPTT  # truncation of this measurement
+    cut: int | None  # the smallest distance that no gradient can reach; None if nothing is cut
     farthest: int
 
     @property
     def can_be_whole(self) -> bool:
-        """True if the model can be measured without the cut. Examples cannot: their task cuts them."""
+        """True if the model can be measured without the cut, that is, on a stream. Examples are cut by their task."""
         return isinstance(self.data, StreamData)
 
     def measure(self, model: SequenceModel, task: Task, samples: int) -> Measured:
@@ -73,10 +73,10 @@ class Subject:
 
 @runtime_checkable
 class WithoutDistance(Protocol):
-    """A task some of whose losses have no single distance from its input."""
+    """A task that may have losses without a single distance from the input."""
 
     def no_distance(self) -> str | None:
-        """Return the reason, or None where each loss has one distance."""
+        """Return the reason, or None if each loss has one distance."""
         ...
 
 
@@ -85,8 +85,8 @@ def refuse_unplaced(task: Task) -> None:
     reason = task.no_distance() if isinstance(task, WithoutDistance) else None
     if reason is not None:
         raise UserError(
-            f"task={task.name()}: {reason}, so that a loss has no one distance to what is read; measure a task whose "
-            "losses have, such as task=next_token"
+            f"task={task.name()}: {reason}, so a loss has no single distance to the input; measure another task, such "
+            "as task=next_token"
         )
 
 
@@ -96,7 +96,7 @@ def check_task(config: DictConfig) -> None:
     Raises:
         UserError: See `refuse_unplaced`.
     """
-    # On the meta device nothing is computed, and no memory taken.
+    # The meta device computes nothing and takes no memory.
     with on_meta():
         refuse_unplaced(make_task(config, make_model(config, ANY_SIZE), ANY_SIZE))
 
@@ -106,16 +106,16 @@ def subject_of(data: Data, task: Task, model: SequenceModel, options: Options) -
 
     Args:
         data: Data of a run.
-        task: Its task, which `refuse_unplaced` takes.
+        task: Its task, which `refuse_unplaced` accepts.
         model: Its model.
         options: Options of the measurement.
 
     Raises:
         UserError: If a loss has no distance to its inputs, or the cut cannot be removed as asked.
     """
-    # A task of others may not have said so, where it reads several texts.
+    # A third-party task may read several texts without implementing `no_distance`.
     if len(data.rows["validation"].columns) > 1:
-        raise UserError(f"task={task.name()}: it reads several texts, so that a loss has no one distance to them")
+        raise UserError(f"task={task.name()}: it reads several texts, so a loss has no single distance to them")
     tbptt = data.tbptt
     if isinstance(data, StreamData):
         default = tbptt.k2 + max(tbptt.k2 // 2, 8)
@@ -124,11 +124,11 @@ def subject_of(data: Data, task: Task, model: SequenceModel, options: Options) -
         farthest = options.distance or min(default, max(MAX_DEFAULT, tbptt.k2 + 8))
         if not options.whole:
             return Subject(data, replace(tbptt, jitter="none"), tbptt.k2, farthest)
-        # One reading that is long enough for each of its later half to be measured without a cut.
+        # One chunk of twice the distance, so that losses in its second half are measured without a cut.
         width = 2 * farthest
         if model.max_length is not None and width > model.max_length:
             raise UserError(
-                f"--whole: reads {width} tokens at once for --distance {farthest}, and the model reads at most "
+                f"--whole: reads {width} tokens at once for --distance {farthest}, but the model reads at most "
                 f"{model.max_length}; give --distance {model.max_length // 2}"
             )
         return Subject(data, replace(tbptt, k1=width, k2=width, jitter="none"), None, farthest)
@@ -153,7 +153,7 @@ def open_subject(path: Path | str, checkpoint: str, say: Say) -> tuple[DictConfi
     Raises:
         UserError: If the run cannot be opened, its losses have no distance, or its data has changed.
     """
-    Run.open(path)  # an export does not know its data
+    Run.open(path)  # raises for an export, which does not record its data
     opened = open_run(path, checkpoint)
     refuse_unplaced(opened.task)
     data = make_data(opened.config, ("validation",), say, opened.preprocessor)

@@ -1,4 +1,4 @@
-"""Reach of gradients, trained and untrained: measured of a run or of overrides, as one record with its lines."""
+"""Report on the reach of gradients, for a run (trained and untrained) or for overrides (untrained)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DISTANCE = Range(1, 4096, whole=True)
 SAMPLES = Range(1, 4096, whole=True)
 IDLE = (*OF_RUNS, "trainer", "optimizer", "schedule", "layer_decay", "freeze")
-MAX_RADII = 4  # that a line names; of more, as of several layers, it gives the range
+MAX_RADII = 4  # largest number listed on a line; for more, the line gives their range
 
 
 def measured(
@@ -35,16 +35,16 @@ def measured(
     samples: int = 32,
     config_dirs: Sequence[Path] = (),
 ) -> Measured:
-    """Measure how far back gradients reach; write the record and its picture.
+    """Measure how far back gradients reach; write the record and its plot.
 
     Args:
         of: One run, or overrides of one configuration.
-        out: Folder of the record and the picture.
+        out: Folder of the record and the plot.
         checkpoint: Checkpoint of a run, "best" or "last". None: the best.
         whole: Measure the model itself, without the truncation of training.
-        distance: Largest distance, in tokens. None: beyond k2, as far as it costs little.
-        samples: Losses in each lane, or example.
-        config_dirs: Folders with configs of the user's own.
+        distance: Largest distance, in tokens. None: beyond k2, as far as is cheap.
+        samples: Losses per lane or example.
+        config_dirs: Folders with the user's own configs.
 
     Raises:
         UserError: The caller can fix it.
@@ -53,14 +53,14 @@ def measured(
     check_number("samples", samples, SAMPLES)
     is_run = "=" not in of[0]
     if is_run and len(of) > 1:
-        raise UserError(f"{of[1]}: one run is measured at a time, as it was trained; leave it out")
+        raise UserError(f"{of[1]}: one run is measured at a time, without overrides; leave it out")
     if not is_run:
         for word in of:
             if "=" not in word:
-                raise UserError(f"{word}: is no override; give either one run, or overrides such as model=rnn")
+                raise UserError(f"{word}: not an override; give either one run, or overrides such as model=rnn")
         if checkpoint is not None:
-            raise UserError(f"--checkpoint {checkpoint}: is of a run, and overrides have none; leave it out")
-    notes: list[str] = []  # said when nothing can be refused any more
+            raise UserError(f"--checkpoint {checkpoint}: needs a run, but overrides are given; leave it out")
+    notes: list[str] = []  # printed after all checks have passed
     if is_run:
         from seqtrain.analysis.gradients import open_subject
 
@@ -127,14 +127,14 @@ def _lines(records: dict[str, dict[str, Any]], found: dict[str, Any], cut: int |
     """Return the lines to print: a table of norms, and a line for each model."""
     from seqtrain.analysis.gradients import decay_behind, decay_words
 
-    # The input alone: the picture has every layer.
+    # Only the embedded input: the plot shows all layers.
     one = next(iter(found.values()))[0]
     behind = "; below 0: behind it" if one.distances[0] < 0 else ""
     lines = ["mean norm of d loss_t / d x_(t-j) over sampled losses"]
     lines.append(f"j: {one.unit}s back from {one.origin} (0){behind}")
     lines.append(f"{'j':>8}" + "".join(f"{name:>14}" for name in records))
     first = next(iter(records.values()))
-    # With a cut the two may differ much: a chunk of 20 holds one in five of the pairs at distance 16.
+    # With a cut the two means may differ much: a chunk of 20 contains one in five of the pairs at distance 16.
     shares = None if cut is None else first["share_with_path"]
     if shares is not None:
         lines[-1] += f"{'with a path':>14}"
@@ -148,7 +148,7 @@ def _lines(records: dict[str, dict[str, Any]], found: dict[str, Any], cut: int |
             cells.append(f"{'-' if shares[place] is None else f'{shares[place]:.0%}':>14}")
         lines.append(f"{first['distance'][place]:>8}" + "".join(cells))
     if shares is not None:
-        lines.append("a pair without a path, which the cut takes apart, counts above as 0; below it counts for nothing")
+        lines.append("pairs without a path, separated by the cut, count as 0 in the table and are left out below it")
     for name, (measured, decay) in found.items():
         lines.append(f"{name}: {decay_words(decay, measured.unit)}")
         after = decay_behind(measured)
@@ -156,10 +156,10 @@ def _lines(records: dict[str, dict[str, Any]], found: dict[str, Any], cut: int |
             lines.append(f"  behind the target: {decay_words(after, measured.unit)}")
         if measured.left_out:
             names = ", ".join(measured.left_out)
-            lines.append(f"  layers left out, which are given their positions in another order: {names}")
+            lines.append(f"  layers left out, because they read in another order: {names}")
         if decay.start:
-            lines.append("  the target itself is not seen: half-life and start are counted from j = 1")
-        # Only what is recurrent has one.
+            lines.append("  the model does not see the target itself: half-life and start are counted from j = 1")
+        # Only recurrent models have any.
         radii = records[name]["spectral_radius"]
         if len(radii) > MAX_RADII:
             least, most = min(radii.values()), max(radii.values())
@@ -179,7 +179,7 @@ def _is_shown(at: int, cut: int | None) -> bool:
 
 
 def _cut_words(records: dict[str, dict[str, Any]], cut: int) -> str:
-    """Return a sentence that says if every gradient beyond the cut is exactly 0."""
+    """Return a sentence that says whether every gradient beyond the cut is exactly 0."""
     largest, count = 0.0, 0
     for record in records.values():
         for row in record["norm"]:
@@ -189,5 +189,5 @@ def _cut_words(records: dict[str, dict[str, Any]], cut: int) -> str:
     if not count:
         return f"k2 = {cut}: nothing was measured beyond it; give a larger --distance"
     if largest:
-        return f"k2 = {cut}: the gradient beyond it is up to {largest:.3g}, and not 0"
+        return f"k2 = {cut}: the gradient beyond it is up to {largest:.3g}, not 0"
     return f"k2 = {cut}: beyond it every gradient is exactly 0"

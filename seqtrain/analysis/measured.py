@@ -15,7 +15,7 @@ from seqtrain.files.atomic import atomic, plain_json, write_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OF_RUNS = ("run_dir", "dry_run", "run", "logger", "callbacks")  # what a training leaves, and who hears of it
+OF_RUNS = ("run_dir", "dry_run", "run", "logger", "callbacks")  # output and logging of a training
 
 
 class Measured(NamedTuple):
@@ -34,7 +34,7 @@ class Measured(NamedTuple):
 
 
 def refuse_idle(overrides: Sequence[str], reason: str, idle: Collection[str] = OF_RUNS) -> None:
-    """Raise UserError if an override is of a group, or a key, that does not affect the measurement."""
+    """Raise UserError if an override sets a group or key that does not affect the measurement."""
     from seqtrain.config.check import key_of
 
     for word in overrides:
@@ -46,34 +46,34 @@ def written(folder: Path, name: str, record: dict[str, Any], lines: list[str], p
     """Write the record as NAME.json and return the result.
 
     Args:
-        folder: Folder of the record and the pictures.
+        folder: Folder of the record and the plots.
         name: Name of the record's file, without its suffix.
         record: Numbers to write.
         lines: Lines to print.
-        pictures: File names of pictures that are already in the folder.
+        pictures: File names of plots that are already in the folder.
     """
     text = plain_json(record, indent=1)
     write_text(folder / f"{name}.json", f"{text}\n")
     files = [folder / file for file in (f"{name}.json", *pictures)]
-    # The record as written, with lists for tuples: Python callers and readers of the file get the same.
+    # Parse the record again, which turns tuples into lists: Python callers and readers of the file get the same.
     return Measured(json.loads(text), lines, files)
 
 
 DOTS_PER_INCH = 120
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-"""Told apart by people who see colours otherwise (Okabe & Ito 2008); a curve's theory is dashed, in its own colour."""
+"""A colour-blind safe palette (Okabe & Ito 2008). The theory of a curve is dashed, in the same colour."""
 
 
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure of a size in inches, whose parts do not overlap."""
     from matplotlib.figure import Figure
 
-    # Not by pyplot, which keeps each figure in memory and asks for a display.
+    # Without pyplot, which keeps each figure in memory and needs a display.
     return Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained")
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG, completely or not at all; raise OSError if the file cannot be written."""
+    """Write a figure as PNG, atomically; raise OSError if the file cannot be written."""
     with warnings.catch_warnings(), atomic(path) as file:
-        warnings.simplefilter("ignore")  # of letters that the font does not have
+        warnings.simplefilter("ignore")  # about characters missing from the font
         figure.savefig(file, format="png")

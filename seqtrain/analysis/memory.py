@@ -1,4 +1,4 @@
-"""The memory of a run: the benefit of its state, the context it uses, and the consequences for k2."""
+"""The memory of a run: the context that it uses, the gain from its carried state, and the consequences for k2."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from seqtrain.models.base import Capability, SequenceModel, name_of
 
 SHORTEST, LONGEST = 128, 1024  # bounds of the default context, which is 4 times k2
 LANES = 128
-SHARE = 0.9  # of what context gives
+SHARE = 0.9  # of the gain of context
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Memory:
     tbptt: TBPTT
     tolerance: float  # nats
     contexts: Contexts
-    lanes: Lanes | None  # None: the state was not measured, for `without_state` says why
-    without_state: str
+    lanes: Lanes | None  # None: the state was not measured
+    without_state: str  # why not
     gain_of_context: Interval  # up to the best length
     gain_of_state: Interval | None
     effective: Interval  # tokens
@@ -48,7 +48,7 @@ class Memory:
 
     @property
     def best_length(self) -> int:
-        """The longest context that does no harm."""
+        """The longest context at which the loss is within the tolerance of its minimum."""
         return self.contexts.best_length(self.tolerance)
 
     @property
@@ -66,17 +66,17 @@ class Memory:
 
     @property
     def is_rising(self) -> bool:
-        """True if the longest contexts do harm. A model may not cope with more context than in its training."""
+        """True if the longest contexts raise the loss. A model may not handle more context than in its training."""
         return self.best_length < self.contexts.lengths[-1]
 
     @property
     def uses_context(self) -> bool:
-        """True if more than one token of context is shown to help."""
+        """True if more than one token of context helps, significantly and beyond the tolerance."""
         return self.gain_of_context.low > 0 and self.gain_of_context.value > self.tolerance
 
     @property
     def most_of_gain(self) -> float:
-        """The context in tokens that gives SHARE of the whole gain of context."""
+        """The context in tokens at which SHARE of the whole gain is reached."""
         helpful = self.contexts.up_to(self.best_length)
         return effective_length(helpful.lengths, helpful.means, (1 - SHARE) * max(self.gain_of_context.value, 0.0))
 
@@ -84,16 +84,16 @@ class Memory:
         """Return the conclusions, one sentence each."""
         if not self.uses_context:
             words = f"no use of context is shown: {self._of_no_use()}"
-            # The gain of a state has no meaning for a model that uses no context; a missing state is still reported.
+            # Without use of context the gain of the state means nothing, but a missing state is still reported.
             return [words] if self.lanes is not None else [words, self._of_state()]
         return [self._of_context(), self._of_k2(), self._of_state()]
 
     def _of_no_use(self) -> str:
-        if self.best_length == 1:  # beside itself it would differ by nothing
+        if self.best_length == 1:  # nothing to compare with
             return self._of_harm()
         return (
-            f"the loss with one token of context and that with {self.best_length} differ by "
-            f"{_signed(self.gain_of_context)} nats a token"
+            f"the losses with 1 and with {self.best_length} tokens of context differ by "
+            f"{_signed(self.gain_of_context)} nats per token"
         )
 
     def _of_context(self) -> str:
@@ -114,7 +114,7 @@ class Memory:
         longest, best = self.contexts.lengths[-1], self.best_length
         if self.is_falling:
             return f", a lower bound: the loss still falls at {longest}, the longest that was measured{self._remedy()}"
-        if self.is_rising and round(self.effective.value) >= best:  # no longer one does as well
+        if self.is_rising and round(self.effective.value) >= best:  # all longer ones are worse
             return f", of 1 to {longest} that were measured"
         until = f", up to {best}," if self.is_rising or self.is_open else ""
         return f"; longer ones{until} change the loss by less than {self.tolerance:g} nats"
@@ -137,40 +137,40 @@ class Memory:
     def _of_k2(self) -> str:
         k2, effective = self.tbptt.k2, self.effective
         if effective.low > k2:  # which a lower bound shows as well
-            return f"k2={k2} is shorter than the context it uses, which the carried state hands on: try a longer k2"
+            return f"k2={k2} is shorter than the context that the model uses through its carried state: try a longer k2"
         if self.is_open:
             return (
-                f"whether k2={k2} is long enough is not shown: the model may look back farther than the "
+                f"unknown whether k2={k2} is long enough: the model may look back farther than the "
                 f"{self.contexts.lengths[-1]} tokens that were measured{self._remedy()}"
             )
-        # A model cannot learn what gradients never reach: a short context does not show that a short k2 suffices.
+        # A model cannot learn what gradients never reach, so a short context does not prove that a short k2 is enough.
         if effective.high < k2 / 2:
             return f"k2={k2} is long enough for this model: gradients reach at least twice as far as it looks back"
         return (
-            f"k2={k2} is about as far as it looks back, and what gradients never reached was never learned: train "
-            "with a longer k2 and compare before you call it long enough"
+            f"k2={k2} is about as far as the model looks back, but it cannot learn beyond the reach of gradients: "
+            "to know whether k2 is long enough, train with a longer one and compare"
         )
 
     def _of_state(self) -> str:
         gain = self.gain_of_state
         if gain is None:
-            return f"carried state: not measured, for {self.without_state}"
+            return f"carried state: not measured, because {self.without_state}"
         if gain.low <= 0 <= gain.high:
-            words = f"carried state: no difference is shown ({_signed(gain)} nats a token)"
+            words = f"carried state: no significant difference ({_signed(gain)} nats per token)"
         else:
             change = "lowers" if gain.value > 0 else "raises"
             low, high = sorted((abs(gain.low), abs(gain.high)))
             words = (
-                f"carried state {change} the loss by {abs(gain.value):.4f} nats a token (95 % interval {low:.4f} to "
-                f"{high:.4f}), beside chunks of {self.tbptt.k2} begun from nothing"
+                f"carried state {change} the loss by {abs(gain.value):.4f} nats per token (95 % interval {low:.4f} to "
+                f"{high:.4f}), compared with chunks of {self.tbptt.k2} from an empty state"
             )
-        # Either way one of the two readings is not the one that the weights were fitted to.
+        # Either way, the weights were trained for only one of the two.
         if not self.tbptt.carry:
-            words += "; this run was trained without it, so this is not what it was trained for"
+            words += "; this run was trained without carried state"
         elif gain.low > 0:
             words += (
-                "; this run was trained with carried state, and one trained on chunks from nothing may do better on "
-                "them, so that carrying may be worth less"
+                "; this run was trained with carried state, and a run trained without it may do better from an empty "
+                "state, so the gain of carrying may be smaller"
             )
         return words
 
@@ -238,7 +238,7 @@ def measure(
         UserError: If the model is not causal, or the text is too short.
     """
     if Capability.CAUSAL not in model.capabilities:
-        raise UserError(f"model={name_of(model)}: sees later tokens, so its context is not what stands before")
+        raise UserError(f"model={name_of(model)}: sees later tokens, so its context is not only the tokens before")
     lengths = powers_up_to(_longest(context, tbptt.k2, model.max_length))
     within = tbptt.reset == "document"
     positions = targets(stream.documents, lengths[-1], num_targets, within=within)
@@ -272,7 +272,7 @@ def measure(
 def _why_no_state(model: SequenceModel, tbptt: TBPTT) -> str:
     """Return why there is no state to carry from chunk to chunk; empty if there is one."""
     if Capability.STATEFUL not in model.capabilities:
-        return f"model={name_of(model)} has no state that goes on from chunk to chunk"
+        return f"model={name_of(model)} carries no state from chunk to chunk"
     if model.max_length is not None and model.max_length < 2 * tbptt.k2:
         return (
             f"the model reads at most model.max_length={model.max_length} tokens, less than two chunks of k2={tbptt.k2}"
@@ -299,13 +299,13 @@ def _signed(interval: Interval) -> str:
     return f"{interval.value:+.4f} (95 % interval {interval.low:+.4f} to {interval.high:+.4f})"
 
 
-# -- pictures ------------------------------------------------------------------------------------------------------
+# -- plots ---------------------------------------------------------------------------------------------------------
 
 CONTEXT, RESET = "context.png", "since_reset.png"
 
 
 def draw(memory: Memory, folder: Path, unit: str) -> tuple[str, ...]:
-    """Write the pictures into a folder; return their names."""
+    """Write the plots to a folder; return their names."""
     _draw_context(memory, folder / CONTEXT, unit)
     if memory.lanes is None:
         return (CONTEXT,)
@@ -319,7 +319,7 @@ def _draw_context(memory: Memory, path: Path, unit: str) -> None:
     axes = figure.subplots()
     contexts = memory.contexts
     axes.plot(contexts.lengths, contexts.means, "o-", color=COLORS[0], label="loss with exactly so much context")
-    # Without a gain there is no length to mark.
+    # Without a gain there is no context to mark.
     if memory.uses_context:
         _mark_effective(axes, memory)
     axes.axvline(memory.tbptt.k2, color=COLORS[1], linestyle=":", label=f"k2 = {memory.tbptt.k2}: gradients end here")
@@ -338,7 +338,7 @@ def _mark_effective(axes: Any, memory: Memory) -> None:
     if memory.is_falling:
         style, label = "--", f"effective context: at least {effective.value:.0f} tokens"
     if memory.is_open:
-        high = 2 * max(memory.contexts.lengths[-1], memory.tbptt.k2)  # beyond all that is drawn
+        high = 2 * max(memory.contexts.lengths[-1], memory.tbptt.k2)  # beyond the last point
         axes.set_xlim(right=high)
     axes.axvspan(effective.low, high, color=COLORS[2], alpha=0.25)
     axes.axvline(effective.value, color=COLORS[2], linestyle=style, label=label)
@@ -347,10 +347,10 @@ def _mark_effective(axes: Any, memory: Memory) -> None:
 def _draw_reset(memory: Memory, path: Path, unit: str) -> None:
     """Draw the loss since the state began, and by position in the chunk, with the state carried and discarded."""
     figure = new_figure(9.6, 3.6)
-    # One axis of losses, so that the two can be held against each other.
+    # A shared axis of losses, so that the two can be compared.
     left, right = figure.subplots(1, 2, sharey=True)
     curves = memory.curves()
-    # A span, or a place, that no token fell into has no loss.
+    # A span or position without tokens has no loss.
     since = [row for row in curves["since_reset"] if row["tokens"]]
     places = [row for row in curves["in_chunk"] if row["tokens"]]
     for name, color, label in (

@@ -1,4 +1,4 @@
-"""Memory of a run: opened, measured, and written as one record with its lines."""
+"""Report on the memory of a run: open it, measure it, and write one record with its lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from seqtrain.analysis.memory import Memory
 
 CONTEXT = Range(2, 2**16, whole=True)
-TARGETS = Range(100, 1_000_000, whole=True)  # fewer tell nothing
+TARGETS = Range(100, 1_000_000, whole=True)  # fewer are not informative
 TOLERANCE = Range(1e-6, 10)
 UNIT = "nats a token"
 
@@ -30,16 +30,16 @@ def measured(
     targets: int = 2000,
     tolerance: float = 0.01,
 ) -> Measured:
-    """Measure how much context a run uses and what its carried state contributes; write the record and its pictures.
+    """Measure how much context a run uses and what its carried state contributes; write the record and its plots.
 
     Args:
         run: The run's directory.
-        out: Folder of the record and the pictures.
+        out: Folder of the record and the plots.
         split: Split whose text is read.
         checkpoint: "best" or "last".
         context: Longest context, in tokens. None: 4 times k2, from 128 to 1024.
-        targets: Tokens that are predicted from each context.
-        tolerance: Nats a token within which two losses count as equal.
+        targets: Number of tokens that are predicted from each context.
+        tolerance: Difference in nats per token within which two losses count as equal.
 
     Raises:
         UserError: The caller can fix it.
@@ -50,13 +50,13 @@ def measured(
     from seqtrain.analysis.memory import draw, measure
     from seqtrain.experiment.data import open_with_data
 
-    # Faults that the config alone shows are raised before data are read.
+    # Raise faults of the config before reading data.
     _check_task(run)
-    out.mkdir(parents=True, exist_ok=True)  # a place that cannot be written is told before a minute's work
-    notes: list[str] = []  # said when nothing can be refused any more
+    out.mkdir(parents=True, exist_ok=True)  # fail on an unwritable folder before a minute's work
+    notes: list[str] = []  # printed after all checks have passed
     opened, data = open_with_data(run, split, checkpoint, note=notes.append)
     stream: Any = data.batcher(split)
-    task: Any = opened.task  # `_check_task` has seen that it has a loss of each token
+    task: Any = opened.task  # `_check_task` has checked that it has a loss for each token
     memory = measure(
         opened.model,
         task,
@@ -81,18 +81,18 @@ def measured(
 
 
 def _check_task(path: str) -> None:
-    """Raise UserError if the run's task has no loss of each token, before its data are read."""
+    """Raise UserError if the run's task has no loss for each token. Called before data is read."""
     from seqtrain.analysis.context import HasTokenLosses
     from seqtrain.inference.opened import checked_config
     from seqtrain.runs.directory import Run
     from seqtrain.training.model_and_task import task_class
 
     if "=" in path and not exists(Path(path)):
-        raise UserError(f"{path}: memory is measured of a run, and this is an override; train one, and give its folder")
+        raise UserError(f"{path}: expected the folder of a run, not an override; train a run and give its folder")
     task = task_class(checked_config(Run.open(path)))
     if not isinstance(task, HasTokenLosses):
         raise UserError(
-            f"run {path} is of task={task.name()}, which has no loss of each token of a stream; memory takes next_token"
+            f"run {path}: task={task.name()} has no loss for each token of a stream; give a run of task=next_token"
         )
 
 

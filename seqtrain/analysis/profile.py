@@ -1,4 +1,4 @@
-"""The cost of a model: counted, by formula, and measured over a grid of lengths and widths."""
+"""The cost of a model: by formula, counted by torch, and measured over a grid of lengths and widths."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ FUNCTIONS = {
     "lstm_cell": RECURRENCE,
     "scaled_dot_product_attention": ATTENTION,
 }
-"""torch's functions by the kind of work they do; all others are `the rest`."""
+"""Kind of work of each torch function; all others count as `the rest`."""
 
 REST = "the rest"
 ALONE = "attention alone"
 TRAINING = "forward and backward"
-PEAK_SIZE = 768  # of the square matrices whose product is taken for the machine's peak
-PEAK_UNITS, PEAK_LENGTH = 128, 256  # of the LSTM that is tried beside it
-PEAK_TRIES = 8  # in a row, each of a few milliseconds: one of them finds the machine free
+PEAK_SIZE = 768  # size of the square matrices whose product measures the machine's peak rate
+PEAK_UNITS, PEAK_LENGTH = 128, 256  # sizes of the LSTM that measures it too
+PEAK_TRIES = 8  # short measurements in a row, so that at least one finds the machine idle
 
 Cell = TypeVar("Cell")
 
-DOMINANT = 0.05  # share of the forward pass from which on a kind of work is fitted
-RULING = 0.85  # share from which on the whole pass must grow as one kind of work does
+DOMINANT = 0.05  # smallest share of the forward pass at which a kind of work is fitted
+RULING = 0.85  # smallest share at which the whole pass has the theoretical exponent of one kind of work
 PEAK = "matrix peak"
 SELF, CROSS = {"attention"}, {"cross", "query", "key", "score"}  # the latter three of a recurrent decoder
-WHOLE = (TRAINING, ALONE)  # timed by themselves, and no part of the forward pass
+WHOLE = (TRAINING, ALONE)  # timed separately, not as parts of the forward pass
 
 Make = Callable[[int, int], SequenceModel]
-"""Makes the model for a width, to read so many tokens at once."""
+"""Makes a model of a width that can read a number of tokens at once."""
 
 
 class Size(NamedTuple):
@@ -77,10 +77,10 @@ class Grid:
 
     lengths: tuple[int, ...]
     dims: tuple[int, ...]
-    at_dim: int  # of all lengths: small, so that what grows with T^2 shows
-    at_length: int  # of all widths
-    batch: int  # sequences at a time, of all lengths
-    dims_batch: int  # and of all widths: more, since few rows do not fill a product of wide matrices
+    at_dim: int  # width for all lengths: small, so that growth with T^2 is visible
+    at_length: int  # length for all widths
+    batch: int  # sequences per batch for all lengths
+    dims_batch: int  # the same for all widths: larger, because few rows do not saturate wide matrix products
 
     def along(self, axis: str) -> list[Size]:
         """Return the sizes along T or along d."""
@@ -89,7 +89,7 @@ class Grid:
         return [Size(self.at_length, dim) for dim in self.dims]
 
     def across(self, axis: str) -> tuple[int, ...]:
-        """Return the values of T or of d; the other one stays the same."""
+        """Return the values of T or of d along this axis."""
         return self.lengths if axis == "T" else self.dims
 
     def batch_of(self, size: Size) -> int:
@@ -107,9 +107,9 @@ class Fitted:
 
     kind: str
     axis: str  # "T" or "d"
-    law: PowerLaw | None  # None: it takes too small a share of the pass at too many sizes
-    theory: float | None  # None: unknown, or two terms of theory are in it and neither rules
-    share: float = 1.0  # of the forward pass, at the largest size; of bytes all
+    law: PowerLaw | None  # None: its share of the pass is too small at too many sizes
+    theory: float | None  # None: unknown, or a sum of two terms of which neither dominates
+    share: float = 1.0  # of the forward pass, at the largest size; 1 for bytes
 
     def words(self) -> str:
         """Return the fitted exponent for a table."""
@@ -137,11 +137,11 @@ class Profile:
     """All results for one model."""
 
     name: str
-    counted: list[dict[str, Any]] = field(default_factory=list)  # a row a length
-    seconds: dict[Size, dict[str, float]] = field(default_factory=dict)  # least of each kind of work
+    counted: list[dict[str, Any]] = field(default_factory=list)  # one row per length
+    seconds: dict[Size, dict[str, float]] = field(default_factory=dict)  # smallest time of each kind of work
     fits: list[Fitted] = field(default_factory=list)
-    peak_share: float = 0.0  # operations a second of training, where they are most, over the machine's best
-    tokens_per_second: float = 0.0  # of training, in the cell of the shortest length
+    peak_share: float = 0.0  # highest training rate in operations per second, divided by the machine's peak
+    tokens_per_second: float = 0.0  # of training, at the shortest length
 
     def numbers(self) -> dict[str, float]:
         """Return the numbers that a page may quote: exponents by kind and axis."""
@@ -176,7 +176,7 @@ def count_by_length(make: Make, lengths: Sequence[int], dim: int) -> list[dict[s
     rows = []
     for length in lengths:
         model = make(dim, length).eval()
-        # Two ways to one number: layers times what each costs, and what torch sees being done.
+        # Two independent results for one number: a sum over layers, and torch's counter.
         formula = formula_of(model, length)
         counted = model.flops_per_token(length, carried=False)
         rows.append(
@@ -197,10 +197,10 @@ def count_by_length(make: Make, lengths: Sequence[int], dim: int) -> list[dict[s
 
 
 def _parameters_of(model: SequenceModel, names: Set[str]) -> int:
-    """Count the weights below modules of these names: maps to queries, keys, values and back, and score weights."""
+    """Count the weights in modules of these names: maps to queries, keys, values and back, and score weights."""
     total = 0
     for name, weight in model.named_parameters():
-        # By name: a model of others may call its attention otherwise, and then has none here.
+        # By name: attention of a third-party model under another name is not counted.
         if names & set(name.split(".")):
             total += weight.numel()
     return total
@@ -212,19 +212,19 @@ def measure(models: dict[str, Make], grid: Grid, *, repeats: int) -> tuple[list[
     Args:
         models: Makers of the models, by name.
         grid: The sizes.
-        repeats: Measurements of each cell; the smallest time counts.
+        repeats: Measurements of each cell; the smallest time is used.
 
     Returns:
         A profile of each model, and the highest rate seen, in operations per second. It is the rate of matrix
         products, measured between the cells, or of the cells themselves.
     """
-    # All are made before the first is timed: making one takes longer than reading.
+    # Make all models before timing any: making one takes longer than a forward pass.
     made: dict[tuple[str, Size], SequenceModel] = {}
     for name, make in models.items():
         for size in grid.sizes():
             made[name, size] = make(size.dim, size.length).eval()
 
-    # The same at all sizes, as heads are an option of their own.
+    # The number of heads does not depend on the size.
     heads = {name: heads_of(made[name, grid.sizes()[0]]) for name in models}
 
     def one(cell: tuple[str, Size] | None) -> dict[str, float]:
@@ -233,7 +233,7 @@ def measure(models: dict[str, Make], grid: Grid, *, repeats: int) -> tuple[list[
         name, size = cell
         return seconds_by_kind(made[cell], grid.batch_of(size), size.length, heads[name])
 
-    # None stands for the products of matrices, which are measured in turn with the models.
+    # None stands for the matrix products, which are interleaved with the models.
     cells = [*made, None]
     least = interleaved(cells, one, repeats=repeats)
     peak = 1 / least[-1][PEAK]
@@ -246,7 +246,7 @@ def measure(models: dict[str, Make], grid: Grid, *, repeats: int) -> tuple[list[
         profile.fits = fits_of(profile.seconds, grid, profile.counted[-1]["flops_by_kind"])
         profiles.append(profile)
     rates = {profile.name: _best_rate(profile, made, grid) for profile in profiles}
-    # No product of matrices alone finds the best that a machine can do: kernels and sizes differ.
+    # Matrix products alone may miss the machine's peak, because kernels and sizes differ.
     peak = max(peak, *rates.values())
     for profile in profiles:
         first = grid.along("T")[0]
@@ -260,7 +260,7 @@ def _best_rate(profile: Profile, made: dict[tuple[str, Size], SequenceModel], gr
     best = 0.0
     for size, seconds in profile.seconds.items():
         model = made[profile.name, size]
-        # The backward pass costs twice the forward one; a model with a source reads as many tokens again.
+        # The backward pass costs twice the forward pass. A model with a source reads twice as many tokens.
         tokens = size.length * (1 if can_encode(model) else 2)
         operations = 3 * formula_of(model, size.length).total * tokens * grid.batch_of(size)
         best = max(best, operations / seconds[TRAINING])
@@ -282,7 +282,7 @@ def fits_of(seconds: dict[Size, dict[str, float]], grid: Grid, flops: dict[str, 
             sizes = grid.along(axis)
             values = list(zip(grid.across(axis), (seconds[size] for size in sizes), strict=True))
             shares = [_share(each, kind) for _, each in values]
-            # If it takes a very small share of the pass, the time is that of the call and not of the work.
+            # Where the share of the pass is very small, the time is mostly call overhead.
             fitted = values
             if kind not in WHOLE:
                 fitted = [pair for pair, share in zip(values, shares, strict=True) if share >= DOMINANT]
@@ -312,7 +312,7 @@ def _share(seconds: dict[str, float], kind: str) -> float:
 
 @dataclass(frozen=True)
 class Crossover:
-    """The length from which on one layer of attention's products takes longer than a model's recurrence."""
+    """The length above which the attention products of one layer take longer than a model's recurrence."""
 
     recurrent: str
     attending: str
@@ -335,10 +335,10 @@ def crossovers(profiles: Sequence[Profile], dim: int) -> list[Crossover]:
     found = []
     for recurrent, attending in pairs(profiles):
         one, other = _law(recurrent, RECURRENCE), _law(attending, ALONE)
-        # Two lines of one slope never meet.
+        # Attention must grow faster for the lines to cross.
         if one is None or other is None or other.exponent <= one.exponent:
             continue
-        # 4 d T operations a token are those of attention, so T is where both are equal.
+        # Attention takes 4 d T operations per token; solve for the T at which both are equal.
         counted = recurrent.counted[0]["flops_by_kind"][RECURRENCE] / (4 * dim)
         measured = (one.factor / other.factor) ** (1 / (other.exponent - one.exponent))
         found.append(Crossover(recurrent.name, attending.name, counted, measured))
@@ -357,14 +357,14 @@ def _law(profile: Profile, kind: str) -> PowerLaw | None:
 
 
 class Clock(TorchFunctionMode):
-    """Sum of the seconds of each kind of work while open. For the CPU only, where a call returns when it is done."""
+    """Sum the seconds of each kind of work. For the CPU only, where a call returns when its work is done."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seconds: dict[str, float] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        # Methods of tensors come here, too, and most of what is called is no work of ours.
+        # Tensor methods arrive here too; most calls are of no timed kind.
         kind = FUNCTIONS.get(getattr(func, "__name__", ""))
         if kind is None:
             return func(*args, **(kwargs or {}))
@@ -390,8 +390,8 @@ def heads_of(model: SequenceModel) -> tuple[int, int]:
 def seconds_by_kind(model: SequenceModel, batch: int, length: int, heads: tuple[int, int]) -> dict[str, float]:
     """Return the seconds of one forward pass by kind of work.
 
-    TRAINING is the time of a forward and a backward pass. ALONE, if there are heads, is the time of one layer's
-    products of attention by themselves, of every query with every key.
+    TRAINING is the time of a forward and a backward pass. ALONE, if there are heads, is the time of the attention
+    products of one layer alone, of every query with every key.
 
     Args:
         model: The model.
@@ -408,22 +408,22 @@ def seconds_by_kind(model: SequenceModel, batch: int, length: int, heads: tuple[
     seconds[REST] = whole - sum(seconds.values())
     num_heads, head_width = heads
     if num_heads:
-        # A causal model skips most keys that no query sees, but by whole blocks: it is timed without that, too.
+        # Timed without a causal mask, because causal kernels skip keys only in whole blocks.
         query = torch.ones(batch, num_heads, length, head_width)
         seconds[ALONE] = _seconds(lambda: functional.scaled_dot_product_attention(query, query, query))
     start = time.perf_counter()
     read(model, batch, length).sum().backward()
     seconds[TRAINING] = time.perf_counter() - start
-    # Otherwise the next backward pass would add to the gradients, and take longer than the first.
+    # Otherwise the next backward pass would accumulate gradients, and take longer than the first.
     model.zero_grad(set_to_none=True)
     return seconds
 
 
 def matrix_flops_per_second() -> float:
-    """Return the highest rate of float32 matrix products that was seen on this machine, in operations per second.
+    """Return the highest measured rate of float32 matrix products on this machine, in operations per second.
 
-    It is the better of two: a product of large matrices, and the products inside a torch LSTM, which call another
-    library. On some processors that library is much faster.
+    It is the maximum of two rates: of a product of large matrices, and of a torch LSTM, whose products call another
+    library that is much faster on some processors.
     """
     left, right = torch.ones(PEAK_SIZE, PEAK_SIZE), torch.ones(PEAK_SIZE, PEAK_SIZE)
     fused = nn.LSTM(PEAK_UNITS, PEAK_UNITS, batch_first=True)
@@ -449,13 +449,13 @@ def interleaved(
 ) -> list[dict[str, float]]:
     """Return the smallest time in seconds of each cell by kind. All cells are measured in random order, repeatedly.
 
-    A machine that slows down for a while thus slows all cells. The smallest time is used because other load only
-    adds to a time. The first round includes one-time work and does not count.
+    A temporary slowdown of the machine thus affects all cells. The smallest time is used because other load can only
+    increase a time. The first round is discarded because it includes one-time work.
 
     Args:
         cells: What to measure.
         measure: Returns the seconds of a cell, by kind.
-        repeats: Rounds that count.
+        repeats: Number of rounds, without the first.
         seed: Seed of the order.
     """
     order = list(range(len(cells)))

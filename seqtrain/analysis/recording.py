@@ -1,4 +1,4 @@
-"""Intermediate values of a model before a loss: embedded inputs and inputs of layers, recorded by hooks."""
+"""Recording of a model's embedded inputs and layer inputs by hooks."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from seqtrain.models.layers.recurrence import pack_state, unpack_state
 INPUT = "embedded input"
 
 Reading = dict[str, Float[Tensor, "B T E"]]
-"""Of one reading of the front end: what it gave, under INPUT, and what the layers were given, by their names."""
+"""Values of one forward pass: the output of the front end, under INPUT, and the input of each layer, by its name."""
 
 
 class OneByOne(nn.Module):
-    """The layers of a fused torch recurrence, run one by one, which lets a hook see the input of each."""
+    """The layers of a fused torch recurrence, run one by one, so that hooks see the input of each."""
 
     def __init__(self, core: nn.RNNBase) -> None:
         super().__init__()
@@ -43,11 +43,11 @@ class OneByOne(nn.Module):
 
 
 def _layer_of(core: nn.RNNBase, number: int) -> nn.RNNBase:
-    """Return one layer as a separate module, with its weights of the stack."""
+    """Return one layer of a stack as a separate module, with its weights."""
     options: dict[str, Any] = {"bias": core.bias, "batch_first": True}
     if core.mode.startswith("RNN"):
         options["nonlinearity"] = core.mode.removeprefix("RNN_").lower()
-    # Layers above the first read what the layer below has given.
+    # Layers above the first read the output of the layer below.
     width = core.input_size if number == 0 else core.hidden_size
     layer: Any = type(core)(width, core.hidden_size, **options)  # type: ignore[arg-type]
     layer = layer.double()
@@ -59,11 +59,11 @@ def _layer_of(core: nn.RNNBase, number: int) -> nn.RNNBase:
 
 def prepared(module: Any) -> Any:
     """Return a copy to measure: float64, no dropout, fused recurrences split into layers. The module is unchanged."""
-    # A gradient that autocast or a kernel rounds to 0 would look like one that has ended.
+    # In float64: a gradient rounded to 0 by autocast or a kernel would look like one without a path.
     own = copy.deepcopy(module).double().eval()
     for parent in list(own.modules()):
         for name, child in list(parent.named_children()):
-            # A single layer is hooked as it is.
+            # A single layer can be hooked directly.
             is_stack = isinstance(child, nn.RNNBase) and child.num_layers > 1
             if is_stack and not child.bidirectional and child.batch_first and not child.proj_size:
                 setattr(parent, name, OneByOne(child))
@@ -71,22 +71,22 @@ def prepared(module: Any) -> Any:
 
 
 class Recorder:
-    """The readings of a model since the recorder was last emptied."""
+    """The forward passes of a model since `readings` was last emptied."""
 
     def __init__(self) -> None:
         self.readings: list[Reading] = []
-        self.left_out: list[str] = []  # layers that are given their positions in another order
+        self.left_out: list[str] = []  # layers that read positions in another order
         self._checked: set[str] = set()
 
     def keep_input(self, module: nn.Module, args: Any, out: Tensor) -> Tensor:
         """Begin a reading with the output of the front end."""
         if torch.is_grad_enabled() and not out.requires_grad:
-            out = out.requires_grad_()  # of a front end that is frozen, or has no weights
+            out = out.requires_grad_()  # a front end that is frozen or has no weights
         self.readings.append({INPUT: out})
         return out
 
     def keep_layer(self, name: str, x: Any) -> None:
-        """Record the input of a layer, if its positions are those of the reading."""
+        """Record the input of a layer, if it has the positions of the embedded input."""
         if not self.readings or not isinstance(x, Tensor) or x.dim() != 3 or not x.requires_grad:
             return
         reading = self.readings[-1]
@@ -106,12 +106,12 @@ def _in_order(x: Float[Tensor, "B T D"], read: Float[Tensor, "B T E"]) -> bool:
 
     The layers of a stack that reads backwards get the last position first.
     """
-    # Unequal weights: what a norm gives adds up to the same number whatever was read, and that has no gradient.
+    # Unequal weights: the sum of a norm's outputs is constant, so it would have no gradient.
     weights = torch.linspace(1.0, 2.0, x.shape[-1], dtype=x.dtype, device=x.device)
     (gradient,) = torch.autograd.grad((x[:, 0] * weights).sum(), read, retain_graph=True, allow_unused=True)
     if gradient is None:
         return False
-    # A lane of one token is the same in both orders, so most decide.
+    # A lane of one token is the same in both orders, so the majority of lanes decides.
     return bool((gradient[:, 0].abs().sum(-1) > 0).double().mean() > 0.5)
 
 
@@ -129,7 +129,7 @@ def recording(model: SequenceModel) -> Iterator[Recorder]:
     for place, items in model.named_modules():
         if not isinstance(items, nn.ModuleList):
             continue
-        names: dict[nn.Module, list[str | None]] = {}  # a layer that is applied several times has several
+        names: dict[nn.Module, list[str | None]] = {}  # several names for a layer that is applied several times
         for number, layer in enumerate(items):
             names.setdefault(layer, []).append(f"{place} {number + 1}" if number else None)
         for layer, own in names.items():
@@ -142,7 +142,7 @@ def recording(model: SequenceModel) -> Iterator[Recorder]:
 
 
 def _layer_hook(recorder: Recorder, names: Sequence[str | None]) -> Any:
-    calls = cycle(names)  # a reading calls a layer once for each place
+    calls = cycle(names)  # a forward pass calls a layer once for each of its names
 
     def keep(module: nn.Module, args: Any) -> None:
         name = next(calls)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from seqtrain.training.splits import Data
 
 FLOPS_PER_WEIGHT_AND_TOKEN = 6  # two forward, four backward
-NEAREST = 0.1  # of what a budget buys: widths are whole numbers, so a small model's size cannot be met exactly
-MIN_RATIO = 1.1  # of a rung to the one below: nearer ones would be one rung to the law
+NEAREST = 0.1  # relative tolerance of a rung's size: widths are integers, so small sizes cannot be met exactly
+MIN_RATIO = 1.1  # smallest ratio of neighbouring rungs: the law would treat closer ones as one rung
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Planned:
 
     asked_flops: float
     asked_parameters: float
-    flops: float  # that it will really spend
+    flops: float  # actual cost
     parameters: int
     dim: int
-    budget: str  # the override that makes it so
+    budget: str  # the override that gives this rung
 
     @property
     def is_near(self) -> bool:
@@ -62,7 +62,7 @@ def plan(
         The rungs of each model, in the order of the budgets.
 
     Raises:
-        UserError: For all that a training would be refused for, and if a rung is too small.
+        UserError: If a training would be refused, or a rung is too small.
     """
     from seqtrain.training.data import make_data
 
@@ -82,7 +82,7 @@ def _checked(model: str, others: Sequence[str]) -> DictConfig:
     from seqtrain.config import check
     from seqtrain.experiment.start import Request, prepare
 
-    # The budget is a stand-in, which has the config prepared to be solved.
+    # A placeholder budget, so that the config is prepared to be solved.
     words = [f"model={model}", "budget=[params:1e6,flops:1e12]", *others]
     composed = check.compose(words, ())
     prepare(composed.config, Request(words))
@@ -99,7 +99,7 @@ def _solve_all(
         for below, rung in pairwise(rungs):
             if rung.flops < MIN_RATIO * below.flops:
                 raise UserError(
-                    f"--flops: {below.asked_flops:g} and {rung.asked_flops:g} are one rung to the law; give budgets "
+                    f"--flops: {below.asked_flops:g} and {rung.asked_flops:g} are too close to fit a law; give budgets "
                     f"at least {MIN_RATIO:g} times apart, better twice"
                 )
         found[reader.model] = rungs
@@ -126,14 +126,14 @@ def _solve(reader: _Reader, flops: float, tokens_per_parameter: float) -> Planne
     config.budget = words
     try:
         reached = budget.solve(config, reader.data, _silent, tolerance=NEAREST)
-        # A size outside the tolerance of a run's budget is requested by its exact number.
+        # If a size is outside the tolerance of a run's budget, request its exact number.
         if abs(reached["params"] / parameters - 1) > budget.TOLERANCE:
             words[0] = f"params:{reached['params']:.0f}"
         if abs(reached["flops"] / flops - 1) > budget.TOLERANCE:
             words[1] = f"flops:{reached['flops']:.9g}"
         config = reader.config.copy()
         config.budget = words
-        reached = budget.solve(config, reader.data, _silent)  # just as the training will
+        reached = budget.solve(config, reader.data, _silent)  # as the training will
     except budget.TooCoarse as error:
         raise UserError(
             f"--flops {flops:g} is too small for model={reader.model}: {error.reason}; give larger budgets"
@@ -160,6 +160,6 @@ def size_words(model: str, rungs: Sequence[Planned]) -> str | None:
     if not words:
         return None
     return (
-        f"{model}: no width comes within 1 % of some rungs, so the nearest is taken: {'; '.join(words)}; the law is "
-        "fitted to what each really spends"
+        f"{model}: no width comes within 1 % of some rungs, so the nearest is used: {'; '.join(words)}; the law is "
+        "fitted to the actual FLOPs of each"
     )

@@ -1,9 +1,8 @@
-"""A law of loss by compute, fitted to small trainings and used to predict a larger one.
+"""A scaling law of loss by compute, fitted to small trainings and used to predict a larger one.
 
-L(C) = a C^-b + c, where c is the loss that no compute removes (Hoffmann et al. 2022, arXiv 2203.15556). It is fitted
-to the logarithm of the loss with a robust loss function. Intervals come from resampled residuals and repeated fits.
-A law need not hold beyond its data. The intervals therefore also include how well it predicts the ladder's own rungs,
-each from those below it.
+L(C) = a C^-b + c, where c is the irreducible loss (Hoffmann et al. 2022, arXiv 2203.15556). It is fitted to the
+logarithm of the loss with a robust loss function. Intervals come from repeated fits to resampled residuals. A law need
+not hold beyond its data, so the intervals also include its error in predicting each upper rung from those below it.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from scipy import optimize
 
 from seqtrain.analysis.measured import COLORS, new_figure, save
 
-MIN_RUNGS = 4  # budgets of different size: three numbers are fitted, and one rung is left to be predicted
+MIN_RUNGS = 4  # different budgets: three parameters are fitted, and one rung is left to predict
 CONFIDENCE = 0.9
 RESAMPLES = 400
-HUBER = 0.01  # residuals of log loss beyond this count less: a run that went wrong does not bend the law
+HUBER = 0.01  # residuals of log loss above this weigh less, so that a failed run does not distort the law
 MAX_EXPONENT = 2.0
-NOTHING = 1e-3  # of a: a c below this is none
-STARTS = ((0.1, 0.0), (0.3, 0.5), (0.6, 0.9))  # exponents, and c as a share of the least loss, to begin the search from
+NOTHING = 1e-3  # c below this share of a counts as 0
+STARTS = ((0.1, 0.0), (0.3, 0.5), (0.6, 0.9))  # starts of the search: exponent, and c as a share of the smallest loss
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Law:
     a: float
     b: float
     c: float
-    unit: float  # the least budget that was fitted, in FLOPs
+    unit: float  # the smallest fitted budget, in FLOPs
 
     def at(self, flops: float) -> float:
         """Return the loss at this compute, in nats."""
@@ -44,7 +43,7 @@ class Law:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The prediction of a law for an amount of compute without a training."""
+    """The prediction of a law for an amount of compute."""
 
     flops: float
     loss: float
@@ -54,28 +53,28 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A fitted law with the uncertainty that its data leave."""
+    """A fitted law with its uncertainty."""
 
     law: Law
-    plain: Law  # the same with c = 0
+    plain: Law  # the same, fitted with c = 0
     b_low: float
     b_high: float
     c_low: float
     c_high: float
     residual: float  # standard deviation of log loss around the law
-    miss: float  # of log loss for each doubling of compute beyond what was fitted, root mean square over the rungs
-    largest: float  # FLOPs of the largest rung that was fitted
+    miss: float  # RMS error of log loss per doubling of compute beyond the fitted rungs
+    largest: float  # FLOPs of the largest fitted rung
     drawn: list[Law] = field(default_factory=list, repr=False)
     residuals: list[float] = field(default_factory=list, repr=False)
 
     def predict(self, flops: float, *, seed: int = 0) -> Prediction:
         """Predict the loss of one training with this compute in FLOPs, with its interval."""
         rng = np.random.default_rng(seed)
-        # A single run lies off the law as those that were fitted do, and the law off the truth the more, the farther.
+        # A single run scatters around the law like the fitted ones, and the law's own error grows with distance.
         doublings = max(np.log2(flops / self.largest), 0.0)
         noise = rng.choice(self.residuals, size=len(self.drawn))
         noise = noise + rng.normal(size=len(noise)) * self.miss * doublings
-        # Noise is of the logarithm: a loss cannot be below 0.
+        # Noise is added to the logarithm, because a loss cannot be below 0.
         losses = [law.at(flops) * np.exp(each) for law, each in zip(self.drawn, noise, strict=True)]
         tail = (1 - CONFIDENCE) / 2
         low, high = np.quantile(losses, [tail, 1 - tail])
@@ -90,9 +89,9 @@ class Fitted:
         """Return a remark on each part of the law that these budgets do not determine."""
         said = []
         if self.c_low <= NOTHING * self.law.a:  # the search ends next to 0, not at it
-            said.append("c is not told apart from 0: a plain power law fits as well")
+            said.append("c cannot be distinguished from 0: a plain power law fits as well")
         if self.b_high >= MAX_EXPONENT * 0.99 or self.b_low <= 1e-3:
-            said.append("the exponent is hardly determined: more rungs, farther apart, or more seeds")
+            said.append("the exponent is poorly determined: use more rungs, farther apart, or more seeds")
         return said
 
 
@@ -113,18 +112,18 @@ def fit(flops: Sequence[float], losses: Sequence[float], *, seed: int = 0, resam
     """
     compute, measured = np.array(flops, dtype=float), np.array(losses, dtype=float)
     if len(np.unique(np.round(np.log(compute), 2))) < MIN_RUNGS:
-        raise ValueError(f"{len(compute)} trainings of fewer than {MIN_RUNGS} budgets: three numbers cannot be fitted")
+        raise ValueError(f"{len(compute)} trainings of fewer than {MIN_RUNGS} budgets: cannot fit three parameters")
     law, plain = _fit(compute, measured, free=True), _fit(compute, measured, free=False)
     # Loss that the law predicts for each training it was fitted to.
     expected = np.array([law.at(each) for each in compute])
     residuals = np.log(measured / expected)
-    # Three numbers have taken up some of the scatter.
+    # Correct for the three fitted parameters.
     residuals *= np.sqrt(len(residuals) / max(len(residuals) - 3, 1))
-    # A seed of its own: the same trainings always give the same interval.
+    # A fixed seed: the same trainings always give the same interval.
     rng = np.random.default_rng(seed)
     drawn = []
     for _ in range(resamples):
-        # The same budgets with other luck.
+        # The same budgets with resampled residuals.
         again = expected * np.exp(rng.choice(residuals, size=len(residuals)))
         drawn.append(_fit(compute, again, free=True, start=law))
     tail = (1 - CONFIDENCE) / 2
@@ -146,8 +145,8 @@ def fit(flops: Sequence[float], losses: Sequence[float], *, seed: int = 0, resam
 
 
 def _miss(flops: Float[np.ndarray, " N"], losses: Float[np.ndarray, " N"]) -> float:
-    """Return the RMS error of log loss per doubling of compute, at each upper rung, of laws fitted to those below."""
-    # Runs of one rung spend the same compute but for a percent.
+    """Return the RMS error of log loss per doubling of compute, at upper rungs, of laws fitted to the rungs below."""
+    # Runs of one rung spend the same compute within a percent.
     rungs = np.round(np.log2(flops), 1)
     misses = []
     for rung in np.unique(rungs)[MIN_RUNGS - 1 :]:
@@ -161,12 +160,12 @@ def _miss(flops: Float[np.ndarray, " N"], losses: Float[np.ndarray, " N"]) -> fl
 def _fit(
     flops: Float[np.ndarray, " N"], losses: Float[np.ndarray, " N"], *, free: bool, start: Law | None = None
 ) -> Law:
-    """Fit the law of least robust error.
+    """Fit the law that minimises the robust error.
 
     Args:
         flops: Compute of each training, in FLOPs.
         losses: Loss of each training, in nats.
-        free: Let c be above 0.
+        free: Fit c as well; otherwise it is 0.
         start: Start of the search, if known.
     """
     # In units of the smallest budget, so that a is of the size of a loss.
@@ -177,7 +176,7 @@ def _fit(
         log_a, b, c = numbers
         return np.log(np.exp(log_a - b * logs) + c) - np.log(losses)
 
-    # A floor above a loss that was reached would be none.
+    # The irreducible loss must be below every measured loss.
     most = 0.999 * least if free else 1e-12
     begins = []
     if start is not None:
@@ -189,7 +188,7 @@ def _fit(
     best: Any = None
     for begin in begins:
         bounds = ([-20, 1e-4, 0.0], [20, MAX_EXPONENT, most])
-        # The search wants to begin inside its bounds, not on them.
+        # The search must start strictly inside its bounds.
         inside = np.clip(begin, np.array(bounds[0]) + 1e-9, np.array(bounds[1]) - 1e-13)
         found = optimize.least_squares(errors, inside, bounds=bounds, loss="huber", f_scale=HUBER)
         if best is None or found.cost < best.cost:
@@ -198,7 +197,7 @@ def _fit(
     return Law(float(np.exp(log_a)), float(b), float(c) if free else 0.0, float(unit))
 
 
-# -- the picture ---------------------------------------------------------------------------------------------------
+# -- the plot ------------------------------------------------------------------------------------------------------
 
 POINTS = 40  # of a curve
 
@@ -216,7 +215,7 @@ def draw(laws: dict[str, Fitted], rungs: Sequence[tuple[str, float, float]], lar
     axes = figure.subplots()
     for color, (model, fitted) in zip(COLORS, laws.items(), strict=False):
         own = [(flops, loss) for name, flops, loss in rungs if name == model]
-        # Budgets are met to a percent.
+        # Budgets are met within a percent.
         fitted_ones = [point for point in own if point[0] <= 1.05 * largest]
         held_back = [point for point in own if point[0] > 1.05 * largest]
         # Up to the held-back rung, where the law makes its prediction.
@@ -233,7 +232,7 @@ def draw(laws: dict[str, Fitted], rungs: Sequence[tuple[str, float, float]], lar
         xscale="log",
         xlabel="compute (FLOPs)",
         ylabel="loss of validation (nats a token)",
-        title=f"Fitted to small budgets, asked about a larger one (bands: {CONFIDENCE:.0%} for one training)",
+        title=f"Fitted to small budgets, extrapolated to a larger one (bands: {CONFIDENCE:.0%} for one training)",
     )
     axes.legend(fontsize=8)
     save(figure, path)

@@ -365,7 +365,7 @@ def test_an_example_without_an_answer_has_no_loss_and_does_not_pull_the_mean_dow
     found = ended(torch.tensor([1, IGNORED]), torch.tensor([8, 8]), task, 3)
     assert found.losses == 1
     assert mean_norms(found)[0][0, 0] == pytest.approx(2)
-    with pytest.raises(UserError, match="none of the examples measured has an answer"):
+    with pytest.raises(UserError, match="none of the measured examples has a target"):
         ended(torch.tensor([IGNORED, IGNORED]), torch.tensor([8, 8]), task, 3)
 
 
@@ -431,6 +431,6 @@ def test_a_table_beside_a_cut_says_how_many_pairs_have_a_path(
     assert run_command(["gradients", *words, "--samples", "8", "--out", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "with a path\n       0" in out
-    assert "a pair without a path, which the cut takes apart, counts above as 0" in out
+    assert "pairs without a path, separated by the cut, count as 0 in the table" in out
     assert run_command(["gradients", *words, "--samples", "2", "--whole", "--out", str(tmp_path)]) == 0
     assert "with a path" not in capsys.readouterr().out

@@ -80,7 +80,9 @@ def test_a_plain_power_law_is_said_to_be_one() -> None:
     rng = np.random.default_rng(0)
     ladder = np.repeat(LADDER, 2)
     losses = law(ladder, c=0.0) * np.exp(rng.normal(size=8) * 0.01)
-    assert any("c is not told apart from 0" in remark for remark in fit(ladder.tolist(), losses.tolist()).remarks())
+    assert any(
+        "c cannot be distinguished from 0" in remark for remark in fit(ladder.tolist(), losses.tolist()).remarks()
+    )
 
 
 def test_fewer_than_four_budgets_are_refused() -> None:
