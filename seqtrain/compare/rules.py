@@ -28,7 +28,7 @@ FEWEST_TRIED = 3  # values of an option: with fewer, none is between two others
 
 @dataclass(frozen=True)
 class Case:
-    """What a rule checks."""
+    """Subject of a rule."""
 
     group: Group
     variants: Sequence[Variant] = ()

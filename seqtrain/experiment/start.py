@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for, in addition to the config."""
+    """Requests of the user in addition to the config."""
 
     overrides: list[str] = field(default_factory=list)
     config_dirs: tuple[Path, ...] = ()

@@ -110,7 +110,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Reading:
-    """How training reads the data: the properties that determine its cost."""
+    """Properties of how training reads the data that determine its cost."""
 
     length: int  # tokens read at a time; for examples, the mean
     carry: bool  # True if each chunk begins from a carried state
