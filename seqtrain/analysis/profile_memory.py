@@ -1,7 +1,7 @@
-"""Memory of a training pass: measured bytes, and their growth with length and width beside theory.
+"""Memory of a training pass: measured bytes, and their growth with length and width compared with theory.
 
-On the CPU nothing is sampled. Each storage that autograd keeps is counted once, and so is each storage that a torch
-call makes, from that call until it is freed. The bytes do not depend on other load on the machine.
+On the CPU the bytes are exact: each storage that autograd keeps is counted once, and each storage that a torch call
+makes is counted from that call until it is freed. They do not depend on other load on the machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
-from torch.utils._python_dispatch import TorchDispatchMode  # no public mode sees the operations of autograd
+from torch.utils._python_dispatch import TorchDispatchMode  # no public mode sees autograd's operations
 
 from seqtrain.analysis.formula import FILTERS, PowerLaw, core_of, fit_power_law, formula_of
 from seqtrain.analysis.profile import Fitted, Grid, Make, Size, heads_of, read
@@ -37,11 +37,9 @@ KINDS = {
 }
 """Each kind of memory in words for a table."""
 
-SAME = 0.01  # within which formula and counter count the same operations
-BYTES = 4  # of a number of float32
-FUSED_KERNEL = (
-    "_scaled_dot_product_"  # how the names of torch's kernels begin that never make the products of attention
-)
+SAME = 0.01  # relative tolerance within which formula and counter agree
+BYTES = 4  # per float32 number
+FUSED_KERNEL = "_scaled_dot_product_"  # prefix of torch's kernels that never materialise the attention products
 OptimizerMaker = Callable[[list[dict[str, Any]]], Optimizer]
 """Makes an optimizer for groups of weights."""
 
@@ -53,7 +51,7 @@ class MemoryProfile:
     name: str
     grid: Grid
     device: str
-    materialised: bool  # whether its attention makes its products, T x T numbers a head
+    materialised: bool  # True if its attention materialises its products, T x T numbers per head
     core_parameters: dict[int, int]  # by width, as the formula counts them
     cells: dict[Size, dict[str, int]]  # bytes of each kind
     fits: list[Fitted]
@@ -70,7 +68,7 @@ class MemoryProfile:
         widest = self.grid.along("d")[-1]
         # A bag of words has no core.
         if parameters := self.core_parameters[widest.dim]:
-            # Bytes beside each number of the weights: 8 are Adam's two moments in float32.
+            # 8 bytes per parameter are Adam's two moments in float32.
             found[f"{self.name}_memory_optimizer_per_parameter"] = self.cells[widest][OPTIMIZER] / parameters
         return found
 
@@ -103,20 +101,20 @@ class MemoryProfile:
         cell, wide = self.cells[longest], self.cells[widest]
         tokens = longest.length * self.grid.batch_of(longest)
         lines.append(
-            f"a training pass keeps {cell[KEPT] / tokens:,.0f} bytes a token at T = {longest.length}, d = "
+            f"a training pass keeps {cell[KEPT] / tokens:,.0f} bytes per token at T = {longest.length}, d = "
             f"{longest.dim}, with a peak of {cell[PEAK] / tokens:,.0f} ({_seen(self.device)}; without a head)"
         )
         count = self.core_parameters[widest.dim]
         if count:
             lines.append(
-                f"at d = {widest.dim} the core weighs {wide[WEIGHTS]:,} bytes (by formula {BYTES * count:,}), and the "
-                f"optimizer's states {wide[OPTIMIZER]:,}, {wide[OPTIMIZER] / count:.2f} bytes a parameter (Adam's "
+                f"at d = {widest.dim} the core takes {wide[WEIGHTS]:,} bytes (by formula {BYTES * count:,}), and the "
+                f"optimizer's states {wide[OPTIMIZER]:,}, {wide[OPTIMIZER] / count:.2f} bytes per parameter (Adam's "
                 f"two moments: {2 * BYTES})"
             )
         if self.materialised:
             lines.append(
-                "attention makes its products in this pass (as it does on the CPU with dropout), so what is kept "
-                "grows with T^1 and T^2 at once and has no theory of one power"
+                "attention materialises its products in this pass (as it does on the CPU with dropout), so what is "
+                "kept grows with T^1 and T^2 at once, and no single exponent is expected"
             )
         return lines
 
@@ -141,18 +139,18 @@ def measure_memory(
     core_parameters: dict[int, int] = {}
     materialised, known, filters = False, True, False
     for size in grid.sizes():
-        # In training, since dropout keeps a mask, and may keep attention from its fused kernel.
+        # In training mode: dropout keeps a mask, and may prevent attention's fused kernel.
         model = make(size.dim, size.length)
         num_heads, head_width = heads_of(model.eval())
         formula = formula_of(model, size.length)
         filters = filters or FILTERS in formula.parameters
         core_parameters[size.dim] = sum(formula.parameters.values())
-        # Work that the formula does not know, such as an attention of others, may keep what theory does not know.
+        # Work unknown to the formula, such as third-party attention, may keep memory unknown to theory.
         operations = model.flops_per_token(size.length, carried=False)
         known = known and abs(formula.total - operations) <= SAME * operations
         batch = grid.batch_of(size)
         model = model.to(device).train()
-        # Muon asks for the role of each weight, as training gives it.
+        # With parameter groups as in training, because Muon needs the role of each weight.
         groups = parameter_groups(model, nn.Module())
         found = training_memory(model, groups, make_optimizer, batch=batch, length=size.length)
         cells[size] = {WEIGHTS: found.weights, OPTIMIZER: found.optimizer, KEPT: found.kept, PEAK: found.peak}
@@ -181,13 +179,13 @@ def memory_fits(cells: dict[Size, dict[str, int]], grid: Grid, *, linear: bool, 
         (OPTIMIZER, "d"): None if filters else 2,
         (KEPT, "T"): 1 if linear else None,
         (KEPT, "d"): 1 if linear else None,
-        # Gradients of weights, d^2 numbers, come to what is kept, d^1.
+        # A sum of weight gradients, d^2 numbers, and what is kept, d^1.
         (PEAK, "T"): 1 if linear else None,
         (PEAK, "d"): None,
         (FUSED, "T"): 1,
         (FUSED, "d"): 1,
         (MATERIALISED, "T"): 2,
-        # Its products know no d; queries, keys and values do.
+        # A sum: the products do not depend on d, but queries, keys and values do.
         (MATERIALISED, "d"): None,
     }
     found = []
@@ -195,10 +193,10 @@ def memory_fits(cells: dict[Size, dict[str, int]], grid: Grid, *, linear: bool, 
         sizes = grid.along(axis)
         values = [cells[size].get(kind, 0) for size in sizes]
         law = fit_power_law(grid.across(axis), values)
-        # A fit of numbers that are all the same has no error.
+        # If all values are equal, the fit has no error.
         if law is not None and len(set(values)) == 1:
             law = PowerLaw(0.0, 0.0, float(values[0]), len(values))
-        # Not every model attends, and an optimizer such as plain SGD has no states.
+        # None if a model has no attention, or an optimizer such as plain SGD has no states.
         if law is not None:
             found.append(Fitted(kind, axis, law, theories[kind, axis]))
     return found
@@ -207,7 +205,7 @@ def memory_fits(cells: dict[Size, dict[str, int]], grid: Grid, *, linear: bool, 
 def _seen(device: str) -> str:
     """Return what a measured peak includes, in words."""
     if device == "cpu":
-        return "of tensors on the CPU; what one call of torch, such as a whole LSTM, takes meanwhile is not seen"
+        return "of tensors on the CPU, without the memory inside a torch call, such as a whole LSTM"
     return f"all that was allocated on {device}"
 
 
@@ -218,12 +216,12 @@ def _seen(device: str) -> str:
 class TrainingMemory:
     """Bytes of one training pass of a model without its head, and of the optimizer's first step after it."""
 
-    weights: int  # of the core: a table of vectors has as many rows as the data have words
+    weights: int  # of the core, without the embedding, whose size depends on the data
     gradients: int  # of the same weights
     optimizer: int  # states of the same weights
-    kept: int  # by automatic differentiation, from the forward to the backward pass; no weights
-    peak: int  # most bytes alive at once beside weights and states; gradients count from when they are made
-    materialised: bool  # whether some attention makes its products, T x T numbers a head
+    kept: int  # by autograd, from the forward to the backward pass, without weights
+    peak: int  # most bytes alive at once, without weights and states but with gradients
+    materialised: bool  # True if some attention materialises its products, T x T numbers per head
 
 
 def training_memory(
@@ -341,14 +339,14 @@ class Allocations(TorchDispatchMode):
         super().__init__()
         self.alive = 0
         self.peak = 0
-        self.fused = 0  # calls of attention that made no products
+        self.fused = 0  # calls of attention that did not materialise their products
         self._sizes = {tensor.untyped_storage()._cdata: 0 for tensor in before}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         name = str(func)
         self.fused += FUSED_KERNEL in name and "backward" not in name
-        # Inputs are counted as well: autograd makes some tensors by itself.
+        # Inputs are counted as well, because autograd makes some tensors itself.
         for tensor in _tensors((args, kwargs, out)):
             self._add(tensor.untyped_storage())
         self.peak = max(self.peak, self.alive)
@@ -356,12 +354,12 @@ class Allocations(TorchDispatchMode):
 
     def _add(self, storage: torch.UntypedStorage) -> None:
         key = storage._cdata
-        # Views share a storage, and a call that works in place gives what it was given.
+        # Views share a storage, and in-place calls return their input.
         if key in self._sizes:
             return
         self._sizes[key] = storage.nbytes()
         self.alive += self._sizes[key]
-        # Its address is free for another then.
+        # Then its address may be used by another storage.
         weakref.finalize(storage, self._freed, key)
 
     def _freed(self, key: int) -> None:

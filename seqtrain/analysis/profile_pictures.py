@@ -1,4 +1,4 @@
-"""Pictures of the cost of models: time by length and width, and the crossover of attention and recurrence."""
+"""Plots of the cost of models: time by length and width, and the crossover of attention and recurrence."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ AXES = {"T": "sequence length T (tokens)", "d": "width d"}
 
 
 def draw(profiles: Sequence[Profile], memory: Sequence[MemoryProfile], grid: Grid, folder: Path) -> tuple[str, ...]:
-    """Write the pictures into a folder; return their names. The crossover is drawn only if two models may cross.
+    """Write the plots to a folder; return their names. The crossover is drawn only if two models may cross.
 
     Args:
         profiles: Times of the models.
         memory: Memory of the models.
         grid: The sizes.
-        folder: Folder of the pictures.
+        folder: Folder of the plots.
     """
     _draw_times(profiles, grid, folder / TIMES)
     _draw_memory(memory, grid, folder / MEMORY)
     if not pairs(profiles):
-        # The picture of an earlier call would seem to show these models.
+        # A plot left by an earlier call would seem to show these models.
         (folder / CROSSOVER).unlink(missing_ok=True)
         return TIMES, MEMORY
     _draw_costs(profiles, grid, folder / CROSSOVER)
@@ -49,8 +49,8 @@ def _draw_times(profiles: Sequence[Profile], grid: Grid, path: Path) -> None:
             axes.set(ylabel="ms, forward", title=profile.name)
             if axes.lines:
                 axes.legend(fontsize=7)
-            else:  # of a model that adds vectors up, and does no other work
-                axes.text(0.5, 0.5, "no work of a kind that is timed", ha="center", transform=axes.transAxes)
+            else:  # a model that only adds vectors
+                axes.text(0.5, 0.5, "no timed kind of work", ha="center", transform=axes.transAxes)
             _scale(axes, axis, grid)
     save(figure, path)
 
@@ -74,7 +74,7 @@ def _growth(
         label += f": {slope}"
     axes.plot(sizes, values, "o-", color=color, label=label, markersize=4)
     if fitted.theory is not None and fitted.law is not None:
-        # Through the last point, where the work weighs most beside what a call costs.
+        # Through the last point, where call overhead matters least.
         theory = [values[-1] * (size / sizes[-1]) ** fitted.theory for size in sizes]
         axes.plot(sizes, theory, "--", color=color, linewidth=1, label=f"theory: {fitted.theory_words()}")
 
@@ -84,7 +84,7 @@ def _scale(axes: Any, axis: str, grid: Grid) -> None:
     sizes = grid.across(axis)
     axes.set(xscale="log", yscale="log" if axes.lines else "linear", xlabel=AXES[axis])
     axes.set_xticks(sizes, [str(size) for size in sizes])
-    # Ticks of a logarithmic axis stand at powers of ten, and no size does.
+    # Minor ticks of a logarithmic axis do not match the sizes.
     axes.minorticks_off()
     if not axes.lines:
         axes.set_yticks([])
@@ -107,7 +107,7 @@ def _draw_costs(profiles: Sequence[Profile], grid: Grid, path: Path) -> None:
                 grid.lengths, values, style, marker="o", color=color, label=f"{profile.name}: {KIND_WORDS[kind]}"
             )
     for crossing in crossovers(profiles, grid.at_dim):
-        # Outside the lengths that were measured the fits are a guess.
+        # Do not draw a crossover extrapolated beyond the measured lengths.
         if grid.lengths[0] <= crossing.measured <= grid.lengths[-1]:
             right.axvline(crossing.measured, color=COLORS[-1], linewidth=1, linestyle="--")
     left.set(ylabel="operations a token, forward", title="Counted")
@@ -126,7 +126,7 @@ def _draw_memory(profiles: Sequence[MemoryProfile], grid: Grid, path: Path) -> N
     for profile, of_model in zip(profiles, rows, strict=True):
         for axis, axes in zip(("T", "d"), of_model, strict=True):
             for color, kind in zip(COLORS, KINDS, strict=False):
-                # Weights know no T, and a flat line would only hide the others.
+                # Weights do not depend on T; a flat line would only hide the others.
                 if axis == "T" and kind in CONSTANT_IN_T:
                     continue
                 for fitted in profile.fits:
@@ -135,6 +135,6 @@ def _draw_memory(profiles: Sequence[MemoryProfile], grid: Grid, path: Path) -> N
             still = f"d = {grid.at_dim}" if axis == "T" else f"T = {grid.at_length}"
             axes.set(ylabel="MiB", title=f"{profile.name}: memory of a training pass ({still})")
             _scale(axes, axis, grid)
-            # Beside the lines: up to nine names would lie on them.
+            # Outside the axes: up to nine labels would hide the lines.
             axes.legend(fontsize=6, loc="upper left", bbox_to_anchor=(1, 1))
     save(figure, path)

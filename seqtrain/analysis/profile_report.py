@@ -1,4 +1,4 @@
-"""Cost of models by formula, as counted by torch, and as measured: one record with its lines."""
+"""Report on the cost of models: by formula, as counted by torch, and as measured."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ MAX_SIZE = 2**17
 SIZE = Range(1, MAX_SIZE, whole=True)
 REPEATS = Range(1, 1000, whole=True)
 THREADS = Range(1, 1024, whole=True)
-VOCAB_SIZE = 256  # of the models that are timed: a look-up costs next to nothing, whatever the size
-COPIES = 4  # of the weights in training: themselves, their gradients, and the two moments of Adam
+VOCAB_SIZE = 256  # of the timed models; embedding look-ups are cheap at any size
+COPIES = 4  # memory of training in copies of the weights: weights, gradients, and Adam's two moments
 
 
 def measured(
@@ -49,19 +49,19 @@ def measured(
     threads: int = 1,
     config_dirs: Sequence[Path] = (),
 ) -> Measured:
-    """Profile models; write the record and its pictures.
+    """Profile models; write the record and its plots.
 
     Args:
         overrides: Overrides of the configuration.
-        out: Folder of the record and the pictures.
+        out: Folder of the record and the plots.
         multirun: Profile every combination of the comma-separated values.
         lengths: Lengths T of the grid, in tokens.
         dims: Widths d of the grid.
-        at_dim: Width at which all lengths are read. None: `model.dim` where it is given, else 128.
-        at_length: Length, in tokens, at which all widths are read.
+        at_dim: Width at which all lengths are measured. None: `model.dim` if given, else 128.
+        at_length: Length, in tokens, at which all widths are measured.
         repeats: How often each size is timed.
-        threads: Threads of torch, for the whole process.
-        config_dirs: Folders with configs of the user's own.
+        threads: Number of torch threads, for the whole process.
+        config_dirs: Folders with the user's own configs.
 
     Raises:
         UserError: The caller can fix it.
@@ -77,8 +77,8 @@ def measured(
     check_number("threads", threads, THREADS)
     for word in overrides:
         if check.key_of(word) == "sweep":
-            raise UserError(f"{word}: nothing is searched for here; give the values themselves, as -m model=rnn,lstm")
-    refuse_idle(overrides, "what is measured stands in --out, and nothing is trained")
+            raise UserError(f"{word}: profile does not search; give the values themselves, such as -m model=rnn,lstm")
+    refuse_idle(overrides, "results are written to --out, and nothing is trained")
     combinations = _combinations(overrides) if multirun else [tuple(overrides)]
     asked = {}
     for words in combinations:
@@ -90,7 +90,7 @@ def measured(
 
 
 def _width(at_dim: int | None, overrides: Sequence[str], configs: Sequence[DictConfig]) -> int:
-    """Return the width at which all lengths are measured: one for all models, which makes them comparable."""
+    """Return the width at which all lengths are measured: the same for all models, so that they are comparable."""
     from seqtrain.config.check import key_of
 
     typed = [word for word in overrides if key_of(word) == "model.dim"]
@@ -98,17 +98,17 @@ def _width(at_dim: int | None, overrides: Sequence[str], configs: Sequence[DictC
         return at_dim or AT_DIM
     dims = {config.model.dim for config in configs}
     if len(dims) > 1:
-        raise UserError(f"{typed[-1]}: all lengths are read with one width; give one, and the widths as --dims D,D,D")
+        raise UserError(f"{typed[-1]}: all lengths are measured at one width; give one, and others as --dims D,D,D")
     (dim,) = dims
     if at_dim not in (None, dim):
-        raise UserError(f"--at-dim {at_dim}: model.dim={dim} says it too; leave one of them out")
+        raise UserError(f"--at-dim {at_dim}: model.dim={dim} sets it too; leave one of them out")
     if dim > MAX_SIZE:
-        raise UserError(f"model.dim={dim}: is the width of all lengths here, at most {MAX_SIZE:,}")
+        raise UserError(f"model.dim={dim}: must be at most {MAX_SIZE:,} here")
     return dim
 
 
 def _combinations(words: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return every combination of the comma-separated values of the words."""
+    """Return every combination of the comma-separated values of the overrides."""
     choices = []
     for word in words:
         key, equals, values = word.partition("=")
@@ -120,8 +120,7 @@ def _combinations(words: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _name(words: Sequence[str], among: Sequence[tuple[str, ...]]) -> str:
-    """Return the name of a combination: the words that not all combinations share."""
-    # Words that all combinations share do not distinguish them.
+    """Return the name of a combination: its overrides, except those that all combinations share."""
     own = [word for word in words if not all(word in each for each in among)]
     name = " ".join(own or words) or "the default model"
     return name.removeprefix("model=")
@@ -132,14 +131,14 @@ def _profile(asked: dict[str, tuple[Composed, Request]], grid: Grid, out: Path, 
 
     from seqtrain.analysis.profile import crossovers, measure
 
-    # One by default: two threads on a shared machine wait for each other.
+    # One by default: on a shared machine two threads would wait for each other.
     torch.set_num_threads(threads)
-    # All that can be refused is refused before data is read, and before a minute of measuring.
+    # Check everything before reading data, and before minutes of measuring.
     makes = {}
     notes: list[str] = []  # printed after all data is read, since reading may still fail
     for name, (composed, request) in asked.items():
         notes += prepare(composed.config, request)
-        # The models that are timed are made apart: other widths, and a small table of vectors.
+        # The timed models are made separately, with other widths and a small embedding.
         makes[name] = _maker(composed.config, name)
         _try_sizes(name, makes[name], grid)
     costs = {name: _cost(composed, notes.append) for name, (composed, _) in asked.items()}
@@ -147,7 +146,7 @@ def _profile(asked: dict[str, tuple[Composed, Request]], grid: Grid, out: Path, 
     for line in dict.fromkeys([*notes, *_window_notes(asked)]):
         say(line)
     configs = {name: composed.config for name, (composed, _) in asked.items()}
-    # First, as it is the shorter part: an optimizer that cannot make a step is told before minutes of timing.
+    # Memory first, because it is shorter: an optimizer that cannot step then fails before minutes of timing.
     memory = [_memory(name, config, makes[name], grid) for name, config in configs.items()]
     profiles, peak = measure(makes, grid, repeats=repeats)
     found = crossovers(profiles, grid.at_dim)
@@ -204,13 +203,13 @@ def _maker(config: DictConfig, name: str) -> Make:
 
 
 def _try_sizes(name: str, make: Make, grid: Grid) -> None:
-    """Raise UserError if the model cannot be made, or read, at one of the sizes; called before anything is timed."""
+    """Raise UserError if the model does not work at one of the sizes. Called before anything is timed."""
     from seqtrain.training.model_and_task import on_meta
 
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for size in grid.sizes():
         try:
-            with on_meta():  # no memory is taken
+            with on_meta():  # takes no memory
                 model = make(size.dim, size.length)
         except (UserError, ValueError) as fault:
             raise UserError(f"{name} at d={size.dim}: {fault}; give other --dims or --at-dim") from None
@@ -218,7 +217,7 @@ def _try_sizes(name: str, make: Make, grid: Grid) -> None:
         if needed > available:
             raise UserError(
                 f"{name} at d={size.dim}: weights, gradients and the optimizer's states take "
-                f"{needed / 2**30:,.0f} GiB, and this machine has {available / 2**30:,.0f}; give smaller --dims or "
+                f"{needed / 2**30:,.0f} GiB, but this machine has {available / 2**30:,.0f}; give smaller --dims or "
                 "--at-dim"
             )
         if model.max_length is not None and size.length > model.max_length:
@@ -235,7 +234,7 @@ def _written(
     out: Path,
     threads: int,
 ) -> Measured:
-    """Write numbers and pictures; return the result."""
+    """Write the record and the plots; return the result."""
     from seqtrain.analysis import profile_pictures
     from seqtrain.analysis.profile import pairs
 
@@ -264,15 +263,14 @@ def _written(
     lines += _end_lines(found, peak, grid, threads)
     if not pairs(profiles):
         lines.append(
-            "no picture of a crossover: that is between a recurrence and another model that attends, as of "
-            "-m model=rnn,gpt"
+            "no plot of a crossover: it needs a recurrent model and a model with attention, such as -m model=rnn,gpt"
         )
     return written(out, "profile", record, lines, list(pictures))
 
 
 def _lines(profile: Profile, cost: Cost, grid: Grid) -> list[str]:
-    """Return the lines on one model."""
-    # At every length they are the same, which the column of attention's shows.
+    """Return the lines about one model."""
+    # The parameters are the same at every length.
     parts = profile.counted[0]["parameters"]
     lines = [
         f"== {profile.name}",
@@ -288,20 +286,20 @@ def _lines(profile: Profile, cost: Cost, grid: Grid) -> list[str]:
     if row["source_path"] is not None:
         cross = row["cross_attention_parameters"]
         lines.append(
-            f"T tokens of a source and T of a target are read; {cross:,} of attention's parameters are of that from "
-            "the target to the source, the others of self-attention; paths end at the target's last token"
+            f"the model reads T source tokens and T target tokens; {cross:,} of the attention parameters are for "
+            "cross-attention, the others for self-attention; paths end at the target's last token"
         )
     lines += _fit_lines(profile)
     lines.append(
-        f"training reads {profile.tokens_per_second:,.0f} tokens/s at T = {grid.lengths[0]}, d = {grid.at_dim}; at "
-        f"best it reaches {profile.peak_share:.0%} of the highest FLOP/s that was measured on this machine"
+        f"training reads {profile.tokens_per_second:,.0f} tokens/s at T = {grid.lengths[0]}, d = {grid.at_dim}; its "
+        f"best rate is {profile.peak_share:.0%} of the highest FLOP/s measured on this machine"
     )
     return lines
 
 
 def _fit_lines(profile: Profile) -> list[str]:
     """Return a table of how times grow."""
-    # Work with too small a share of the pass has no exponent.
+    # Work whose share of the pass is too small has no exponent.
     laws = [fitted.words() for fitted in profile.fits]
     width = max(map(len, laws), default=0)
     lines = [f"{'time of':22}  {'grows as':{width}}  theory  share of the forward pass"]
@@ -330,20 +328,20 @@ def _unclear_lines(fits: Iterable[Fitted]) -> list[str]:
         return []
     return [
         f"no clear exponent: the points do not lie on a line, so its slope is uncertain by more than {CLEAR_ERROR}; "
-        "longer --lengths, wider --dims, or more --repeats on a quiet machine may show one"
+        "longer --lengths, wider --dims, or more --repeats on an idle machine may help"
     ]
 
 
 def _end_lines(found: Sequence[Crossover], peak: float, grid: Grid, threads: int) -> list[str]:
-    """Return the lines on the machine and on comparisons between models."""
+    """Return the lines about the machine and the comparisons between models."""
     lines = [
-        f"all times are of the CPU in float32, threads: {threads}; the highest rate was {peak / 1e9:.0f} GFLOP/s "
-        "(of matrix products, timed between the other measurements, and of all that was profiled)"
+        f"all times are on the CPU in float32, threads: {threads}; the highest rate was {peak / 1e9:.0f} GFLOP/s "
+        "(over matrix products, timed between the other measurements, and all profiled models)"
     ]
     for crossover in found:
         guess = ""
         if not grid.lengths[0] <= crossover.measured <= grid.lengths[-1]:
-            guess = ", a guess outside of the lengths that were measured"
+            guess = ", extrapolated beyond the measured lengths"
         lines.append(
             f"one layer of attention's products takes longer than the recurrence of {crossover.recurrent} from T = "
             f"{crossover.measured:.0f} on{guess}; by count from T = {crossover.counted:.0f} (d = {grid.at_dim}, "

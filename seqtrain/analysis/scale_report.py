@@ -27,7 +27,7 @@ FEWEST = 4, "budgets; three numbers are fitted to them"
 HELD_BACK = 4  # times the largest rung of the ladder
 TOKENS_PER_PARAMETER = 20  # Hoffmann et al. 2022
 Train = Callable[..., Path]
-"""Trains the run of a name with overrides, or takes that of an earlier call; returns its directory."""
+"""Trains a run of this name with overrides, or reuses that of an earlier call; returns its directory."""
 DECIDED = ("model", "seed", "budget", "run_dir", "trainer.max_steps", "trainer.max_epochs", "model.dim")
 
 
@@ -38,11 +38,11 @@ class Rung:
     model: str
     seed: int
     asked_flops: float
-    flops: float  # that were spent
+    flops: float  # actually spent
     parameters: int
     tokens: int
     epochs: float
-    loss: float  # of validation, nats a token
+    loss: float  # of validation, in nats per token
     run: str
 
 
@@ -55,15 +55,15 @@ def measured(
     seeds: int = 2,
     tokens_per_parameter: float = TOKENS_PER_PARAMETER,
 ) -> Measured:
-    """Train and fit a ladder; write the record and its picture. Runs are kept in `out`, and taken from there again.
+    """Train and fit a ladder; write the record and its plot. Runs are kept in `out` and reused by later calls.
 
     Args:
         overrides: Overrides of all runs; "model=" may name several.
-        out: Folder of the record, the picture and the runs.
+        out: Folder of the record, the plot and the runs.
         flops: Budgets of the ladder, in FLOPs.
         hold_back: Budget that is predicted, in FLOPs. None: 4 times the largest of the ladder.
-        seeds: Trainings of each budget.
-        tokens_per_parameter: Ratio by which a budget is divided.
+        seeds: Number of trainings for each budget.
+        tokens_per_parameter: Training tokens per parameter, which sets the size of the model for a budget.
 
     Raises:
         UserError: The caller can fix it.
@@ -79,16 +79,16 @@ def measured(
         hold_back = HELD_BACK * budgets[-1]
     if hold_back <= budgets[-1]:
         raise UserError(f"--hold-back {hold_back:g}: must be above the largest rung, {budgets[-1]:g}")
-    # A model is an axis of the ladder, not an override of all of it.
+    # The model is an axis of the ladder, not an override for all runs.
     models, others = _models(overrides)
-    # All that can be refused is refused before a folder is made.
+    # Check everything before creating a folder.
     planned = plan(models, others, [*budgets, hold_back], tokens_per_parameter)
     out.mkdir(parents=True, exist_ok=True)
     for model, rungs_of_model in planned.items():
         line = size_words(model, rungs_of_model)
         if line is not None:
             say(line)
-    # A run that is there already is taken, so a killed ladder goes on.
+    # Existing runs are reused, so a killed ladder continues.
     train = trainer(out / "runs")
     found: dict[str, tuple[Fitted, Prediction]] = {}
     rungs: list[Rung] = []
@@ -97,11 +97,11 @@ def measured(
         rungs += own
         fitted = scaling_law.fit([rung.flops for rung in own], [rung.loss for rung in own])
         prediction = fitted.predict(hold_back)
-        # Printed before the training, which shows that the law was not adapted to its result.
+        # Print the prediction before the training, which shows that it was not adapted to the result.
         say(f"{model}: predicted at {hold_back:g} FLOPs: {_words(prediction)}")
         held_back = _train_rungs(train, model, others, [last], seeds)
         rungs += held_back
-        # At what was really spent, which is not to the last digit what was asked for.
+        # Predict at the FLOPs actually spent, which differ slightly from the budget.
         found[model] = fitted, fitted.predict(held_back[0].flops)
     record, lines = _found(found, rungs, budgets, hold_back)
     record = {"overrides": list(overrides), "tokens_per_parameter": tokens_per_parameter, **record}
@@ -142,7 +142,7 @@ def _train_rungs(train: Train, model: str, others: Sequence[str], ladder: Sequen
         flops = planned.asked_flops
         for seed in range(1, seeds + 1):
             words = [f"model={model}", f"seed={seed}", planned.budget, *others]
-            # Only its end is of interest: a validation before it would take time and tell nothing.
+            # Only the final validation is needed; earlier ones would only take time.
             if not any(word.startswith("trainer.validate_every=") for word in words):
                 words.append("trainer.validate_every=1000000")
             path = train(f"{model}-{flops:g}-{seed}", *words)
@@ -183,14 +183,14 @@ def _found(
     numbers: dict[str, float] = {}
     models: dict[str, Any] = {}
     for model, (fitted, prediction) in found.items():
-        # The rungs of all models stand in one list, as they were trained.
+        # `rungs` contains the rungs of all models.
         own = [rung for rung in rungs if rung.model == model]
         held_back = [rung.loss for rung in own if rung.asked_flops == hold_back]
         last = [rung.loss for rung in own if rung.asked_flops == budgets[-1]]
         lines += ["", *_verdict(model, fitted, prediction, held_back, last)]
         if any(rung.epochs > 1 for rung in own):
-            lines.append("  some rungs read the data more than once, which a law of compute does not know: more data")
-        # Each seed for itself: the interval is that of one training.
+            lines.append("  some rungs read the data more than once, which the law does not model: use more data")
+        # Each seed separately: the interval is for one training.
         inside = [prediction.low <= loss <= prediction.high for loss in held_back]
         measured = sum(held_back) / len(held_back)
         models[model] = {
@@ -219,7 +219,7 @@ def _found(
 def _verdict(
     model: str, fitted: Fitted, prediction: Prediction, held_back: Sequence[float], last: Sequence[float]
 ) -> list[str]:
-    """Return the lines on a model's law, and on how its prediction compares with the measured losses."""
+    """Return the lines about a model's law, and how its prediction compares with the measured losses."""
     law = fitted.law
     mean = sum(held_back) / len(held_back)
     lines = [
@@ -229,7 +229,7 @@ def _verdict(
     for remark in fitted.remarks():
         lines.append(f"  {remark}")
     lines.append(
-        f"  its own upper rungs, predicted from those below: off by {fitted.miss:.1%} of the loss for a doubling of C"
+        f"  its upper rungs, predicted from those below: off by {fitted.miss:.1%} of the loss per doubling of C"
     )
     lines.append(f"  predicted for one training of {prediction.flops:.3g} FLOPs: {_words(prediction)}")
     for loss in held_back:
@@ -237,23 +237,23 @@ def _verdict(
         lines.append(f"  measured {loss:.4f}: {place}, off by {loss - prediction.loss:+.4f}")
     plain, flat = fitted.plain.at(prediction.flops), sum(last) / len(last)
     lines.append(
-        f"  beside it: without c {plain:.4f} (off by {mean - plain:+.4f}); the last rung's own loss {flat:.4f} (off by "
-        f"{mean - flat:+.4f})"
+        f"  for comparison: without c {plain:.4f} (off by {mean - plain:+.4f}); the last rung's loss {flat:.4f} "
+        f"(off by {mean - flat:+.4f})"
     )
     return lines
 
 
 def trainer(folder: Path) -> Train:
-    """Return a function that trains runs below a folder, or takes or resumes those of an earlier call."""
+    """Return a function that trains runs in a folder, or reuses or resumes those of an earlier call."""
 
     def train(name: str, *overrides: str) -> Path:
         from seqtrain.runs.directory import CONFIG, Run
 
         path = folder / name
         words = [*overrides, f"run_dir={path}", "logger=none"]
-        # Kept beside the run: its summary knows the newest command alone, which of a killed one is a resume.
+        # Stored next to the run: its summary contains only the newest command, which may be a resume.
         asked, text = folder / f"{name}.overrides.json", json.dumps(overrides) + "\n"
-        # A call that was killed at once leaves an empty folder, which `train` takes; what else there is, it refuses.
+        # A call that was killed early leaves an empty folder, which `train` accepts; it refuses any other content.
         if not (path / CONFIG).exists():
             folder.mkdir(parents=True, exist_ok=True)
             write_text(asked, text)
@@ -261,7 +261,7 @@ def trainer(folder: Path) -> Train:
             _start(words)
             return path
         if not asked.exists() or asked.read_text("utf-8") != text:
-            raise UserError(f"{path}: other options made this run; remove it, or give another --out")
+            raise UserError(f"{path}: this run has other options; remove it, or give another --out")
         if Run.open(path).summary.status != "finished":
             _resume(path)
         return path

@@ -44,13 +44,13 @@ class Result:
 class ForkServer:
     """Server that runs commands in processes forked from one that has imported `modules`; thread-safe.
 
-    A `module:function` among them is called after the import; every command inherits its effects in memory.
+    If `modules` contains `module:function`, the function is called after the import; commands inherit its effects.
 
     Measured over three interleaved pairs: a training of two steps takes 0.27 of the time of one that imports all.
 
-    Each command is its own process and process group. It can be killed, and ends with the server, as the server ends
+    Each command is a separate process and process group. It can be killed; it ends with the server, and the server ends
     with this process. Variables that a library reads at import, such as OMP_NUM_THREADS or HF_HOME, come from `env`,
-    the server's; later ones from the command's environment.
+    the server's environment; all others from the command's environment.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class ForkServer:
         self._lock = threading.Lock()
 
     def start(self) -> ForkServer:
-        """Start the server and wait until its imports are done. Raises RuntimeError if it cannot start."""
+        """Start the server and wait until its imports are done. Raise RuntimeError if it cannot start."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        env = {"OPENBLAS_NUM_THREADS": "1", **(self._env or os.environ)}  # it would start its threads when imported
+        env = {"OPENBLAS_NUM_THREADS": "1", **(self._env or os.environ)}  # OpenBLAS starts its threads at import
         program = [sys.executable, "-P", "-m", __name__, str(theirs.fileno())]  # -P: nothing from the working folder
         quiet = subprocess.DEVNULL
         self._process = subprocess.Popen(
@@ -84,7 +84,7 @@ class ForkServer:
         theirs.close()
         self._control = ours
         if not ours.recv(MAX_MESSAGE_BYTES):
-            raise RuntimeError(f"the fork server ended at once with status {self._ended()}")
+            raise RuntimeError(f"the fork server ended during start-up with status {self._ended()}")
         return self
 
     def popen(self, args: Sequence[str], *, cwd: Path | str | None = None, env: dict[str, str] | None = None) -> Child:
@@ -113,12 +113,12 @@ class ForkServer:
 
         Args:
             args: Arguments of `seqtrain`.
-            cwd: Its working folder. None: that of this process.
-            env: Its whole environment. None: that of this process.
-            timeout: Seconds after which it is killed with everything it started. None: no limit.
+            cwd: Working folder of the command. None: that of this process.
+            env: Whole environment of the command. None: that of this process.
+            timeout: Seconds after which the command is killed with everything that it started. None: no limit.
 
         Raises:
-            subprocess.TimeoutExpired: It ran longer than `timeout`.
+            subprocess.TimeoutExpired: The command ran longer than `timeout`.
         """
         child = self.popen(args, cwd=cwd, env=env)
         try:
@@ -185,7 +185,7 @@ class Child:
         return self._rc
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return the exit status, -9 if signal 9 ended it. Raises subprocess.TimeoutExpired after `timeout` seconds."""
+        """Return the exit status (-9 for signal 9). Raise subprocess.TimeoutExpired after `timeout` seconds."""
         if self._rc is None and not select.select([self._line], [], [], timeout)[0]:
             raise subprocess.TimeoutExpired("seqtrain", timeout or 0.0, _bytes(self.out), _bytes(self.err))
         rc = self.poll()
@@ -217,7 +217,7 @@ class Child:
     def _read(self) -> dict[str, Any]:
         message = self._line.recv(64)
         if not message:
-            raise RuntimeError("the fork server died, and its commands with it")
+            raise RuntimeError("the fork server and its commands died")
         return json.loads(message)
 
 
@@ -234,14 +234,14 @@ def _content(file: IO[bytes]) -> str:
 
 
 def _serve(control: socket.socket, modules: Sequence[str]) -> list[str] | None:
-    """Run the server's loop. Return in a forked command, with its arguments, or with None once the client is gone."""
+    """Run the server's loop. Return the arguments in a forked command, and None in the server once the client ends."""
     for name in modules:
         module, _, function = name.partition(":")
         try:
             imported = importlib.import_module(module)
             if function:
                 getattr(imported, function)()
-        except Exception as error:  # left to the command that needs it, where the error belongs
+        except Exception as error:  # a command that needs the module will raise the error
             print(f"fork server: {name} cannot be imported: {error!r}", file=sys.stderr)
     gc.collect()
     gc.freeze()  # keeps the collector of each command off the shared pages

@@ -1,4 +1,4 @@
-"""Processes of a run that seqtrain starts on this machine: signals reach all, and all end together."""
+"""Start of the processes of a run on this machine. Signals are forwarded to all, and all end together."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Outcome:
 def start(count: int, work: Callable[..., int], *args: Any, gpu: bool) -> Outcome:
     """Run `work(tell, *args)` in `count` processes of this machine and wait for them.
 
-    They end with this process. If one fails or is killed, the others are ended too. A signal to this process is passed
-    on to all of them. CPU processes are forked, so this process must not have used torch's threads.
+    They end with this process. If one fails or is killed, the others are ended too. Signals to this process are
+    forwarded to all of them. CPU processes are forked, so this process must not have used torch's threads.
 
     Args:
         count: Number of processes.
@@ -47,7 +47,7 @@ def start(count: int, work: Callable[..., int], *args: Any, gpu: bool) -> Outcom
         given = (os.getpid(), folder, work, args)
         members = [context.Process(target=_member, args=(rank, count, *given)) for rank in range(count)]
         with _forwarding() as living:
-            signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)  # a signal now waits until all can get it
+            signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)  # delay signals until all processes can receive them
             for rank, worker in enumerate(members):
                 worker.start()
                 living[cast(int, worker.pid)] = rank
@@ -65,7 +65,7 @@ def _forwarding() -> Iterator[dict[int, int]]:
     def forward(number: int, frame: FrameType | None) -> None:
         _send(living, number)
 
-    caught = CAUGHT if threading.current_thread() is threading.main_thread() else ()  # no other thread may catch one
+    caught = CAUGHT if threading.current_thread() is threading.main_thread() else ()  # Python's rule for handlers
     former = {number: signal.signal(number, forward) for number in caught}
     try:
         yield living
@@ -101,8 +101,8 @@ def _watch(members: list[Any], living: dict[int, int]) -> int:
 
 
 def _outcome(rank: int, code: int, lines: list[str]) -> Outcome:
-    """Return the outcome, given that the process `rank` failed first, or none did, and its exit code."""
-    if -code in CAUGHT:  # before it could handle it
+    """Return the outcome of the group. `rank` and `code`: the process that failed first, if any, and its exit code."""
+    if -code in CAUGHT:  # killed before its handler was installed
         return Outcome(128 - code)
     if code < 0:
         memory = " (the machine may have run out of memory)" if -code == signal.SIGKILL else ""
@@ -113,9 +113,9 @@ def _outcome(rank: int, code: int, lines: list[str]) -> Outcome:
 def _member(
     rank: int, count: int, parent: int, folder: str, work: Callable[..., int], args: tuple[Any, ...]
 ) -> NoReturn:
-    """Run one process of the group: it dies with its parent and leaves its messages in a file."""
+    """Run one process of the group. It dies with its parent and writes its messages to a file."""
     for number in CAUGHT:
-        signal.signal(number, signal.SIG_DFL)  # a forked process has its parent's
+        signal.signal(number, signal.SIG_DFL)  # a forked process inherits its parent's handlers
     signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)
     die_with_parent(parent)
     names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "GROUP_RANK": 0}

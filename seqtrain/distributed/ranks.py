@@ -1,4 +1,4 @@
-"""Processes of one run: the place of this one, how they meet, and how they communicate."""
+"""Processes of one run: the rank of this one, how they meet, and how they communicate."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from seqtrain.terminal import tell
 
 Told = TypeVar("Told")
 PR_SET_PDEATHSIG = 1
-ENDING = 20  # seconds that processes have to end after another has failed, before they are killed
+ENDING = 20  # seconds between the failure of one process and the kill of the others
 CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 @dataclass(frozen=True)
 class RankInfo:
-    """Place of this process among those of a run."""
+    """Rank of this process among those of a run."""
 
     rank: int = 0
     world: int = 1
@@ -44,7 +44,7 @@ class PeerLost(RunFailed):
 
 
 def rank_info(env: Mapping[str, str] = os.environ) -> RankInfo:
-    """Return the place given by torchrun, `srun` or `start`; that of a single process if none or an invalid one is."""
+    """Return the rank set by torchrun, `srun` or `start`; without a valid one, that of a single process."""
     try:
         return _given(env)
     except (KeyError, ValueError):  # `check_place` raises the error
@@ -59,19 +59,19 @@ def say(line: str) -> None:
 
 
 def check_place(env: Mapping[str, str] = os.environ) -> None:
-    """Raise UserError if the environment names an invalid place."""
+    """Raise UserError if the environment contains an invalid rank."""
     try:
         _given(env)
     except (KeyError, ValueError):
         names = [name for name in ("RANK", "WORLD_SIZE") if name in env] or ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"]
         words = ", ".join(f"{name}={env.get(name, '')}" for name in names)
         raise UserError(
-            f"{words}: no place of a process among several; start them with torchrun or srun, or unset it"
+            f"{words}: not a valid rank; start the processes with torchrun or srun, or unset the variables"
         ) from None
 
 
 def _given(env: Mapping[str, str]) -> RankInfo:
-    """Return the place in the environment. Raises KeyError or ValueError if it is invalid."""
+    """Return the rank in the environment. Raise KeyError or ValueError if it is invalid."""
     found = RankInfo()
     if "RANK" in env and "WORLD_SIZE" in env:
         rank, world = int(env["RANK"]), int(env["WORLD_SIZE"])
@@ -98,7 +98,7 @@ def check_world(devices: int | str, num_nodes: int) -> None:
     devices = here.local_world if devices == "all" else int(devices)
     if here.world == 1 and num_nodes > 1:
         raise UserError(
-            f"trainer.num_nodes={num_nodes}: processes of several nodes are started by torchrun or SLURM: "
+            f"trainer.num_nodes={num_nodes}: start the processes of several nodes with torchrun or SLURM: "
             "`srun seqtrain train ...`, or `torchrun --nnodes ... --no-python seqtrain train ...`"
         )
     if here.world > 1 and here.world != devices * num_nodes:
@@ -110,9 +110,10 @@ def check_world(devices: int | str, num_nodes: int) -> None:
 
 @contextmanager
 def process_group(minutes: float = 30) -> Iterator[RankInfo]:
-    """Join the other processes of the run, if there are any. `minutes`: time limit of each exchange.
+    """Join the other processes of the run, if there are any. Inside another `process_group`, do nothing.
 
-    Within another `process_group` this does nothing.
+    Args:
+        minutes: Time limit of each collective operation.
     """
     here = rank_info()
     if here.world == 1 or _met():
@@ -121,7 +122,7 @@ def process_group(minutes: float = 30) -> Iterator[RankInfo]:
     import torch
     import torch.distributed as dist
 
-    meet = os.environ.get("SEQTRAIN_MEET")  # of `start`: a file needs no free port
+    meet = os.environ.get("SEQTRAIN_MEET")  # set by `start`: a file needs no free port
     meets = {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys() or "SLURM_JOB_ID" in os.environ
     if meet is None and not meets:
         raise UserError(
@@ -148,7 +149,7 @@ def process_group(minutes: float = 30) -> Iterator[RankInfo]:
 def _rendezvous(env: dict[str, str] | os._Environ[str]) -> None:
     """Set where processes started by `srun` meet: the first node, and a port derived from the job."""
     if "MASTER_ADDR" not in env:
-        one = env.get("SLURM_STEP_NUM_NODES", "1") == "1"  # then no host name is needed
+        one = env.get("SLURM_STEP_NUM_NODES", "1") == "1"  # a single node needs no host name
         env["MASTER_ADDR"] = "127.0.0.1" if one else first_host(env["SLURM_STEP_NODELIST"])
     if "MASTER_PORT" not in env:
         job, step = int(env["SLURM_JOB_ID"]), int(env.get("SLURM_STEP_ID", 0))
@@ -158,7 +159,7 @@ def _rendezvous(env: dict[str, str] | os._Environ[str]) -> None:
 def _check_address(host: str, port: str) -> None:
     """Raise UserError for an unknown host, which torch would retry until its time limit, or an invalid port."""
     if not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
-        raise UserError(f"MASTER_PORT={port}: no port; give a number from 1 to 65535")
+        raise UserError(f"MASTER_PORT={port}: not a port; give a number from 1 to 65535")
     try:
         socket.getaddrinfo(host, None)
     except (OSError, UnicodeError) as error:
@@ -205,7 +206,7 @@ def all_gather(value: Told) -> list[Told]:
 
 
 def run_on_all(work: Callable[[], Told]) -> Told:
-    """Return the result of `work`. A UserError in one process is raised in all, so that none waits in vain."""
+    """Return the result of `work`. A UserError in one process is raised in all, so that none waits forever."""
     result, fault = None, None
     try:
         result = work()
@@ -236,12 +237,12 @@ def all_max(number: int) -> int:
 
 
 def _met() -> bool:
-    distributed = sys.modules.get("torch.distributed")  # importing it takes a second, which a single process saves
+    distributed = sys.modules.get("torch.distributed")  # not imported here, which would take a second
     return distributed is not None and distributed.is_available() and distributed.is_initialized()
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """Kill this process, on Linux, when its parent ends; exit at once if the parent is not `parent` any more."""
+    """Have Linux kill this process when its parent ends; exit at once if the parent is no longer `parent`."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if parent is not None and os.getppid() != parent:

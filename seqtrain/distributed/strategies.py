@@ -61,7 +61,7 @@ class Joined(ClusterEnvironment):
 
 
 def strategy(rank_info: RankInfo, kind: Literal["auto", "ddp", "fsdp"]) -> Strategy | str:
-    """Return Lightning's strategy for this place. Gradients are means over processes, which the learner undoes."""
+    """Return Lightning's strategy for this rank. It averages gradients over processes, which the learner undoes."""
     if rank_info.world == 1:
         return "auto"
     if kind == "fsdp":
@@ -73,7 +73,7 @@ class Sharded(ModelParallelStrategy):
     """FSDP2 whose checkpoints load for any optimizer, also one without state for a weight, such as SGD."""
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        """Load weights and optimizer by the checkpoint plugin; Lightning itself reads torch's own files only."""
+        """Load weights and optimizer with the checkpoint plugin, because Lightning itself only reads torch's files."""
         from torch.distributed.checkpoint import state_dict as states
         from torch.distributed.fsdp import FullyShardedDataParallel, OptimStateKeyType
 
@@ -94,13 +94,13 @@ class Sharded(ModelParallelStrategy):
 
 
 def shard(learner: nn.Module, mesh: DeviceMesh) -> None:
-    """Shard weights, gradients and moments. A step gathers the weights once, however often it reads."""
+    """Shard weights, gradients and moments. A step gathers the weights once for all its forward passes."""
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
     for module in learner.modules():
-        if isinstance(module, nn.RNNBase):  # it keeps references to its weights, which sharding replaces
+        if isinstance(module, nn.RNNBase):  # keeps references to its weights, which sharding replaces
             module.register_forward_pre_hook(_refresh)
-    # Ranks may read a different number of pieces of their examples, so nothing is gathered in between.
+    # Ranks may need different numbers of forward passes, so nothing is gathered between these.
     fully_shard(cast(Any, learner), mesh=mesh["data_parallel"], reshard_after_forward=False)
     register_fsdp_forward_method(learner, "training_step")
 

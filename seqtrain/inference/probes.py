@@ -1,4 +1,4 @@
-"""A run's vectors put to the test: labels read off them, and pairs found by them, beside what needs no training."""
+"""Probes of a run's vectors: prediction of labels and retrieval of pairs, compared with untrained baselines."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 GROUP = 1024  # texts whose tokens are in memory at a time
 
 Ranked = dict[str, dict[str, float]]
-"""For each kind of vectors, and for chance, the figures of its ranks."""
+"""The retrieval metrics of each kind of vectors, and of chance."""
 
 
 def untrained(trained: Trained) -> Trained:
-    """Return the run with the weights that its seed draws, before any step. It keeps its tokenizer.
+    """Return the run with the random weights of its seed, before any step, and with its tokenizer.
 
-    A run with `init_from` began with other weights; these are random nevertheless.
+    A run with `init_from` started from other weights; here they are random nevertheless.
     """
     opened = trained.opened
-    with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they are
+    with torch.random.fork_rng(devices=[]):  # leave the caller's random state unchanged
         model, task = make_pair(opened.config, opened.preprocessor)
     return replace(trained, opened=replace(opened, model=model.eval(), task=task.eval(), step=0))
 
@@ -75,9 +75,9 @@ def probe_labels(
     values = np.array(labels, dtype=np.float64 if kind == "numbers" else None)
     _check_labels(rows, values, kind, folds)
     if not any(re.search(probing.WORD, text) for text in texts):
-        raise UserError("labels: no text has a word, of which TF-IDF could be taken")
-    # Beside an untrained twin, since random recurrences and attention mix words usefully already; beside TF-IDF, since
-    # a bag of words is what a representation must beat to be worth its training.
+        raise UserError("labels: no text contains a word, which TF-IDF needs")
+    # Baselines: the untrained model, because random recurrences and attention already mix words usefully; and TF-IDF,
+    # because a trained representation should beat a bag of words.
     vectors: dict[str, probing.Features] = {
         "run": _vectors(trained, texts, pool),
         "untrained": _vectors(untrained(trained), texts, pool),
@@ -115,20 +115,20 @@ def probe_pairs(
         `source_to_target` and `target_to_source`, each with the ranks by kind of vectors; and how often texts repeat.
 
     Raises:
-        UserError: If a target cannot be encoded like a source, or there is nothing to tell apart.
+        UserError: If a target cannot be encoded like a source, or all pairs are equal.
     """
     if not trained.opened.preprocessor.shared:
         raise UserError(
-            f"run {trained.directory}: source and target have vocabularies of their own, so what reads sources cannot "
-            "read a target; train with task.shared_vocab=true"
+            f"run {trained.directory}: source and target have separate vocabularies, so the encoder cannot read "
+            "targets; train with task.shared_vocab=true"
         )
     keys = [_groups(sources), _groups(targets)]
     is_right = equal(*keys)
-    # Not 1 / pairs: equal texts answer for each other, so that chance depends on the file.
+    # Not 1 / pairs: equal texts count as right for each other, so chance depends on the file.
     by_chance = chance(is_right, count=len(sources), candidates=len(sources))
     if by_chance.recall(1) == 1:
-        raise UserError("pairs: each is right for every other one; give at least two pairs of different texts")
-    # Both ways: a few vectors that are near to everything spoil one direction more than the other.
+        raise UserError("pairs: all pairs are equal; give at least two pairs of different texts")
+    # Both directions: a few vectors that are near to everything harm one direction more than the other.
     forth: Ranked = {}
     back: Ranked = {}
     for name, run in (("run", trained), ("untrained", untrained(trained))):
@@ -150,7 +150,7 @@ def probe_pairs(
 
 
 def _vectors(trained: Trained, texts: Sequence[str], pool: TextPool) -> Float[np.ndarray, "n D"]:
-    """Embed all texts. Tokens and hidden states are in memory for one group at a time."""
+    """Embed all texts, with tokens and hidden states in memory for one group at a time."""
     groups = []
     for begin in range(0, len(texts), GROUP):
         groups.append(trained.embed(texts[begin : begin + GROUP], pool=pool).float().numpy())
@@ -160,7 +160,7 @@ def _vectors(trained: Trained, texts: Sequence[str], pool: TextPool) -> Float[np
 def _neighbours(vectors: dict[str, probing.Features], texts: Sequence[str], labels: np.ndarray, rows: Rows) -> Ranked:
     """Rank the nearest text with the same label. Equal texts are not each other's neighbours."""
     _, codes = np.unique(labels, return_inverse=True)
-    # An equal text would be nearest whatever the vectors are, and mostly has the same label.
+    # An equal text would be nearest with any vectors, and usually has the same label.
     is_right, is_same = equal(codes.tolist()), equal(rows.groups)
     found: Ranked = {}
     for name in ("run", "untrained"):
@@ -196,7 +196,7 @@ def _check_labels(rows: Rows, labels: np.ndarray, kind: probing.Kind, folds: int
         if not len(labels) or labels.min() == labels.max():
             raise UserError(f"labels: every text has the number {labels[0]:g}; there is nothing to predict")
         return
-    # Different texts, not rows: equal ones stand in one fold, and a fold without a label measures nothing of it.
+    # Count different texts, not rows: equal texts are in one fold, and each fold needs every label.
     counts = Counter(labels[group] for group in set(rows.groups))
     if len(set(labels)) == 1:
         raise UserError(f"labels: every text has the label {labels[0]}; there is nothing to tell apart")

@@ -1,6 +1,6 @@
-"""A probe (Alain and Bengio 2016): how well a linear model reads labels off fixed vectors, measured by folds.
+"""A probe (Alain and Bengio 2016): how well a linear model predicts labels from fixed vectors, by cross-validation.
 
-All that is fitted, scaling, words and the penalty among it, is fitted on the rows outside a fold alone.
+Everything that is fitted, including scaling, vocabulary and penalty, is fitted only on the rows outside a fold.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from seqtrain.tasks.baselines.texts import WORD
 
 Kind = Literal["names", "numbers"]
 Features = Float[np.ndarray, "n D"] | Sequence[str]
-"""Vectors, or texts, of which TF-IDF is taken."""
+"""Vectors, or texts from which TF-IDF is computed."""
 
 NEEDED = "seqtrain probe needs scikit-learn: pip install 'seqtrain[linear]'"
-PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0)  # of squared weights, beside a sum over rows
-INNER_FOLDS = 3  # of the rows outside a fold, by which its penalty is chosen
-MIN_FOLDS = 3  # with two, a label of three texts could have one text to learn from, and none to choose by
+PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0)  # L2 penalties, added to a sum of losses over rows
+INNER_FOLDS = 3  # inner folds of the rows outside a fold, to choose its penalty
+MIN_FOLDS = 3  # with two, a label with three texts could have one for training and none for choosing the penalty
 MAX_ITERATIONS = 1000
 MEASURES: dict[Kind, tuple[str, ...]] = {"names": ("accuracy", "macro_f1"), "numbers": ("mse", "mae")}
 CHANCE: dict[Kind, str] = {"names": "most_frequent", "numbers": "mean"}
@@ -42,16 +42,16 @@ def check_installed() -> None:
 class Measured:
     """The results of one kind of features on the labels."""
 
-    folds: dict[str, list[float]]  # of each measure its value on every fold
-    penalties: list[float]  # that were chosen, by fold; none of a baseline that fits nothing
-    unfinished: int = 0  # fits that had not converged
+    folds: dict[str, list[float]]  # values on all folds, by measure
+    penalties: list[float]  # chosen penalties, by fold; empty for a baseline without a fit
+    unfinished: int = 0  # number of fits that did not converge
 
     def mean(self, measure: str) -> float:
-        """Return the mean over folds, whose sizes differ by one row at most."""
+        """Return the mean over folds. Their sizes differ by at most one row."""
         return float(np.mean(self.folds[measure]))
 
     def spread(self, measure: str) -> float:
-        """Return the standard deviation over folds. They share most training rows, so the true spread may be larger."""
+        """Return the standard deviation over folds, which share training rows: the true spread may be larger."""
         return float(np.std(self.folds[measure], ddof=1))
 
     def plain(self) -> dict[str, Any]:
@@ -70,22 +70,22 @@ def probe(
     """Predict labels from each kind of features, all on the same folds.
 
     Args:
-        features: by name; a vector for each row, or its text.
-        rows: which of them have equal texts, so that these are in one fold.
+        features: features by name: a vector for each row, or its text.
+        rows: the rows; those with equal texts are put in one fold.
         labels: names (n,), predicted by logistic regression, or numbers (n,), by ridge regression.
         kind: names or numbers.
         folds: at least MIN_FOLDS.
         seed: assigns rows to folds.
 
     Returns:
-        The results of each kind of features, and those of the answer without any features.
+        The results of each kind of features, and of a constant prediction without features.
 
     Raises:
         UserError: If the rows cannot be assigned to folds.
         Unavailable: If scikit-learn is missing.
     """
     check_installed()
-    # Once for all features: differences between them are then differences on the same texts, fold by fold.
+    # The same folds for all features, so that they are compared on the same texts.
     fold_of = fold_of_rows(rows, folds, seed)
     found = {}
     for name, values in features.items():
@@ -122,7 +122,7 @@ def _chosen(
     """Choose the penalty that does best on inner folds of `train`. Ties go to the largest."""
     inner = fold_of_rows(subset(rows, train), INNER_FOLDS, seed)
     measure = MEASURES[kind][0]
-    # Folds of the rows outside alone: a penalty chosen by what is then measured would flatter whoever has more of them.
+    # Inner folds of the training rows only: a penalty chosen on the test rows would bias the result.
     total = dict.fromkeys(PENALTIES, 0.0)
     for fold in range(INNER_FOLDS):
         known, asked = train[inner != fold], train[inner == fold]
@@ -150,7 +150,7 @@ def _prepared(features: Features, train: Int[np.ndarray, " m"], test: Int[np.nda
     if isinstance(features, np.ndarray):
         from sklearn.preprocessing import StandardScaler
 
-        # One penalty for all numbers of a vector is fair to them only where they are of one size.
+        # A single penalty needs features of the same scale.
         scaler = StandardScaler().fit(features[train])
         return scaler.transform(features[train]), scaler.transform(features[test])
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -160,14 +160,14 @@ def _prepared(features: Features, train: Int[np.ndarray, " m"], test: Int[np.nda
 
 
 def _fitted(inputs: Any, labels: np.ndarray, asked: Any, kind: Kind, penalty: float) -> tuple[np.ndarray, bool]:
-    """Fit a linear model; return its answers, and True if the fit converged."""
+    """Fit a linear model; return its predictions, and True if the fit converged."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression, Ridge
 
     if kind == "numbers":
         return np.asarray(Ridge(alpha=penalty).fit(inputs, labels).predict(asked)), True
     model = LogisticRegression(C=1 / penalty, max_iter=MAX_ITERATIONS)
-    # Counted and told once at the end: printed, the warnings of a hundred fits would bury the table.
+    # Count convergence warnings instead of printing them: there may be a hundred fits.
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", ConvergenceWarning)
         model.fit(inputs, labels)
@@ -176,7 +176,7 @@ def _fitted(inputs: Any, labels: np.ndarray, asked: Any, kind: Kind, penalty: fl
 
 
 def _constant(labels: np.ndarray, count: int, kind: Kind) -> np.ndarray:
-    """Answer all rows with the one value that fits `labels` best: their mean or the most frequent label."""
+    """Predict for all rows the constant that fits `labels` best: their mean or the most frequent label."""
     if kind == "numbers":
         return np.full(count, labels.mean())
     names, counts = np.unique(labels, return_counts=True)

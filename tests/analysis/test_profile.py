@@ -329,7 +329,7 @@ def test_a_width_that_is_typed_is_that_of_all_lengths_and_one_model_has_no_pictu
     assert record["grid"]["at_dim"] == 24
     assert {cell["dim"] for cell in record["models"][0]["cells"] if cell["length"] == 32} == {24}
     assert not (out / "crossover.png").exists()
-    assert "no picture of a crossover" in said
+    assert "no plot of a crossover" in said
     for line in said.splitlines():
         assert ("+- " not in line) or ("^" in line), line
 

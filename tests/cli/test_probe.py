@@ -191,12 +191,12 @@ def test_targets_of_a_vocabulary_of_their_own_are_refused(call: Any, tmp_path: P
     trained = seqtrain.load(runs["pair"])
     preprocessor = trained.opened.preprocessor
     trained.opened.preprocessor = type(preprocessor)(preprocessor.tokenizer, load_tokenizer(_tokenizer(runs)))
-    with pytest.raises(seqtrain.UserError, match=r"vocabularies of their own.*task\.shared_vocab=true"):
+    with pytest.raises(seqtrain.UserError, match=r"separate vocabularies.*task\.shared_vocab=true"):
         probes.probe_pairs(trained, ["a", "b"], ["c", "d"])
     file = table(tmp_path / "pairs.tsv", [PAIRS[0]] * 3, "source\ttarget")
     rc, _, err = call(runs["pair"], "--pairs", file)
     assert rc == 2
-    assert "--pairs: each is right for every other one" in err
+    assert "--pairs: all pairs are equal" in err
 
 
 def _tokenizer(runs: dict[str, Path]) -> Path:

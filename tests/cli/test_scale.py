@@ -120,4 +120,4 @@ def test_a_killed_ladder_goes_on_is_fitted_and_asked_and_another_call_takes_its_
     assert json.loads((tmp_path / "out" / "scale.json").read_text()) == record
     other = seqtrain("scale", "model=rnn", *data, *sizes, "optimizer.lr=0.1", *ladder, cwd=tmp_path)
     assert other.rc == 2
-    assert "other options made this run" in other.err
+    assert "this run has other options" in other.err

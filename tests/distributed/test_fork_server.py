@@ -135,7 +135,7 @@ def test_when_the_client_dies_everything_dies(surroundings: dict[str, str]) -> N
 
 
 def test_a_server_that_cannot_begin_is_an_error_not_a_hang() -> None:
-    with pytest.raises(RuntimeError, match="ended at once with status 1"):
+    with pytest.raises(RuntimeError, match="ended during start-up with status 1"):
         ForkServer(env={"PYTHONHOME": "/nowhere"}).start()
 
 

@@ -67,7 +67,7 @@ def test_a_place_that_there_is_not_is_one_line(monkeypatch: pytest.MonkeyPatch, 
             monkeypatch.setenv(key, value)
         assert main.main(["compare", "nowhere"]) == 2, name
         (line,) = capsys.readouterr().err.splitlines()
-        assert "no place of a process among several; start them with torchrun or srun, or unset it" in line, name
+        assert "not a valid rank; start the processes with torchrun or srun, or unset the variables" in line, name
 
 
 def test_a_place_to_meet_that_there_is_not_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,7 +146,7 @@ def test_a_folder_without_a_bias_of_its_scores_is_read_and_one_of_another_form_i
         "scale_embedding": (False, "scale_embedding=False: seqtrain supports only True"),
         "normalize_before": (True, "normalize_before=True: seqtrain supports only False"),
         "share_encoder_decoder_embeddings": (False, "share_encoder_decoder_embeddings=False"),
-        "decoder_layers": (5, "encoder_layers and decoder_layers that differ"),
+        "decoder_layers": (5, "different encoder_layers and decoder_layers"),
         "activation_function": ("mish", "activation_function=mish: expected one of"),
         "decoder_start_token_id": (0, "special tokens [0, 0] are not ids of its rows"),
     }
