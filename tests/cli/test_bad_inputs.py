@@ -107,7 +107,7 @@ def test_data_that_changed_by_a_byte_is_not_gone_on_with(copy: Path, runs: Path,
     try:
         path.write_bytes(whole[:place] + b"8" + whole[place + 1 :])
         check(seqtrain("resume", "copy", "trainer.max_steps=4", cwd=runs), ("has changed since", "start a new run"))
-        check(seqtrain("evaluate", "copy", "--split", "train", cwd=runs), ("the text has changed",))
+        check(seqtrain("evaluate", "copy", "--split", "train", cwd=runs), ("the data has changed",))
         path.unlink()
         check(seqtrain("resume", "copy", "trainer.max_steps=4", cwd=runs), (path.name, "no such file"))
         check(seqtrain("evaluate", "copy", cwd=runs), (path.name, "no such file"))
