@@ -117,7 +117,7 @@ def test_when_the_server_dies_its_commands_die(small: ForkServer) -> None:
     _until_asleep(child)
     assert small._process is not None
     small._process.kill()
-    with pytest.raises(RuntimeError, match="the fork server died"):
+    with pytest.raises(RuntimeError, match="the fork server and its commands died"):
         child.wait(10)
     assert _gone(child.pid)
 

@@ -105,7 +105,7 @@ def assert_goes_on(job: Job, run: Path, twin: Path, name: str) -> None:
     step = newest_step(run)
     assert STOPPED <= step < VALIDATED, "stopped too late"
     assert Run(run).summary.status == "interrupted"
-    assert f"interrupted by {name}: `seqtrain resume outputs/slurm-{job.number}` goes on" in job.log
+    assert f"interrupted by {name}: `seqtrain resume outputs/slurm-{job.number}` continues" in job.log
     assert finished(job) == run
     assert job.facts["Restarts"] == "1"
     assert f"run outputs/slurm-{job.number}: resumed from step {step}\n" in job.log
