@@ -292,13 +292,13 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
     "a class of ours in another's place": (
         target("seqtrain.models.layers.front_ends.TokenEmbedding", vocab_size=9, dim=16, specials=3),
         PREDICT,
-        "is no SequenceModel",
+        "not a SequenceModel",
     ),
-    "a source of another kind": (target("seqtrain.data.cache.Store", "data"), EVALUATE, "is no Source"),
+    "a source of another kind": (target("seqtrain.data.cache.Store", "data"), EVALUATE, "not a Source"),
     "a function among the callbacks": (
         config(callbacks__x={"_target_": "seqtrain.data.cache.Store"}),
         RESUME,
-        "is no Callback",
+        "not a Callback",
     ),
     "model without its width": (target("seqtrain.models.recurrent.LSTM"), PREDICT, "model.dim: missing"),
     "target that is a map": (config(model___target_={"_target_": "os.system"}), PREDICT, "dotted name"),
