@@ -62,7 +62,7 @@ def test_a_variant_that_is_on_the_front_by_chance_alone_is_hollow_and_is_not_sai
     assert dict(standings) == expected
     assert reader.page.evaluate(marks).count(True) == 1
     note = reader.page.inner_text("#costs-note")
-    assert "On it for sure, solid: lstm, gpt, rnn." in note
+    assert "Certainly on it (large, solid): lstm, gpt, rnn." in note
     assert "perhaps by chance (large, hollow): gru." in note
     assert reader.page.evaluate("document.querySelector('#costs-plot').data[0].x.length") == 4
     reader.filter("model!=gru")
@@ -115,7 +115,7 @@ def test_of_a_variant_a_finished_run_is_seen_and_why_others_do_not_count_is_said
     assert reader.page.locator("#samples-table thead th").count() == 2
     remarks = reader.page.locator("#groups .apart", has_text="lstm: failed: the loss is no number")
     assert [remarks.count(), remarks.locator("visible=true").count()] == [12, 0]
-    reader.page.locator("#groups summary", has_text="12 remarks on runs that do not count").click()
+    reader.page.locator("#groups summary", has_text="12 remarks on runs that are not counted").click()
     assert remarks.locator("visible=true").count() == 10
     reader.page.locator("#groups details details summary", has_text="2 more").click()
     assert remarks.locator("visible=true").count() == 12
