@@ -73,13 +73,16 @@ class VectorSource(SeriesSource):
 
     @cached_property
     def _owner(self) -> Int[np.ndarray, " n"]:
-        owner = split_of_series(self.balanced_by(), validation=self.validation_fraction, test=self.test_fraction)
-        # Rows of equal vectors, such as a movie with several captions, are in the same split as the first of them.
-        first: dict[bytes, int] = {}
-        for place, (begin, end) in enumerate(pairwise(self.series.offsets.tolist())):
+        # Rows of equal vectors, such as a movie with several captions, are one sequence with the first row's class.
+        numbers: dict[bytes, int] = {}
+        number_of_row, classes = [], []
+        for (begin, end), of_row in zip(pairwise(self.series.offsets.tolist()), self.balanced_by(), strict=True):
             content = hashlib.blake2b(self.series.values[begin:end].tobytes(), digest_size=16).digest()
-            owner[place] = owner[first.setdefault(content, place)]
-        return owner
+            number_of_row.append(numbers.setdefault(content, len(numbers)))
+            if len(numbers) > len(classes):
+                classes.append(of_row)
+        owner = split_of_series(classes, validation=self.validation_fraction, test=self.test_fraction)
+        return owner[number_of_row]
 
 
 class Vectors(VectorSource):
