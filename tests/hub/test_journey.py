@@ -80,7 +80,9 @@ def test_a_folder_of_the_hub_is_used_as_it_is(seqtrain: Seqtrain, tmp_path: Path
     assert len(run(seqtrain, tmp_path, "predict", "gpt2", "the", "--length", "5", "--greedy")) > 4
     answer = seqtrain("predict", save("distilbert", tmp_path / "bare").name, "the [MASK] sat", cwd=tmp_path)
     assert (answer.rc, answer.out) == (2, "")
-    assert answer.err.startswith("error: this folder of the hub has no head that could fill masks; begin ")
+    assert answer.err.startswith(
+        "error: this folder of the hub has no head that could fill masks; fine-tune it with init_from, "
+    )
 
 
 def test_typed_options_win_over_those_of_the_folder_and_one_that_does_not_fit_is_refused(

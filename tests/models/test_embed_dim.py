@@ -85,5 +85,5 @@ def test_a_task_that_reads_values_has_no_narrow_embedding() -> None:
 
 def test_no_published_family_has_a_narrow_table(tmp_path: Path) -> None:
     model: Any = nn.Identity()
-    with pytest.raises(UserError, match=r"--format hub: model.embed_dim=3: the published"):
+    with pytest.raises(UserError, match=r"--format hub: model.embed_dim=3: published families have embeddings as wide"):
         leave.save(model, None, None, {"embed_dim": NARROW}, lambda lines: "", tmp_path / "out")  # type: ignore[arg-type]
