@@ -300,7 +300,7 @@ def test_a_search_that_runs_all_trials_at_a_time_is_told_that_it_learns_nothing(
 def test_a_study_that_was_lost_is_not_begun_again_over_the_directories_that_there_are(tmp_path: Path) -> None:
     run(tmp_path / "s", n_trials=1)
     (tmp_path / "s" / "study.db").unlink()
-    with pytest.raises(UserError, match="fewer than the 1 trials"):
+    with pytest.raises(UserError, match="fewer trials than its folder \\(1\\)"):
         run(tmp_path / "s", n_trials=2)
 
 

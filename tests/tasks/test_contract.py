@@ -151,7 +151,7 @@ PREDICTORS = {
     "no answers": (
         "        return answers\n\n    def words",
         "        return []\n\n    def words",
-        "gave 0 answers to 1 texts",
+        "returned 0 answers to 1 texts",
     ),
     "no dict": ("answers.append(answer)", "answers.append(number)", "gave float as an answer, not a dict"),
     "an error": ("asked = {**self.takes", "asked = {**self.nothing", "its `predict` failed: AttributeError: "),
