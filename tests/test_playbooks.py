@@ -91,7 +91,7 @@ def test_a_logger_that_fails_is_left_out_and_the_training_goes_on_as_the_page_sa
     (line,) = [line.strip() for line in PAGE.splitlines() if "logger.points.file=" in line]
     if line not in reader.said:  # this test runs alone
         reader.follow(files_alone(LOGGER) + f"```bash\n{line}\n```\n")
-    assert "Points failed and is left out from here on" in reader.said[line]
+    assert "Points failed and is disabled from here on" in reader.said[line]
     assert "finished after 20 steps" in reader.said[line]
 
 

@@ -103,7 +103,7 @@ def test_a_store_beside_the_run_keeps_pictures_beside_it_and_nowhere_else(
     run_logger._client = None
     monkeypatch.setattr(_Client, "kept", "file:///home/somebody/.ssh")
     assert run_logger.experiment is None
-    assert "keeps what is sent in file:///home/somebody/.ssh" in capsys.readouterr().err
+    assert "stores artifacts in file:///home/somebody/.ssh" in capsys.readouterr().err
 
 
 def test_a_store_beside_the_run_that_is_a_pipe_is_not_waited_for(

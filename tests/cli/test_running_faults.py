@@ -345,8 +345,8 @@ def test_where_no_checkpoint_is_sound_resume_refuses_in_one_line_and_changes_not
 @pytest.mark.parametrize(
     ("logger", "words"),
     [
-        ("raises", "Raises failed and is left out from here on: the host is gone"),
-        ("hangs", "Hangs failed and is left out from here on: no answer for 0.2 s"),
+        ("raises", "Raises failed and is disabled from here on: the host is gone"),
+        ("hangs", "Hangs failed and is disabled from here on: no answer for 0.2 s"),
     ],
 )
 def test_a_logger_that_fails_or_hangs_is_left_out_and_the_record_is_complete(

@@ -147,7 +147,9 @@ def test_a_stranger_s_run_names_no_server_and_no_project(tmp_path: Path, capsys)
 def test_a_mode_that_cannot_be_is_told_for_each_run(tmp_path: Path, capsys) -> None:
     run = _run(tmp_path / "run")
     assert sync.main([str(run.path), "logger.wandb.mode=online"]) == 2
-    assert capsys.readouterr().err.startswith("error: logger.wandb.mode=online cannot be: no API key: `wandb login`")
+    assert capsys.readouterr().err.startswith(
+        "error: logger.wandb.mode=online: there is no API key: set one with `wandb login`"
+    )
 
 
 OPTIONS = (

@@ -255,5 +255,5 @@ def test_labels_are_texts_and_an_identity_for_a_logger_is_a_word(tmp_path: Path)
             package.load(run)
     for identity in ("../../evil", "a/b", "", "x" * 99, "a\x1b[2J"):
         (run / "wandb_id").write_text(identity)
-        with pytest.raises(ValueError, match="holds no identity"):
+        with pytest.raises(ValueError, match="does not contain a valid identity"):
             load_or_make_identity(run / "wandb_id", lambda: "new")

@@ -93,7 +93,7 @@ def _sitting(directory: Path, places: range, status: str = "finished", **options
 
 def test_wandb_is_offline_without_a_key_and_says_so_in_one_line(directory: Path, capfd) -> None:
     assert _wandb(directory).mode == "offline"
-    assert capfd.readouterr().err == "W&B: offline, because there is no API key: `wandb login` gives one\n"
+    assert capfd.readouterr().err == "W&B: offline, because there is no API key: set one with `wandb login`\n"
 
 
 def test_wandb_is_offline_where_the_host_never_answers(directory: Path, monkeypatch, capfd) -> None:
@@ -113,7 +113,7 @@ def test_the_mode_of_the_environment_is_respected_in_silence(directory, monkeypa
 
 def test_online_that_cannot_be_is_a_fault_with_the_remedy(directory: Path) -> None:
     with pytest.raises(
-        UserError, match=r"logger\.wandb\.mode=online cannot be: no API key.*; or use logger\.wandb\.mode=off"
+        UserError, match=r"logger\.wandb\.mode=online: there is no API key.*; or use logger\.wandb\.mode=off"
     ):
         _wandb(directory, "online")
 
@@ -213,7 +213,7 @@ def test_records_go_on_where_the_network_dies(directory, monkeypatch, capfd) -> 
     assert found.places() == list(range(1, 9))
     assert [point["train/loss"] for point in found.points()] == [record["train/loss"] for record in records]
     assert capfd.readouterr().err == (
-        f"W&B: no answer for 0.5 s; `seqtrain sync {directory}` sends all of it as a new run\n"
+        f"W&B: no answer for 0.5 s; `seqtrain sync {directory}` sends the whole record as a new run\n"
     )
     wandb.teardown()
 
@@ -273,7 +273,7 @@ def test_a_sink_that_fails_is_left_out_in_one_line(directory: Path, picture: Pat
     run_logger.log_image("curve", picture, 20)
     run_logger.end(Summary.from_plain({"status": "finished"}))
     assert calls == [10]
-    assert capfd.readouterr().err == "The sink failed and is left out from here on: the host is gone\n"
+    assert capfd.readouterr().err == "The sink failed and is disabled from here on: the host is gone\n"
 
 
 def events(directory: Path) -> dict[str, list[tuple[int, float]]]:

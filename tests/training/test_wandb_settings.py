@@ -95,4 +95,4 @@ def test_what_wandb_does_not_take_of_the_environment_is_one_line(
             assert wandb_logger.wandb_mode("auto") == "offline", value
         assert asked == []
         (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith("W&B: offline, because there is a fault in what the environment says of W&B ("), value
+        assert line.startswith("W&B: offline, because there is an invalid W&B variable in the environment ("), value

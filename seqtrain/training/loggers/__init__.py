@@ -1,1 +1,1 @@
-"""Loggers: W&B, TensorBoard and MLflow."""
+"""Loggers: W&B, TensorBoard, MLflow and Trackio."""

@@ -1,4 +1,4 @@
-"""Base of all loggers of records: a failure ends the logger in one line and does not stop the run."""
+"""Base class of the loggers. A logger that fails logs one line and is disabled; the run continues."""
 
 from __future__ import annotations
 
@@ -31,35 +31,35 @@ from seqtrain.runs.summary import Summary
 from seqtrain.sweeps.folder import member_of
 from seqtrain.terminal import tell as say
 
-MAX_ANSWER_SECONDS = 3.0  # that a host may take
-MAX_CALL_SECONDS = 60.0  # that one call of a logger may take
-MAX_MODEL_SECONDS = 600.0  # that sending a model may take
+MAX_ANSWER_SECONDS = 3.0  # for a host to answer
+MAX_CALL_SECONDS = 60.0  # for one call of a logger
+MAX_MODEL_SECONDS = 600.0  # for sending a model
 MAX_IDENTITY_BYTES = 100
 
 Record = dict[str, Any]
-"""One point: `step`, `epoch`, `tokens`, `seconds`, `record` (its place in metrics.jsonl) and whatever was measured."""
+"""One point: `step`, `epoch`, `tokens`, `seconds`, `record` (its position in metrics.jsonl) and the measured values."""
 
-NO_METRICS = ("step", "record", "time")  # of a record: its place, and when it was recorded
-NO_HYPERPARAMETERS = ("logger", "callbacks", "run_dir", "dry_run")  # they say how a run is watched, not what it is
+NO_METRICS = ("step", "record", "time")  # entries of a record: its position, and the time of recording
+NO_HYPERPARAMETERS = ("logger", "callbacks", "run_dir", "dry_run")  # they do not affect results
 SHOWN_IN_SUMMARY = (
     *("status", "reason", "metrics", "best", "baselines", "parameters", "steps", "tokens", "flops", "seconds"),
     *("tokens_per_second", "padding"),
 )
 """Entries of summary.json that loggers show."""
 FIRST_WORDS = {"metrics": "final", "best": "best", "baselines": "baselines"}
-"""What figures of the summary are called among metrics, where the same names stand for what was measured on the way."""
+"""Prefixes of the summary's values among metrics, since metrics measured during training have the same names."""
 
 
 class RunLogger(Logger):
-    """A Lightning logger that also takes texts and images. After a failure or timeout it is left out, with one line."""
+    """A Lightning logger that also accepts texts and images. A failure or timeout disables it, with one log line."""
 
-    shows_images: ClassVar[bool] = True  # else none is drawn for it
+    shows_images: ClassVar[bool] = True  # False: none are drawn for it
 
     def __init__(self, label: str, directory: Path, *, log_model: bool = False) -> None:
         super().__init__()
         self.label = label
         self.broken = False
-        self.trouble = f"{label} failed and is left out from here on"  # message after a failure, before the reason
+        self.trouble = f"{label} failed and is disabled from here on"  # message after a failure, before the reason
         self._directory = directory
         self._time: float | None = None  # of the newest record, in seconds since 1970
         self._log_model = log_model
@@ -83,13 +83,13 @@ class RunLogger(Logger):
     @property
     @rank_zero_experiment
     def experiment(self) -> Any:
-        """The service's own object. Lightning asks for it before the first step, so that no step waits for it."""
+        """Object of the service. Lightning requests it before the first step, so that no step waits for it."""
         opened: list[Any] = []
         self._send(lambda: opened.append(self._open()))
         return opened[0] if opened else None
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """Do nothing: each logger got the config when it was made."""
+        """Do nothing: each logger received the config when it was created."""
 
     @rank_zero_only
     def log_metrics(self, metrics: Record, step: int | None = None) -> None:  # type: ignore[override]
@@ -125,7 +125,7 @@ class RunLogger(Logger):
 
     @rank_zero_only
     def end(self, summary: Summary) -> None:
-        """End the logger with the final figures of the run, including its `status`, and the model if it was asked."""
+        """Send the final values of the run, including its `status`, and the model if `log_model` is set; then close."""
         known = summary.to_plain()
         figures = {name: known[name] for name in SHOWN_IN_SUMMARY if name in known}
 
@@ -138,34 +138,34 @@ class RunLogger(Logger):
         self._send(send, seconds=MAX_CALL_SECONDS + self._model_seconds)
 
     def begin_anew(self) -> None:
-        """Start a new record in the logger; that of earlier attempts is left as it is."""
+        """Start a new record in the service; the record of earlier attempts does not change."""
         self._send(self._forget)
 
     def _send(self, action: Callable[[], None], seconds: float | None = None) -> None:
         if self.broken:
             return
         error = error_within(MAX_CALL_SECONDS if seconds is None else seconds, action)
-        if error is not None:  # no fault of a third party may stop the training
+        if error is not None:  # a failure of a third party must not stop the training
             self.broken = True
             say(f"{self.trouble}: {' '.join(str(error).split())}")
 
     def _open(self) -> Any:
-        """Return the service's own object, made at the first call."""
+        """Return the object of the service, created at the first call."""
 
     def _forget(self) -> None:
-        """Remove the files by which the logger would continue its record."""
+        """Remove the files that make the logger continue its record."""
 
     def _text(self, name: str, text: str, step: int) -> None:
-        """Do nothing: not every logger takes text."""
+        """Do nothing: not every logger supports text."""
 
     def _table(self, name: str, table: Table, step: int) -> None:
-        """Do nothing: not every logger has tables."""
+        """Do nothing: not every logger supports tables."""
 
     def _image(self, name: str, path: Path, step: int) -> None:
-        """Do nothing: not every logger takes pictures."""
+        """Do nothing: not every logger supports images."""
 
     def _model(self, folder: Path, figures: dict[str, Any]) -> None:
-        """Do nothing: not every logger keeps models. `folder`: the export of the run's best checkpoint."""
+        """Do nothing: not every logger stores models. `folder`: the export of the run's best checkpoint."""
 
     @abstractmethod
     def _metrics(self, metrics: Record, step: int) -> None: ...
@@ -175,7 +175,7 @@ class RunLogger(Logger):
 
 
 class Guarded(RunLogger):
-    """A logger of Lightning's or of the user's own, guarded against failures. It gets numbers only."""
+    """Wrapper that guards a logger of Lightning or of the user against failures. It sends only numbers."""
 
     shows_images = False
 
@@ -201,7 +201,7 @@ def went_well(figures: dict[str, Any]) -> bool:
 
 
 def error_within(seconds: float, action: Callable[[], Any]) -> BaseException | None:
-    """Run an action. Return its exception, None, or TimeoutError after `seconds`: an endless action is abandoned."""
+    """Run an action. Return its exception or None; after `seconds`, abandon it and return TimeoutError."""
     ended: list[BaseException | None] = []
 
     def work() -> None:
@@ -211,7 +211,7 @@ def error_within(seconds: float, action: Callable[[], Any]) -> BaseException | N
         except BaseException as error:
             ended.append(error)
 
-    thread = threading.Thread(target=work, daemon=True)  # so that it does not delay leaving
+    thread = threading.Thread(target=work, daemon=True)  # so that it does not delay the end of the process
     thread.start()
     thread.join(seconds)
     return ended[0] if ended else TimeoutError(f"no answer for {seconds:g} s")
@@ -223,9 +223,9 @@ def answers(url: str) -> bool:
     def ask() -> None:
         urllib.request.build_opener().open(url, timeout=MAX_ANSWER_SECONDS).close()
 
-    error = error_within(MAX_ANSWER_SECONDS, ask)  # a silent name server obeys no timeout of its own
+    error = error_within(MAX_ANSWER_SECONDS, ask)  # the timeout of urllib does not cover name servers
     refused = isinstance(error, urllib.error.HTTPError)
-    # A certificate of the user's own is checked where the logger connects.
+    # A server with the user's own certificate answers, too: the certificate is checked when the logger connects.
     return error is None or refused or isinstance(getattr(error, "reason", None), ssl.SSLError)
 
 
@@ -236,7 +236,7 @@ def package(name: str) -> Iterator[None]:
         yield
     except ImportError:
         raise Unavailable(f"logger={name} needs a package: pip install 'seqtrain[{name}]'") from None
-    except Exception as error:  # a fault of the environment: MLflow needs a home folder
+    except Exception as error:  # caused by the environment: MLflow needs a home folder
         raise Unavailable(f"logger={name}: its package cannot be imported: {' '.join(str(error).split())}") from None
 
 
@@ -246,7 +246,7 @@ def load_or_make_identity(path: Path, make: Callable[[], str]) -> str:
         write_text(path, make())
     identity = read_checked(path, MAX_IDENTITY_BYTES).decode("utf-8", "replace").strip()
     if not re.fullmatch(r"[\w-]{1,64}", identity, re.ASCII):  # it becomes part of paths and addresses
-        raise ValueError(f"{path} holds no identity; delete it to begin a new record")
+        raise ValueError(f"{path} does not contain a valid identity; delete it to start a new record")
     return identity
 
 
@@ -277,7 +277,7 @@ def hyperparameters(config: dict[str, Any]) -> dict[str, str | bool | int | floa
     found: dict[str, str | bool | int | float] = dict(chosen(config))
     for path, value in flat(config):
         words = path.split(".")
-        # The plain names replace `_target_`; recommendations of a YAML have become values already.
+        # The names of options replace `_target_`; recommendations of a YAML have already become values.
         if words[0] in NO_HYPERPARAMETERS or any(word.startswith("_") for word in words):
             continue
         found[path] = value if isinstance(value, str | bool | int | float) else str(value)
@@ -299,14 +299,14 @@ def log_picture(trainer: Trainer, name: str, what: str, draw: Callable[[], Path 
     """Log the PNG file that `draw` writes, if any, as `name`.
 
     Args:
-        trainer: Its run loggers get the picture.
+        trainer: Trainer whose run loggers receive the picture.
         name: Name of the picture in the loggers.
         what: Noun for the message if drawing fails.
         draw: Writes the file and returns its path, or None.
     """
     try:
         path = draw()
-    except Exception as error:  # any fault of matplotlib or the data
+    except Exception as error:  # any error of matplotlib or in the data
         say(f"{what} could not be drawn: {error}")
         return
     if path is None:

@@ -1,4 +1,4 @@
-"""Names of the loggers in the config of older runs, which are opened and resumed by them."""
+"""Names of the loggers in configs of older runs, needed to open and resume these runs."""
 
 from seqtrain.training.loggers.mlflow_logger import MLflowLogger as mlflow
 from seqtrain.training.loggers.tensorboard_logger import TensorBoardLogger as tensorboard

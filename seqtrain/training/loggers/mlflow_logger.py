@@ -1,4 +1,4 @@
-"""MLflow as a logger of records."""
+"""Logger that sends records to MLflow."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from seqtrain.training.loggers.base import (
     package,
 )
 
-MAX_BATCH, MAX_CHARACTERS = 100, 500  # parameters that MLflow takes at a time, and characters of a value
-ARTIFACTS = "mlflow_artifacts"  # beside the runs, where there is no server
+MAX_BATCH, MAX_CHARACTERS = 100, 500  # parameters in a request to MLflow, and characters of a value
+ARTIFACTS = "mlflow_artifacts"  # folder next to the runs, used without a server
 STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "interrupted": "KILLED"}
 
 
 class MLflowLogger(RunLogger):
-    """One MLflow run, the same in every attempt."""
+    """Logger that writes all attempts of a run to one MLflow run."""
 
     def __init__(
         self, *, experiment: str, tracking_uri: str | None, log_model: bool, directory: Path, config: dict[str, Any]
@@ -60,7 +60,7 @@ class MLflowLogger(RunLogger):
         self._config = config
         self._experiment = experiment
         self._uri = uri
-        # Each store has its own identity of the run.
+        # The run has a separate identity in each tracking store.
         suffix = f"-{hashlib.blake2b(uri.encode(), digest_size=4).hexdigest()}" if uri else ""
         self._identity = directory / f"mlflow_id{suffix}"
         self._client: Any = None
@@ -72,18 +72,18 @@ class MLflowLogger(RunLogger):
             from mlflow.entities import Param  # type: ignore[import-not-found]
 
             for chatty in ("mlflow", "alembic"):
-                logging.getLogger(chatty).setLevel(logging.WARNING)  # they report the making of each table
+                logging.getLogger(chatty).setLevel(logging.WARNING)  # they log the creation of each table
             local = self._directory.resolve().parent
             file = local / "mlflow.db"
-            stood_before = not self._uri and os.path.lexists(file)
-            if stood_before:
-                open_checked(file).close()  # UserError for a link or a pipe, which sqlite would follow or wait for
+            had_file = not self._uri and os.path.lexists(file)
+            if had_file:
+                open_checked(file).close()  # raises for a link, which sqlite would follow, or a pipe
             client = MlflowClient(self._uri or f"sqlite:///{file}")
             resumes = self._identity.exists()
             self._id = load_or_make_identity(self._identity, lambda: self._create(client, local))
-            artifacts = client.get_run(self._id).info.artifact_uri if stood_before else ""
+            artifacts = client.get_run(self._id).info.artifact_uri if had_file else ""
             if artifacts and (not artifacts.startswith(f"{(local / ARTIFACTS).as_uri()}/") or ".." in artifacts):
-                raise ValueError(f"{file} keeps what is sent in {artifacts}; move the file away")
+                raise ValueError(f"{file} stores artifacts in {artifacts}; move the file elsewhere")
             if resumes:
                 client.update_run(self._id, status="RUNNING")
             else:

@@ -1,4 +1,4 @@
-"""TensorBoard as a logger of records: scalars, texts, pictures, and the HPARAMS tab."""
+"""Logger that writes records for TensorBoard: scalars, texts, images, and the HPARAMS tab."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ HPARAMS = ".hparams"  # suffix of the only file that the HPARAMS tab reads
 
 
 class TensorBoardLogger(RunLogger):
-    """Event files in `directory`/tensorboard."""
+    """Logger that writes event files to `directory`/tensorboard."""
 
     def __init__(self, *, directory: Path, config: dict[str, Any]) -> None:
         """Store the config. Raises UserError if TensorBoard is not installed."""
         super().__init__("TensorBoard", directory)
         with package("tensorboard"):
             import tensorboard  # noqa: F401
-            import torch.utils.tensorboard  # noqa: F401 - here, so that no step waits for it
+            import torch.utils.tensorboard  # noqa: F401 - imported here, so that no step waits for it
         self._config = config
         self._folder = directory / "tensorboard"
         self._writer: Any = None
@@ -37,14 +37,14 @@ class TensorBoardLogger(RunLogger):
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
-            purge = step if self._folder.exists() else None  # a resume: hides what it overwrites
+            purge = step if self._folder.exists() else None  # on a resume, hides the points that are written again
             self._remove(f"events.out.tfevents.*{HPARAMS}")
             self._writer = SummaryWriter(str(self._folder), purge_step=purge, flush_secs=10)
             self._writer.add_text("config", preformatted(_yaml(self._config)), step, self._time)
         return self._writer
 
     def _forget(self) -> None:
-        """Remove the event files: they can only grow."""
+        """Remove the event files, because points can only be appended to them."""
         self._remove("events.out.tfevents.*")
 
     def _remove(self, pattern: str) -> None:
@@ -76,14 +76,14 @@ class TensorBoardLogger(RunLogger):
     def _write_hparams(self, figures: dict[str, Any], step: int) -> None:
         """Write hyperparameters with the final figures of the run, in a separate file.
 
-        TensorBoard keeps the first hyperparameters that it reads of a run. A resume may have changed them, so it
-        removes the file, and its end writes another. The file lies in the run's folder; SummaryWriter.add_hparams would
-        make a run below the run.
+        TensorBoard keeps the first hyperparameters that it reads for a run. A resume may change them, so it removes the
+        file, and writes a new one when it ends. The file is in the run's folder; SummaryWriter.add_hparams would create
+        a second run below it.
         """
         from torch.utils.tensorboard import SummaryWriter
         from torch.utils.tensorboard.summary import hparams
 
-        # Baselines would be a column each, and the same in every run of a comparison.
+        # Without baselines: each would be a column with the same value in every run of a comparison.
         metrics = {name: value for name, value in figures_as_metrics(figures).items() if not name.startswith("base")}
         writer = SummaryWriter(str(self._folder), filename_suffix=HPARAMS)
         for summary in hparams(hyperparameters(self._config), metrics):

@@ -1,4 +1,4 @@
-"""Trackio as a logger of records: a live dashboard on this machine, without an account or a server."""
+"""Logger that sends records to Trackio: a live dashboard on this machine, without an account or a server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from seqtrain.training.loggers.base import (
 
 
 class TrackioLogger(RunLogger):
-    """A Trackio run for each attempt: Trackio cannot take back the steps that a resume trains again."""
+    """Logger with a Trackio run for each attempt: Trackio cannot remove the steps that a resume repeats."""
 
     def __init__(self, *, project: str, directory: Path, config: dict[str, Any]) -> None:
         """Store the config.
@@ -37,7 +37,7 @@ class TrackioLogger(RunLogger):
         """
         super().__init__("Trackio", directory)
         with package("trackio"):
-            import trackio  # type: ignore[import-not-found]  # noqa: F401 - here, so that no step waits for it
+            import trackio  # type: ignore[import-not-found]  # noqa: F401 - so that no step waits for it
         self._project = project
         self._config = config
         self._run: Any = None
@@ -47,7 +47,7 @@ class TrackioLogger(RunLogger):
             import trackio  # type: ignore[import-not-found]
 
             name, sweep = name_and_sweep(self._directory)
-            with contextlib.redirect_stdout(io.StringIO()):  # it greets, and standard output is for results
+            with contextlib.redirect_stdout(io.StringIO()):  # its greeting must not mix with results
                 self._run = trackio.init(
                     self._project,
                     name,

@@ -1,4 +1,4 @@
-"""Weights & Biases as a logger of records."""
+"""Logger that sends records to Weights & Biases."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from seqtrain.training.loggers.base import (
 
 Mode = Literal["online", "offline", "disabled"]
 Axis = Literal["tokens", "steps", "seconds", "flops"]
-IDENTITY = "wandb_id"  # a file of the run
-MAX_START_SECONDS = 10.0  # that W&B may take to begin online
-MAX_FINISH_SECONDS = 15.0  # and to send the rest at the end
-AGENT_VARIABLES = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")  # set by its sweep agent
+IDENTITY = "wandb_id"  # file in the run directory
+MAX_START_SECONDS = 10.0  # for W&B to start online
+MAX_FINISH_SECONDS = 15.0  # for W&B to send the rest at the end
+AGENT_VARIABLES = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")  # set by W&B's sweep agent
 
 
 class WandbLogger(RunLogger):
-    """One W&B run, the same in every attempt. It never prompts and waits at most a few seconds.
+    """Logger that writes all attempts of a run to one W&B run. It never prompts and waits at most a few seconds.
 
-    A row's number is the record's place in metrics.jsonl: a resumed run goes on behind the rows that it has sent.
+    The number of a row is the record's position in metrics.jsonl, so a resumed run continues after the rows sent.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class WandbLogger(RunLogger):
             x: Quantity on the x-axis of charts.
             mode: With `auto`, WANDB_MODE decides; without it, online if there is an API key and the host answers.
             log_model: Send the best checkpoint at the end, as an artifact.
-            directory: The run directory; W&B's files lie there too.
+            directory: The run directory, which also contains W&B's files.
             config: Config of the run, its secrets masked.
 
         Raises:
             UserError: `mode=online` is not possible.
         """
         if member := member_of(directory):
-            for variable in AGENT_VARIABLES:  # its agent gave one identity, but each trial needs its own
+            for variable in AGENT_VARIABLES:  # the agent sets one identity, but each trial needs its own
                 os.environ.pop(variable, None)
             name, group = name or member.label, group or member.sweep
         super().__init__("W&B", directory, log_model=log_model)
@@ -105,7 +105,7 @@ class WandbLogger(RunLogger):
         if self._run is None:
             self._flops_per_token = Run(self._directory).summary.flops_per_token
             self._run = self._begin()
-            if self.mode == "online" and self._options["entity"]:  # its config may be untrusted
+            if self.mode == "online" and self._options["entity"]:  # named, since the config may be untrusted
                 say(f"W&B: records go to {self._options['entity']}/{self._options['project']}")
             self._run.define_metric(self._axis, hidden=True)
             self._run.define_metric("*", step_metric=self._axis)
@@ -132,13 +132,13 @@ class WandbLogger(RunLogger):
             init_timeout=MAX_START_SECONDS,
             finish_timeout=MAX_FINISH_SECONDS + self._model_seconds,
         )
-        typed, sys.argv = sys.argv, mask_command(sys.argv)  # W&B copies it into its own record
+        typed, sys.argv = sys.argv, mask_command(sys.argv)  # W&B stores the command line
         try:
             return package.init(
                 **self.identified(),
                 dir=str(self._directory),
                 mode=self.mode,
-                resume="allow" if self.mode == "online" else None,  # offline there is nothing to ask, and it would warn
+                resume="allow" if self.mode == "online" else None,  # offline it would warn
                 reinit="create_new",
                 settings=settings,
             )
@@ -148,7 +148,7 @@ class WandbLogger(RunLogger):
     def identified(self) -> dict[str, Any]:
         """Return the options with the identity of the run. Under W&B's sweep agent, the identity is the agent's.
 
-        Keys that the agent has set, such as `model` or `model.dim`, stand beside ours.
+        Keys that the agent has set, such as `model` or `model.dim`, are kept next to ours.
         """
         agent = os.environ.get("WANDB_RUN_ID") if "WANDB_SWEEP_ID" in os.environ else None
         identity = load_or_make_identity(self._directory / IDENTITY, lambda: agent or secrets.token_hex(4))
@@ -182,21 +182,21 @@ class WandbLogger(RunLogger):
 
         columns: list[Any] = ["step", *table.columns]
         rows: list[Any] = [[step, *row] for row in table.rows]
-        self._add({name: wandb.Table(columns=columns, data=rows, allow_mixed_types=True)})  # nan is written as a word
+        self._add({name: wandb.Table(columns=columns, data=rows, allow_mixed_types=True)})  # nan becomes a string
 
     def _add(self, values: dict[str, Any]) -> None:
         """Add values to the row of the newest record, at its time."""
-        if self._time is not None:  # else W&B takes the time at which it is sent
+        if self._time is not None:  # otherwise W&B uses the time of sending
             values["_timestamp"] = self._time
         self._open().log(values, step=self._place)
 
     def _model(self, folder: Path, figures: dict[str, Any]) -> None:
-        """Send the model as an artifact. W&B makes no new version of equal weights."""
+        """Send the model as an artifact. W&B does not create a new version of equal weights."""
         import wandb
 
         run, about = self._open(), {name: value for name, value in figures.items() if name in ("best", "parameters")}
         artifact = wandb.Artifact(f"model-{run.id}", type="model", metadata=about)
-        artifact.add_dir(str(folder))  # which copies
+        artifact.add_dir(str(folder))  # copies the files
         run.log_artifact(artifact, aliases=["latest", "best"])
 
     def _end(self, figures: dict[str, Any]) -> None:
@@ -209,7 +209,7 @@ class WandbLogger(RunLogger):
         limit = MAX_FINISH_SECONDS + self._model_seconds
         if self.mode == "online" and time.monotonic() - start >= limit:
             again = pasted("seqtrain", "sync", Path(self._directory))
-            say(f"W&B: no answer for {limit:g} s; `{again}` sends all of it as a new run")
+            say(f"W&B: no answer for {limit:g} s; `{again}` sends the whole record as a new run")
 
 
 def wandb_mode(mode: Literal["auto", "online", "offline"]) -> Mode:
@@ -223,7 +223,7 @@ def wandb_mode(mode: Literal["auto", "online", "offline"]) -> Mode:
     if problem is None:
         return "online"
     if mode == "online":
-        raise Unavailable(f"logger.wandb.mode=online cannot be: {problem}; or use logger.wandb.mode=offline")
+        raise Unavailable(f"logger.wandb.mode=online: there is {problem}; or use logger.wandb.mode=offline")
     say(f"W&B: offline, because there is {problem}")
     return "offline"
 
@@ -234,11 +234,11 @@ def wandb_problem() -> str | None:
     try:
         settings = package.setup(package.Settings(silent=True)).settings
         host = urlsplit(settings.base_url).hostname or ""
-    except Exception as error:  # variables may have values that W&B refuses
-        return f"a fault in what the environment says of W&B ({' '.join(str(error).split())}): mend it"
+    except Exception as error:  # variables may have values that W&B rejects
+        return f"an invalid W&B variable in the environment ({' '.join(str(error).split())}): correct it"
     keys = (os.environ.get("WANDB_API_KEY"), os.environ.get("WANDB_IDENTITY_TOKEN_FILE"), settings.api_key)
     if not (any(keys) or _in_netrc(host)):
-        return "no API key: `wandb login` gives one"
+        return "no API key: set one with `wandb login`"
     return None if answers(settings.base_url) else f"no answer from {host}: check the network"
 
 
@@ -246,8 +246,8 @@ def wandb_problem() -> str | None:
 def trusted_wandb() -> Any:
     """Return the package, patched to read settings only from the environment and the user's own folder.
 
-    It would read the host that gets the key, and more, from ./wandb/settings, and a config from ./config-defaults.yaml.
-    The author of the working folder, who may be untrusted, would choose them.
+    Otherwise W&B would read the host that receives the key, and more, from ./wandb/settings, and a config from
+    ./config-defaults.yaml. The author of the working folder, who may be untrusted, could choose both.
     """
     import wandb
     from wandb.sdk.wandb_config import Config
@@ -255,9 +255,9 @@ def trusted_wandb() -> Any:
 
     for path in (Path("wandb", "settings"), Path(".wandb", "settings")):
         if path.is_file():
-            say(f"W&B: {path} is not read; logger.wandb.* and WANDB_BASE_URL say what it would")
-    os.environ["WANDB_DISABLE_GIT"] = "true"  # its git would run what .git/config names
-    # No option disables these.
+            say(f"W&B: {path} is not read; use logger.wandb.* and WANDB_BASE_URL instead")
+    os.environ["WANDB_DISABLE_GIT"] = "true"  # git as W&B calls it would run programs named in .git/config
+    # No option disables the reading of these files.
     setattr(Settings, "settings_workspace", property(lambda settings: os.devnull))  # noqa: B010 - pyright knows its type
     setattr(Config, "_load_defaults", lambda config: None)  # noqa: B010
     return wandb

@@ -1,4 +1,4 @@
-"""Average of the weights over steps: Lightning's callback, kept until all that shows a validation has been called."""
+"""Average of the weights over steps: Lightning's callback, active until the end of each validation."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from torch.optim.swa_utils import AveragedModel
 class AveragedWeights(WeightAveraging):
     """Exponential moving average of the weights, which is validated, ranked, evaluated and exported in their place.
 
-    Training itself goes on with the weights of the last step, and a checkpoint holds both: `state_dict` is the average.
-    Early on the average forgets faster, by (1 + n) / (10 + n) after n updates, or a short training would end with a
-    good part of its first weights.
+    Training itself continues from the weights of the last step. A checkpoint contains both: `state_dict` is the
+    average. After n updates the decay is at most (1 + n) / (10 + n); otherwise initial weights would make up much of
+    the average of a short training.
     """
 
     def __init__(self, *, decay: float) -> None:
-        """Store the share of the average that stays at each step, from 0 to below 1."""
+        """Store the share of the average that is kept at each step, from 0 to below 1."""
         super().__init__()
         self.decay = decay
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":
-            # Lightning copies the whole module; ours holds a run with open files beside the weights.
+            # Lightning would copy the whole module, but besides weights ours holds a run with open files.
             parts = nn.ModuleDict(dict(pl_module.named_children()))
-            # Buffers are tables that follow from the options, and some hold infinities: they are copied.
+            # Buffers are copied, not averaged: they are tables computed from the options, and some contain infinities.
             self._average_model = AveragedModel(parts, use_buffers=False, multi_avg_fn=self._average)
 
     def _average(self, averages: Sequence[Tensor], weights: Sequence[Tensor], count: Any) -> None:
@@ -38,10 +38,10 @@ class AveragedWeights(WeightAveraging):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert self._average_model is not None
-        self._average_model.to(pl_module.device)  # Lightning makes it before the weights are on their device
+        self._average_model.to(pl_module.device)  # Lightning creates it before the weights are on their device
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Keep the average for samples and pictures; the callback of the checkpoints stands behind this one."""
+        """Keep the average active for samples and plots; `on_validation_end` comes before a checkpoint is saved."""
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_validation_epoch_end(trainer, pl_module)

@@ -13,14 +13,15 @@ from torch import Tensor
 from torch.optim import AdamW, Optimizer
 from torch.optim import Muon as MatrixMuon
 
-SMALL = 2**16  # numbers of a matrix that is orthogonalised together with others; on a CPU larger ones are faster alone
-SCALE = 0.2  # of an update's root mean square, which is about AdamW's (Liu et al. 2025)
+SMALL = 2**16  # entries of a matrix that is orthogonalised in a batch; on a CPU larger ones are faster one by one
+SCALE = 0.2  # root mean square of an update, about that of AdamW (Liu et al. 2025)
 
 
 class Muon(Optimizer):
     """Muon for groups with role `hidden`, which hold 2-D weights, and AdamW for all other groups.
 
-    The update is scaled to the size of AdamW's (Liu et al. 2025, arXiv 2502.16982), so `lr` and `lr_rest` compare.
+    The update is scaled to the size of AdamW's (Liu et al. 2025, arXiv 2502.16982), so that `lr` and `lr_rest` have
+    the same scale.
     """
 
     # Read by trainer.precision=auto: with bf16 it learned less; on a GPU float32 is several times slower.
@@ -61,7 +62,7 @@ class Muon(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         # Loading a checkpoint replaces groups and state: both must use those of this optimizer.
-        groups_of_each = filter(None, self._groups_by_optimizer())  # an optimizer without weights was not made
+        groups_of_each = filter(None, self._groups_by_optimizer())  # an optimizer without weights was not created
         for optimizer, groups in zip(self._optimizers, groups_of_each, strict=True):
             optimizer.param_groups, optimizer.state = groups, self.state
             optimizer.step()
@@ -71,7 +72,7 @@ class Muon(Optimizer):
 class _BatchedMuon(MatrixMuon):
     """torch's Muon with Nesterov's momentum, which orthogonalises matrices of one shape together.
 
-    Alone, a matrix of 128 x 128 costs as much in calls as in products (docs/benchmarks.md); on a GPU any matrix does.
+    For a single matrix of 128 x 128, calls cost as much as products (docs/benchmarks.md); on a GPU, for any matrix.
     """
 
     @torch.no_grad()
@@ -110,15 +111,15 @@ def orthogonal(
 ) -> Float[Tensor, "*N A B"]:
     """Return approximately the nearest matrices with orthogonal rows or columns, by Newton-Schulz iteration.
 
-    A CPU computes it in float32, where torch takes bf16. The iteration multiplies small singular values by up to 500,
-    and with them the rounding errors that bf16 makes in large ones (2^-9). In float32, CPUs with and without bf16 units
-    give the same weights. A GPU takes bf16 as torch does, since float32 would be several times slower there.
+    On a CPU it is computed in float32, where torch uses bf16. The iteration multiplies small singular values by up to
+    500, and with them the rounding errors that bf16 makes in large ones (2^-9). In float32, CPUs with and without bf16
+    units give the same weights. On a GPU bf16 is used, as in torch, because float32 would be several times slower.
 
     Args:
         matrices: One matrix, or several; each is scaled to a norm of 1 first, so that the iteration converges.
         coefficients: Coefficients of the first, third and fifth power.
         steps: Steps of the iteration.
-        eps: The least norm to divide by.
+        eps: Smallest norm to divide by.
     """
     tall = matrices.shape[-2] > matrices.shape[-1]
     precision = torch.bfloat16 if matrices.device.type == "cuda" else torch.float32
@@ -126,7 +127,7 @@ def orthogonal(
     if tall:
         x = x.mT
     x = x / torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=eps)
-    # Squares of singular values keep half of the digits: float32 has enough for that (1e-4 at the end), bf16 has not.
+    # Squares of singular values keep half of the digits: enough in float32 (1e-4 at the end), but not in bf16.
     oblong = x.shape[-1] >= 2 * x.shape[-2] and precision == torch.float32
     x = _by_squares(x, coefficients, steps) if oblong else _by_matrices(x, coefficients, steps)
     return x.mT if tall else x
@@ -149,7 +150,7 @@ def _by_squares(
     """Iterate on X X^T alone, whose products are smaller, and multiply the matrix once by all of the polynomials."""
     first, third, fifth = coefficients
     gram = x @ x.mT
-    product = None  # of the polynomials so far, which commute: all are of the first gram
+    product = None  # of the polynomials so far; they commute, since all are polynomials of the first gram
     for step in range(steps):
         polynomial = _add_product(gram, gram, gram, beta=third, alpha=fifth)
         polynomial.diagonal(dim1=-2, dim2=-1).add_(first)

@@ -80,24 +80,24 @@ def _check_fraction(name: str, value: float) -> None:
         raise ValueError(f"{name}={value} must lie between 0 and 1")
 
 
-MOST_STEPS = 200_000  # that are checked: no warm-up is longer
+MOST_STEPS = 200_000  # checked for a warm-up; none is longer
 
 
 def warmup_steps(schedule: Any, max_steps: int) -> int:
     """Return the number of optimizer steps before the learning rate reaches its first maximum.
 
     Args:
-        schedule: Schedule as the config makes it: a function of the step and of all steps, or a partial of one of
-            torch's that takes the optimizer.
+        schedule: Schedule of the config: a function of the step and the number of steps, or a partial of a torch
+            schedule that takes the optimizer.
         max_steps: Steps of the whole training.
 
     Returns:
         The step, from 0, at which the rate is highest before it falls for the first time; 0 if it never rises.
     """
     if isinstance(schedule, partial):
-        rates = _of_torch(schedule)
+        rates = _rates_of_torch(schedule)
     else:
-        rates = _of_function(schedule, max_steps)
+        rates = _rates_of_function(schedule, max_steps)
     warmup, highest = 0, None
     for step, rate in enumerate(islice(rates, min(max_steps, MOST_STEPS))):
         if highest is not None and rate < highest:
@@ -109,21 +109,21 @@ def warmup_steps(schedule: Any, max_steps: int) -> int:
     return warmup
 
 
-def _of_function(schedule: Any, max_steps: int) -> Iterator[float]:
+def _rates_of_function(schedule: Any, max_steps: int) -> Iterator[float]:
     """Yield the factor of the learning rate at each step."""
     for step in range(max_steps):
         yield schedule(step, max_steps)
 
 
-def _of_torch(schedule: partial[Any]) -> Iterator[float]:
+def _rates_of_torch(schedule: partial[Any]) -> Iterator[float]:
     """Yield the learning rate of one of torch's schedules at each step, measured on a single weight."""
     weight = torch.nn.Parameter(torch.zeros(1))
-    optimizer = torch.optim.SGD([weight], lr=1.0, momentum=0.5)  # some schedules move the momentum, too
+    optimizer = torch.optim.SGD([weight], lr=1.0, momentum=0.5)  # some schedules change the momentum, too
     optimizer.param_groups[0]["initial_lr"] = 1.0  # as the learner leaves its groups
     scheduler = schedule(optimizer)
-    optimizer.step()  # torch warns of a schedule that moves before its optimizer
+    optimizer.step()  # torch warns if a schedule steps before its optimizer
     yield optimizer.param_groups[0]["lr"]
-    # Plateau only ever lowers the rate, and asks for a loss.
+    # A plateau schedule only lowers the rate, and needs a loss.
     while not isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
         try:
             scheduler.step()
