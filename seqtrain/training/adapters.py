@@ -43,7 +43,7 @@ class NewRows(nn.Module):
 
 
 def adapt(model: SequenceModel, config: DictConfig, new_rows: Mapping[str, int]) -> str:
-    """Freeze a model and give its matrices adapters, in place. Its state dict is then what is trained alone.
+    """Freeze a model and give its matrices adapters, in place. Its state dict then contains only what is trained.
 
     Args:
         model: Model with the weights that are adapted. Embeddings get no adapter.
@@ -51,7 +51,7 @@ def adapt(model: SequenceModel, config: DictConfig, new_rows: Mapping[str, int])
         new_rows: Number of rows at the end of a weight that the parent lacks, by name; they are trained.
 
     Returns:
-        A line: how many numbers are trained.
+        A line with the number of trained parameters.
 
     Raises:
         UserError: A target matches no matrix of the model, or the parent lacks a whole weight.
@@ -72,30 +72,30 @@ def adapt(model: SequenceModel, config: DictConfig, new_rows: Mapping[str, int])
         weight = getattr(module, own)
         if count == len(weight):
             raise UserError(
-                f"adapter=lora: init_from has no {name}, which would stay as it was drawn; use the same model"
+                f"adapter=lora: init_from has no {name}, which would keep its random values; use the same model"
             )
         if not weight.requires_grad:  # else it is trained as a whole
             parametrize.register_parametrization(module, own, NewRows(weight, count))
-    torch.manual_seed(config.seed)  # so that they depend on nothing that was drawn before
+    torch.manual_seed(config.seed)  # so that adapters do not depend on earlier random numbers
     for name in chosen:
         owner, _, own = name.rpartition(".")
         change = LowRank(matrices[name], options.rank, options.alpha)
         parametrize.register_parametrization(model.get_submodule(owner), own, change)
-    # After all were made: the names of the weights have changed.
+    # Read again, because the adapters have changed the names of the weights.
     weights = dict(model.named_parameters(remove_duplicate=False))
     frozen = {name: weight for name, weight in weights.items() if not weight.requires_grad}
     _leave_out(model, frozen)
     freeze(model, config.freeze)
     total = sum(weight.numel() for weight in model.parameters())
     trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
-    share = f"{trained:,} numbers of the model, {trained / total:.1%}"
-    return f"adapter: {len(chosen)} maps learn a change; trained are {share}, and the task's head"
+    share = f"{trained:,} parameters of the model ({trained / total:.1%})"
+    return f"adapter: {len(chosen)} matrices have adapters; {share} and the task's head are trained"
 
 
 def _matching(weights: Mapping[str, Tensor], parts: Sequence[str], option: str) -> list[str]:
-    """Return the names of weights that contain one of `parts` as whole words between dots; `all` matches each."""
+    """Return the names of weights that contain one of `parts` as whole words between dots; `all` matches all."""
     if option == "targets" and not parts:
-        raise UserError("adapter.targets=[]: names no part; [all] is each")
+        raise UserError("adapter.targets=[]: names no part of the model; use [all] for every part")
     found: dict[str, None] = {}
     for part in parts:
         names = [name for name in weights if part == "all" or f".{part}." in f".{name}."]
@@ -109,7 +109,7 @@ def _matching(weights: Mapping[str, Tensor], parts: Sequence[str], option: str) 
 
 
 def _leave_out(model: SequenceModel, frozen: Mapping[str, Tensor]) -> None:
-    """Leave these weights out of the model's state dict, and let it load one that lacks them."""
+    """Exclude these weights from the model's state dict, and make it load a state dict without them."""
 
     def saved(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
         for name in frozen:
@@ -126,7 +126,7 @@ def _leave_out(model: SequenceModel, frozen: Mapping[str, Tensor]) -> None:
 
 
 def merge(model: SequenceModel) -> None:
-    """Replace each matrix by its sum with its change, in place: the model is then one without adapters."""
+    """Add each adapter's change to its matrix, in place, and remove the adapters."""
     for module in list(model.modules()):
         if parametrize.is_parametrized(module):
             for name in list(module.parametrizations):  # type: ignore[union-attr,arg-type]
@@ -136,21 +136,21 @@ def merge(model: SequenceModel) -> None:
 
 
 def check_adapter(model: SequenceModel, config: DictConfig) -> None:
-    """Raise UserError, with a line for each fault, if adapters do not go with the rest of a config.
+    """Raise UserError, with a line for each fault, if adapters cannot be combined with the rest of a config.
 
     Args:
-        model: Model of the config, on the meta device; the check gives it its adapters.
+        model: Model of the config, on the meta device; the check adds adapters to it.
         config: Config of the run, with the group `adapter`.
     """
     lines = []
     if config.init_from is None:
-        lines.append("adapter=lora: first weights are not worth keeping; add init_from=RUN, or leave the adapter out")
+        lines.append("adapter=lora: needs trained weights to adapt; add init_from=RUN, or leave the adapter out")
     elif not isinstance(config.init_from, str):
-        lines.append("adapter=lora: adapts the weights of one run, and init_from names two")
+        lines.append("adapter=lora: adapts the weights of one run, but init_from names two")
     if config.trainer.compile != "none":
-        lines.append(f"trainer.compile={config.trainer.compile}: does not go with adapter=lora; leave one of them out")
+        lines.append(f"trainer.compile={config.trainer.compile}: cannot be combined with adapter=lora; leave one out")
     if config.trainer.strategy == "fsdp":
-        lines.append("trainer.strategy=fsdp: does not go with adapter=lora, which has little to share out; use ddp")
+        lines.append("trainer.strategy=fsdp: cannot be combined with adapter=lora, which has little to shard; use ddp")
     if lines:
         raise UserError(*lines)
     adapt(model, config, {})

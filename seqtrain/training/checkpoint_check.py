@@ -30,7 +30,7 @@ class Mismatch(ValueError):
 
 
 def alike(found: Any, expected: Any, place: str) -> None:
-    """Raise Mismatch unless both have equal names, lengths, types and shapes. Where None is expected, all is accepted.
+    """Raise Mismatch unless both have equal names, lengths, types and shapes. If None is expected, any value fits.
 
     Args:
         found: Value read from the file.
@@ -87,15 +87,15 @@ def check(saved: Any, path: Path, learner: Learner, trainer: Trainer, *, max_ste
         ours = saved["seqtrain"]
         lanes = learner.lanes if learner.carry else 0
         alike(ours["carried"], learner.model.initial(lanes) if lanes else {}, "seqtrain: carried")
-        optimizer, moving = learner.configure_optimizers(), ("lr",)  # Lightning makes its own: of this one, the shapes
+        optimizer, moving = learner.configure_optimizers(), ("lr",)  # only to compare: Lightning makes another
         if isinstance(optimizer, dict):
             optimizer, moving = optimizer["optimizer"], SCHEDULED
         check_optimizer(saved["optimizer_states"], optimizer, learner, moving, step - ours["skipped"][0])
     except (ValueError, KeyError, TypeError, AttributeError) as error:  # values of unexpected types raise these
         reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else error
         raise UserError(
-            f"checkpoint {path}: this run cannot continue from it: {reason}; put the run's own file back, or move this "
-            "one elsewhere to continue from the previous one"
+            f"checkpoint {path}: this run cannot continue from it: {reason}; restore the run's original file, or "
+            "move this one elsewhere to continue from the previous one"
         ) from None
 
 

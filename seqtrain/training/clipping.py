@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 Plain = tuple[int, float, float]
-"""Updates, how many of them were clipped, and the sum of norm / limit over those."""
+"""Number of updates, number of clipped updates, and sum of norm / limit over the clipped updates."""
 
 
 class Clipping:
@@ -24,7 +24,7 @@ class Clipping:
     def add(self, norm: Tensor, limit: float | None) -> None:
         """Add one update with a gradient of this norm. Without a limit, nothing is clipped or counted.
 
-        A norm that is not finite does not count as clipped: the scaler of fp16 leaves that update out.
+        A norm that is not finite does not count as clipped: the scaler of fp16 skips that update.
         """
         if not limit:
             return
@@ -46,7 +46,7 @@ class Clipping:
         return self.updates, float(self.clipped), float(self.excess)
 
     def measures(self) -> dict[str, float]:
-        """Return the metrics of a record: the share of clipped updates, and the mean of norm / limit over those."""
+        """Return the metrics of a record: the share of clipped updates, and their mean norm / limit."""
         updates, clipped, excess = self.plain()
         if not updates:
             return {}

@@ -51,18 +51,18 @@ from seqtrain.training.shipped import (
 from seqtrain.training.transfer import freeze
 
 WANTED = {
-    Capability.CAUSAL: "that no token sees a later one",
-    Capability.BIDIRECTIONAL: "that every token sees every other",
-    Capability.STATEFUL: "a state that goes on from chunk to chunk",
-    Capability.CONDITIONAL: "that it goes on from a source",
-    Capability.UNCONDITIONAL: "that it may start from nothing",
-    Capability.SEPARABLE: "two directions of which neither sees what the other reads",
+    Capability.CAUSAL: "causal hidden states (no token sees a later one)",
+    Capability.BIDIRECTIONAL: "bidirectional hidden states (every token sees every other)",
+    Capability.STATEFUL: "a state that is carried from chunk to chunk",
+    Capability.CONDITIONAL: "conditioning on a source",
+    Capability.UNCONDITIONAL: "a start without a source",
+    Capability.SEPARABLE: "two directions that can be read separately",
 }
 
 
 NO_TEXT = "seqtrain.data.tokenizers.recipes.NoText"
 OF_STORE = "seqtrain.data.tokenizers.recipes.OfStore"
-LABELS = {"name": "one name", "names": "a name for each word", "number": "a number"}  # by kind, in words
+LABELS = {"name": "one name", "names": "a name for each word", "number": "a number"}  # text by kind
 ANY_SIZE = 2  # tokens: size of a vocabulary that is enough for these checks
 MORE_OR_LESS = {"max": "more", "min": "less"}  # which direction is better, as text
 
@@ -292,7 +292,7 @@ def _cannot_carry(model: SequenceModel) -> str | None:
     """Return why a model cannot carry its state from chunk to chunk of a stream, or None."""
     if Capability.STATEFUL not in model.capabilities:
         return (
-            f"tbptt.carry=true: needs a state that goes on from chunk to chunk, which model={name_of(model)} "
+            f"tbptt.carry=true: needs a state that is carried from chunk to chunk, which model={name_of(model)} "
             "does not have"
         )
     if model.max_length is not None:
@@ -308,7 +308,7 @@ def _cannot_read_segments(model: SequenceModel, k2: int, max_length: int) -> str
     if Capability.STATEFUL not in model.capabilities:
         return (
             f"tbptt.k2={k2}: an example of up to data.max_length={max_length} tokens is read in pieces, which needs "
-            f"a state that goes on from piece to piece, and model={name_of(model)} has none; "
+            f"a state that is carried from piece to piece, and model={name_of(model)} has none; "
             "leave tbptt.k2 out and use tbptt=whole"
         )
     if model.max_length is not None and max_length > model.max_length:
@@ -317,13 +317,13 @@ def _cannot_read_segments(model: SequenceModel, k2: int, max_length: int) -> str
 
 
 def _beyond_positions(option: str, most: int) -> str:
-    """Return the fault of an option that makes a model read more tokens than its table has positions."""
+    """Return the message for an option that makes a model read more tokens than its table has positions."""
     return f"{option}: longer than the {most} positions of model.max_length; use at most {most}"
 
 
 def _fitting_models(config: DictConfig, task: Task, tbptt: TBPTT) -> list[str]:
     """Return the shipped models that fit task and truncation; one with a changed option only if it must be changed."""
-    by_default, turned_round = [], []
+    by_default, changed = [], []
     for words in models():
         name, *options = words.split()
         # A model that this config cannot create, for example because its heads do not divide the width, does not fit.
@@ -334,8 +334,8 @@ def _fitting_models(config: DictConfig, task: Task, tbptt: TBPTT) -> list[str]:
             if not options:
                 by_default.append(words)
             elif name not in by_default:
-                turned_round.append(words)
-    return by_default + turned_round
+                changed.append(words)
+    return by_default + changed
 
 
 def check_stopping(config: DictConfig) -> None:

@@ -1,4 +1,4 @@
-"""trainer.compile=blocks and trainer.recompute=blocks: what is done to each block for training steps only."""
+"""Blocks that are compiled (trainer.compile=blocks) or recomputed (trainer.recompute=blocks) in training steps only."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from seqtrain.tasks.output import compiled_loss
 
 
 def check_compiled(model: nn.Module) -> None:
-    """Raise UserError if a model has no Transformer blocks, or this machine no compiler."""
-    # Recurrences are left alone: torch would unroll them, one copy of the cell for each token.
+    """Raise UserError if a model has no Transformer blocks, or this machine has no compiler."""
+    # Recurrences are not compiled: torch would unroll them, with one copy of the cell for each token.
     if not _blocks(model):
         raise UserError("trainer.compile=blocks: this model has no Transformer blocks; leave it out")
     compilers = [os.environ["CXX"]] if "CXX" in os.environ else ["g++", "clang++"]
@@ -45,19 +45,19 @@ def _blocks(model: nn.Module) -> list[Block]:
 
 
 def recompute_blocks(model: nn.Module) -> int:
-    """Let each block keep its input alone in training steps, and compute the rest again for the backward pass.
+    """Make each block store only its input in training steps, and recompute the rest in the backward pass.
 
     Returns:
         The number of blocks.
 
     Raises:
-        UserError: The model has none.
+        UserError: The model has no blocks.
     """
     blocks = [module for module in model.modules() if isinstance(module, Block | MixerBlock)]
     if not blocks:
         raise UserError("trainer.recompute=blocks: this model has no blocks; see tbptt.recompute for long chunks")
     for block in blocks:
-        # In place of `forward`: names of weights do not change. Without gradients torch only calls it.
+        # Replaces `forward`, so that names of weights do not change. Without gradients torch only calls it.
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     return len(blocks)
 

@@ -111,7 +111,7 @@ def resolve_length(config: DictConfig, data: Data) -> list[str]:
                 f"{plan.steps:,} steps"
             )
     if trainer.validate_every == AUTO:
-        trainer.validate_every = max(plan.steps, MIN_STEPS // VALIDATIONS)  # where the clock decides: each epoch
+        trainer.validate_every = max(plan.steps, MIN_STEPS // VALIDATIONS)  # with a time limit: once per epoch
         steps = max_steps(trainer_options(config), plan)
         if steps is not None:
             trainer.validate_every = math.ceil(steps / VALIDATIONS)

@@ -157,7 +157,7 @@ def task_class(config: DictConfig) -> type[Task]:
 class ReadsEither(Protocol):
     """A task of texts that also reads series of values, if the data contains them."""
 
-    # Of the rows that it then reads, in place of `fields`; `target`: it writes a text.
+    # Fields of the rows that it then reads, instead of `fields`. With `target` it writes a text.
     value_fields: ClassVar[tuple[str, ...]]
 
 
@@ -205,7 +205,8 @@ def check_optimizer(config: DictConfig) -> None:
     argument: Any = [{"params": [torch.nn.Parameter(torch.zeros(1, 1))], "role": "hidden"}]
     for group in ("optimizer", "schedule"):
         made = make(config[group])
-        # An optimizer is a partial without weights, torch's schedule one without optimizer; seqtrain's own is complete.
+        # An optimizer is a partial that takes weights, a torch schedule one that takes the optimizer. seqtrain's own
+        # schedules are complete.
         if isinstance(made, functools.partial):
             found = {"lr": 1.0} if made.keywords.get("lr") == "auto" else {}  # known once the data is read
             try:

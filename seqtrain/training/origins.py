@@ -112,7 +112,7 @@ class Origin:
 
     @property
     def each(self) -> str:
-        """The direction of each of two runs, in words. Empty for a single run."""
+        """The paths and directions of two runs, as text. Empty for a single run."""
         if len(self.runs) == 1:
             return ""
         words = [f"{opened.run.path} ({name})" for name, opened in zip(DIRECTIONS, self.runs, strict=True)]

@@ -9,7 +9,7 @@ from pytorch_lightning.plugins.precision import MixedPrecision
 class CachedPrecision(MixedPrecision):
     """Autocast that keeps each weight's bf16 copy until the step ends; Lightning's casts it at each use.
 
-    A recurrence that goes token by token uses its weights at each of them.
+    A recurrence uses its weights again at every token.
     """
 
     def autocast_context_manager(self) -> torch.autocast:

@@ -1,4 +1,4 @@
-"""A task with a few examples of its data: for its contract, and to check a user's own task before training."""
+"""Check of a task on a few examples of its data: for its contract, and for a user's own task before training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from seqtrain.training.session import Session
     from seqtrain.training.splits import Data
 
-EXAMPLES = 4  # that are read at a time: an even number, since laws halve them
+EXAMPLES = 4  # read at a time; an even number, because laws halve them
 MAX_LANES = 2  # of a stream
 MAX_SHOWN = 4  # generated tokens of a sample: a few show that it works
 TEXTS = 3  # given to predictors
@@ -28,15 +28,15 @@ MAX_TEXT_CHARACTERS = 200  # of each
 
 
 def rehearse(session: Session) -> None:
-    """Check a user's own task on copies and a few examples, for faults that would else appear after hours of training.
+    """Check a user's own task on a few examples, for faults that would otherwise appear after hours of training.
 
-    The training does not depend on it. Exceptions of the task's own code are raised.
+    The check uses copies, so the training does not depend on it. Exceptions of the task's own code are raised.
 
     Args:
         session: Session to be trained.
 
     Raises:
-        UserError: A law does not hold; names the task and the first such law.
+        UserError: A law does not hold. The message names the task and the first such law.
     """
     learner = session.learner
     with torch.random.fork_rng(devices=()):
@@ -46,7 +46,7 @@ def rehearse(session: Session) -> None:
                 law.check(subject)
             except Broken as broken:
                 raise UserError(
-                    f"task={learner.task.name()}: {broken}; mend it, `seqtrain contract task=...` checks all it owes"
+                    f"task={learner.task.name()}: {broken}; correct it: `seqtrain contract task=...` checks all laws"
                 ) from None
 
 
@@ -54,9 +54,9 @@ def subject_of(data: Data, model: SequenceModel, task: Task, options: SampleOpti
     """Return the task in the form that laws check.
 
     Args:
-        data: Data of which a few examples are read.
-        model: Model, which is copied, as the task is.
-        task: Task to check.
+        data: Data from which a few examples are read.
+        model: Model; a copy is used.
+        task: Task to check; a copy is used.
         options: Options of samples; None if none are shown.
     """
     train, halves, validation = _batches(data)
@@ -84,10 +84,10 @@ def subject_of(data: Data, model: SequenceModel, task: Task, options: SampleOpti
 
 
 def _batches(data: Data) -> tuple[Any, tuple[Any, Any] | None, Any]:
-    """Return a batch of training, the same examples in two halves, and a batch of evaluation."""
+    """Return a training batch, the same examples in two halves, and an evaluation batch."""
     if data.task.streams:
         plan = data.plan("train")
-        # All lanes: the targets of a step are counted over all of them.
+        # All lanes, because the targets of a step are counted over all of them.
         train = data.batcher("train").batch(plan.chunk(0, 0), slice(0, plan.lanes))
         plan = data.eval_plan("validation")
         lanes = slice(0, min(plan.lanes, MAX_LANES))

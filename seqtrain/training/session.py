@@ -175,7 +175,7 @@ def make_session(
         from seqtrain.training.callbacks.step_profile import StepProfile
 
         callbacks.append(StepProfile(run=run))  # after all callbacks whose time it measures; it has no state
-    loggers = make_loggers(config.logger, run, logged_config) if run.writes else []  # else points repeat
+    loggers = make_loggers(config.logger, run, logged_config) if run.writes else []  # otherwise points would repeat
     trainer = make_trainer(options, steps or ENDLESS, list(filter(None, callbacks)), loggers, run.path)
     return Session(data, plan, learner, trainer, recorder, checkpoints, steps, deadline, pruning)
 
@@ -325,7 +325,7 @@ def load_initial_weights(config: DictConfig, session: Session, say: Say, *, pare
     except UserError as fault:
         if not adapted or parent_hash is None:
             raise
-        raise UserError(f"{fault}; put {kept} back, which contains the weights that the adapters change") from None
+        raise UserError(f"{fault}; restore {kept}, which contains the weights that the adapters change") from None
     if parent_hash not in (None, origin.hash):
         raise UserError(
             f"init_from={origin.words}: its weights or tokenizers have changed since the run began; "

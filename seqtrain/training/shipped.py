@@ -13,12 +13,12 @@ from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf
 
 
 class Cell(NamedTuple):
-    """One pair of model and task, and one truncation of time."""
+    """A combination of model, task and truncation of time."""
 
     model: str
     task: str
     tbptt: str
-    reason: str | None  # why it is refused
+    reason: str | None  # reason of a refusal; None: it works
 
 
 def shipped(group: str) -> list[str]:
@@ -52,7 +52,7 @@ def compose_data(name: str) -> DictConfig:
     return composed
 
 
-OTHER_NAMES = ("classify",)  # files that give a task, sentiment, another name
+OTHER_NAMES = ("classify",)  # files that give a task (sentiment) a second name
 
 
 def shipped_tasks() -> list[str]:
@@ -61,13 +61,13 @@ def shipped_tasks() -> list[str]:
 
 
 def models() -> Iterator[str]:
-    """Yield every shipped model, as it is and with the option changed that decides in which directions it reads."""
+    """Yield every shipped model, unchanged and with the option changed that sets the direction in which it reads."""
     for name in shipped("model"):
-        yield from (name, *_turned_round(name))
+        yield from (name, *_with_other_direction(name))
 
 
 def tasks() -> Iterator[str]:
-    """Yield every shipped task, as it is and with the option changed that decides which models can do it."""
+    """Yield every shipped task, unchanged and with the option changed that decides which models can do it."""
     for name in shipped_tasks():
         yield name
         options = cast(DictConfig, OmegaConf.load(shipped_file("task", name)))
@@ -75,8 +75,8 @@ def tasks() -> Iterator[str]:
             yield f"{name} task.strategy=recursive"
 
 
-def _turned_round(model: str) -> Iterator[str]:
-    """Yield the model with the option changed that decides which directions it supports."""
+def _with_other_direction(model: str) -> Iterator[str]:
+    """Yield the model with the option changed that sets the direction in which it reads, if it has one."""
     options = cast(DictConfig, OmegaConf.load(shipped_file("model", model)))
     if options.get("bidirectional") is False:
         yield f"{model} model.bidirectional=true"
@@ -85,7 +85,7 @@ def _turned_round(model: str) -> Iterator[str]:
 
 
 def add_mixers(model: DictConfig) -> None:
-    """Add the shipped file of each mixer that a model names to its `options`, below what stands there."""
+    """Add the shipped file of each mixer that a model names to its `options`; values already set there win."""
     for name in model.get("mixers", ()):
         content = OmegaConf.merge(OmegaConf.load(shipped_file("mixer", name)), model.options.get(name, {}))
         OmegaConf.update(model, f"options.{name}", content, force_add=True)
@@ -94,7 +94,7 @@ def add_mixers(model: DictConfig) -> None:
 def with_model(config: DictConfig, words: str) -> DictConfig:
     """Return the config with another shipped model, and its changed option."""
     name, *options = words.split()
-    other = cast(DictConfig, OmegaConf.merge(config, {"model": None}))  # or options of the model before would stay
+    other = cast(DictConfig, OmegaConf.merge(config, {"model": None}))  # otherwise options of the old model would stay
     other.model = OmegaConf.load(shipped_file("model", name))
     add_mixers(cast(DictConfig, other.model))
     other.merge_with_dotlist(options)

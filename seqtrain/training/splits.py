@@ -313,7 +313,7 @@ class ExampleData(Data):
         if plan.num_windows > 1:
             self.say(
                 f"train: {len(plan.lengths):,} examples are sorted by length and shuffled within {plan.num_windows:,} "
-                f"windows of at most {plan.window:,}; the seed deals them out to windows in blocks of {plan.block:,}"
+                f"windows of at most {plan.window:,}; the seed assigns them to windows in blocks of {plan.block:,}"
             )
         return plan
 

@@ -75,7 +75,7 @@ def copy_matching(
     inner = {name for name in own if name.startswith("model.") and "embed." not in name}
     known = len(inner.intersection(loaded))
     if not known:
-        raise UserError("init_from: that run's model has no weight of this model's; use the same model")
+        raise UserError("init_from: that run's model has no weight in common with this model; use the same model")
     if 2 * known < len(inner):
         raise UserError(
             f"init_from: that run has only {known} of this model's {len(inner)} weights; use the same model"

@@ -56,4 +56,4 @@ def test_adapters_are_trained_killed_resumed_and_used(
     refused = seqtrain("resume", "whole", "trainer.max_steps=19", cwd=tmp_path)
     assert refused.rc == 2
     assert "error: run parent does not exist" in refused.err
-    assert refused.err.endswith("; put whole/parent back, which contains the weights that the adapters change\n")
+    assert refused.err.endswith("; restore whole/parent, which contains the weights that the adapters change\n")

@@ -89,7 +89,7 @@ def test_what_a_task_promises_wrongly_is_one_line_before_the_first_step_and_a_la
     answer = train(seqtrain, wrong(tmp_path, old, new))
     errors = [line for line in answer.err.splitlines() if line.startswith("error: ")]
     assert answer.rc == 2, answer.err
-    assert errors == [f"error: task=Regress: {told}; mend it, `seqtrain contract task=...` checks all it owes"]
+    assert errors == [f"error: task=Regress: {told}; correct it: `seqtrain contract task=...` checks all laws"]
     assert "Traceback" not in answer.err
     assert not (tmp_path / "run").exists(), "it was refused"
     if fault != "a metric that is not named":

@@ -123,7 +123,7 @@ def test_more_examples_than_a_window_are_said_and_plans_are_made_once(monkeypatc
         assert data.plan(split) is data.plan(split)
     (line,) = [line for line in said if "windows" in line]
     assert line.startswith("train: ")
-    assert "windows of at most 30; the seed deals them out to windows in blocks of 4" in line
+    assert "windows of at most 30; the seed assigns them to windows in blocks of 4" in line
 
 
 # -- once ------------------------------------------------------------------------------------------------------------

@@ -140,11 +140,11 @@ def expected_refusal(case: Case, config: DictConfig) -> list[str]:
     elif carry and config.task.get("strategy") == "recursive":
         lines.append("recursive forecasts from windows")
     elif carry and Capability.STATEFUL not in model.capabilities:
-        lines.append("needs a state that goes on")
+        lines.append("needs a state that is carried")
     elif carry and model.max_length is not None:
         lines.append("a stream has no end")
     elif task_name == "Sentiment" and config.tbptt.k2 < config.data.max_length and not carry:
-        lines += [] if Capability.STATEFUL in model.capabilities else ["a state that goes on from piece to piece"]
+        lines += [] if Capability.STATEFUL in model.capabilities else ["a state that is carried from piece to piece"]
     if whole and (carry or config.tbptt.reset != "never"):
         lines.append("reads each example independently")
     elif whole and task_name != "Sentiment" and config.tbptt.k2 < config.data.max_length:

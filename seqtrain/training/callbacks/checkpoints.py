@@ -1,4 +1,4 @@
-"""When to save, so that a resumed run ends bit for bit like an uninterrupted one, and which checkpoints to keep."""
+"""Saving of checkpoints, so that a resumed run ends bit for bit like an uninterrupted one, and choice of those kept."""
 
 from __future__ import annotations
 
