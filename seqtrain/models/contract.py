@@ -1,4 +1,4 @@
-"""The contract of a model as laws: each reads a small model in float64 and describes its first counterexample.
+"""The contract of a model, as laws. Each law reads a small model in float64 and describes the first counterexample.
 
 `judge` checks every law of one model; `seqtrain contract` prints the verdicts, and the tests run the same laws on every
 shipped model. A law is checked only if the model has the capability that it depends on (`Law.promise`).
@@ -22,7 +22,7 @@ SMALL = {"dim": 8, "num_layers": 2, "num_heads": 2, "attention_window": 3}
 
 _HERE, _TASKS = Path(__file__), Path(__file__).parents[1] / "tasks"
 NOT_THE_AUTHORS = {_HERE, _HERE.parent / "laws", _TASKS / "contract.py"}
-"""Files and folders of the laws: a counterexample names no line of them, only lines of the model or task."""
+"""Files and folders of the laws. A counterexample names no line of these, only a line of the model or task."""
 
 LEAST_LENGTH = 16  # tokens since a reset that every model must be able to read
 
@@ -79,7 +79,7 @@ def judge(subject: Subject) -> Iterator[Verdict]:
         subject: the model.
 
     Yields:
-        The verdicts, in the order of `LAWS`. An error that the model raises breaks the law that met it.
+        The verdicts, in the order of `LAWS`. A law does not hold if the model raises an error.
     """
     promised = subject.make().capabilities
     for law in LAWS:
@@ -90,12 +90,12 @@ def judge(subject: Subject) -> Iterator[Verdict]:
 
 
 def verdict_of(law: Law, subject: Any) -> Verdict:
-    """Check one promised law and return the verdict; an error raised by the subject's code breaks the law."""
+    """Check one promised law and return the verdict; the law does not hold if the subject's code raises an error."""
     try:
         law.check(subject)
     except Broken as broken:
         return Verdict(law, "does not hold", str(broken))
-    # SystemExit too: code of others that leaves the process would end the check as if all were well.
+    # SystemExit too: third-party code that exits would otherwise end the check as if all laws held.
     except (Exception, SystemExit) as error:
         return Verdict(law, "does not hold", _describe(error))
     return Verdict(law, "holds", None)
@@ -104,7 +104,7 @@ def verdict_of(law: Law, subject: Any) -> Verdict:
 def _describe(error: BaseException) -> str:
     """Describe an error in one line, with the place in the model's code where it was raised."""
     words = f"raises {type(error).__name__}: {' '.join(str(error).split())}"
-    # The innermost frame is mostly in torch, the outermost in a law. The author of the model needs the one in between.
+    # The innermost frame is usually in torch, the outermost in a law. The author of the model needs one in between.
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
         if "torch" not in path.parts and NOT_THE_AUTHORS.isdisjoint((path, path.parent)):

@@ -33,7 +33,7 @@ def test_a_users_model_that_keeps_its_promises_ends_with_0(seqtrain: Seqtrain, t
     first, *laws, total = answer.out.splitlines()
     assert first == "model=mine with dim=8, in float64, promises CAUSAL, STATEFUL, UNCONDITIONAL"
     assert len(laws) == len(LAWS)
-    assert "not promised   Another source leads to other hidden states. (CONDITIONAL)" in laws
+    assert "not promised   A different source leads to different hidden states. (CONDITIONAL)" in laws
     assert "holds          Chunks with carried state equal the whole." in laws
     assert total.startswith("holds: ")
     assert "does not hold: 0" in total
@@ -59,7 +59,7 @@ def test_as_json_each_law_is_an_object_of_a_line(seqtrain: Seqtrain, tmp_path: P
     assert found["no_token_sees_a_later_one"]["promise"] == ["CAUSAL"]
     assert found["source_matters"] == {
         "law": "source_matters",
-        "sentence": "Another source leads to other hidden states.",
+        "sentence": "A different source leads to different hidden states.",
         "promise": ["CONDITIONAL"],
         "status": "not promised",
         "counterexample": None,

@@ -127,7 +127,7 @@ class Coarse(Sound):
         return hidden.float(), state
 
 
-@breaks("shape_of_hidden_states", r"no numbers at lane 0, position 0, unit 0")
+@breaks("shape_of_hidden_states", r"not finite at lane 0, position 0, unit 0")
 class Endless(Sound):
     def read(self, tokens, state):
         hidden, state = super().read(tokens, state)
@@ -165,7 +165,7 @@ class Pair(Sound):
         return (super().initial(batch)["hidden"],)
 
 
-@breaks("state_is_flat", r'"hidden"\] has shape \(1, 3, 8\): its first size is not the batch')
+@breaks("state_is_flat", r'"hidden"\] has shape \(1, 3, 8\): its first dimension is not the batch')
 class LayersFirst(Sound):
     def initial(self, batch):
         return {"hidden": super().initial(batch)["hidden"].unsqueeze(0)}
@@ -207,14 +207,14 @@ class ZerosCount(Remembers):
     pass
 
 
-@breaks("state_is_left_alone", r'state\["hidden"\] after it was given to be read from: lane 0, index 0')
+@breaks("state_is_left_alone", r'state\["hidden"\] after a reading from it: lane 0, index 0')
 class InPlace(Sound):
     def read(self, tokens, state):
         hidden, after = super().read(tokens, state)
         return hidden, {"hidden": state["hidden"].copy_(after["hidden"].detach())}
 
 
-@breaks("state_is_left_alone", "the buffer kept holds the state that was given")
+@breaks("state_is_left_alone", "the buffer kept holds the given state")
 class Buffered(Sound):
     def __init__(self, **options):
         super().__init__(**options)
@@ -243,7 +243,7 @@ class Detaches(Sound):
 
 @breaks(
     "gradient_reaches_the_first_input",
-    "24 tokens: the hidden state of position 23 depends on the token at position 0, and no gradient comes there",
+    "24 tokens: the hidden state of position 23 depends on the token at position 0, but gives it no gradient",
 )
 class DetachesEachStep(Sound):
     def read(self, tokens, state):
@@ -269,7 +269,7 @@ class DetachesFarTokens(Sound):
 
 
 @breaks(
-    "no_token_sees_a_later_one", "other tokens from position 1 on: earlier hidden states: lane 0, position 0, unit 0"
+    "no_token_sees_a_later_one", "tokens changed from position 1 on: earlier hidden states: lane 0, position 0, unit 0"
 )
 class Peeks(Sound):
     def read(self, tokens, state):
@@ -284,7 +284,7 @@ class Lags(Sound):
         return torch.cat([state["hidden"].unsqueeze(1), hidden[:, :-1]], 1), after
 
 
-@breaks("every_token_sees_every_other", "whatever token stands at position 1, position 0 is the same")
+@breaks("every_token_sees_every_other", "hidden state 0 is the same for every token at position 1")
 class OneWay(Sound):
     capabilities = Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL
 
@@ -314,14 +314,14 @@ class WholeDirections(Apart):
         return torch.cat([there, there], -1), torch.cat([back, back], -1)
 
 
-@breaks("directions_see_one_side", "forward, other tokens from position 1 on: hidden states that came before: lane 0")
+@breaks("directions_see_one_side", "forward, tokens changed from position 1 on: hidden states read before it: lane 0")
 class ForwardLooksAhead(Apart):
     def directions(self, tokens, lengths=None):
         there, back = super().directions(tokens, lengths)
         return there + back, back
 
 
-@breaks("directions_see_one_side", "backward, other tokens from position 1 on: hidden states that came before: lane 0")
+@breaks("directions_see_one_side", "backward, tokens changed from position 1 on: hidden states read before it: lane 0")
 class BackwardLooksBack(Apart):
     def directions(self, tokens, lengths=None):
         there, back = super().directions(tokens, lengths)
@@ -335,7 +335,7 @@ class BackwardLags(Apart):
         return there, F.pad(back, (0, 0, 0, 1))[:, 1:]
 
 
-@breaks("directions_without_padding", "backward beside each lane read alone: lane 1, position 0, unit 0")
+@breaks("directions_without_padding", "backward, compared with each lane read alone: lane 1, position 0, unit 0")
 class DirectionsReadPadding(Apart):
     def directions(self, tokens, lengths=None):
         return super().directions(tokens)
@@ -359,7 +359,8 @@ class Mixes(Sound):
 
 
 @breaks(
-    "padding_changes_nothing", r"lengths \[24, 3, 8, 1, 5\], beside each lane read alone: lane 1, position 0, unit 0"
+    "padding_changes_nothing",
+    r"lengths \[24, 3, 8, 1, 5\], compared with each lane read alone: lane 1, position 0, unit 0",
 )
 class ReadsPadding(Bag):
     def forward(self, tokens, state=None, lengths=None):
@@ -386,13 +387,13 @@ class SharesState(Sound):
         return super().read(tokens, {"hidden": state["hidden"] - state["hidden"].mean(0)})
 
 
-@breaks("reset_is_of_one_lane", "lane 1 of 3 was reset, beside a new one: lane 1, position 0, unit 0")
+@breaks("reset_is_of_one_lane", "reset lane 1 of 3, compared with a new one: lane 1, position 0, unit 0")
 class KnowsANewBatch(Sound):
     def read(self, tokens, state):
         return super().read(tokens, state if state["hidden"].any() else {"hidden": state["hidden"] + 1})
 
 
-@breaks("reset_is_of_one_lane", "its state does nothing")
+@breaks("reset_is_of_one_lane", "its state has no effect")
 class Stateless(Sound):
     def read(self, tokens, state):
         return super().read(tokens, self.initial(len(tokens)))
@@ -405,7 +406,9 @@ class NoSource(Sound):
         return self.initial(len(source))
 
 
-@breaks("source_is_a_prefix", "4 tokens after a source of 8, beside all 12 read at once: lane 0, position 0, unit 0")
+@breaks(
+    "source_is_a_prefix", "4 tokens after a source of 8, compared with all 12 read at once: lane 0, position 0, unit 0"
+)
 class NoPrefix(NoSource):
     pass
 
@@ -428,7 +431,7 @@ class Idle(Sound):
         self.unread = nn.Parameter(torch.zeros(1))
 
 
-@breaks("first_weights_follow_the_seed", "made twice with seed 1, it has other weights")
+@breaks("first_weights_follow_the_seed", "created twice with seed 1, the model has different weights")
 class Drifts(Sound):
     made = 0
 
@@ -438,7 +441,7 @@ class Drifts(Sound):
         nn.init.constant_(self.over.bias, Drifts.made)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-@breaks("first_weights_follow_the_seed", "made with seeds 1 and 2, it has the same weights")
+@breaks("first_weights_follow_the_seed", "created with seeds 1 and 2, the model has the same weights")
 class AlwaysOne(Sound):
     def __init__(self, **options):
         super().__init__(**options)

@@ -1,1 +1,1 @@
-"""The laws of the contract, by what they are about; `seqtrain.models.contract` asks them."""
+"""The laws of the contract, grouped by subject; `seqtrain.models.contract` checks them."""

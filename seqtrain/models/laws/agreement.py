@@ -11,10 +11,10 @@ from torch import Tensor
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.models.laws.subject import some_tokens
 
-TOLERANCE = 1e-9  # of two ways to compute the same, in float64
-EXACT = 1e-12  # of what must not depend on something at all
+TOLERANCE = 1e-9  # between two ways to compute the same result, in float64
+EXACT = 1e-12  # for a result that must not depend on a change at all
 HIDDEN_AXES = ("lane", "position", "unit")
-STATE_AXES = ("lane",)  # of what follows a model alone knows the meaning
+STATE_AXES = ("lane",)  # only the model knows the meaning of the other axes
 
 
 class Broken(AssertionError):
@@ -33,19 +33,19 @@ def agree(
     """Raise Broken, with the first place and the largest difference, unless two tensors agree.
 
     Args:
-        actual: what the model gave.
-        expected: what it should have given.
-        what: the circumstances, in words: the counterexample begins with them.
+        actual: the model's result.
+        expected: the result that the law requires.
+        what: description of the circumstances, with which the counterexample begins.
         tolerance: the largest absolute difference.
-        axes: what an index into the tensors counts, axis by axis.
-        first_lane: number of the lane that comes first in the tensors.
+        axes: names of the axes.
+        first_lane: number of the first lane in the tensors.
     """
     if actual.shape != expected.shape:
         raise Broken(f"{what}: shape {tuple(actual.shape)} instead of {tuple(expected.shape)}")
     if actual.dtype != expected.dtype:
         raise Broken(f"{what}: {actual.dtype} instead of {expected.dtype}")
     if actual.dtype == torch.bool:
-        actual, expected = actual.int(), expected.int()  # which can be subtracted
+        actual, expected = actual.int(), expected.int()  # bools cannot be subtracted
     far = ~torch.isclose(actual, expected, rtol=0.0, atol=tolerance)
     if not far.any():
         return

@@ -1,4 +1,4 @@
-"""Laws of what hidden states are and what they depend on."""
+"""Laws of hidden states: their form, and the inputs that they depend on."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from seqtrain.models.laws.subject import (
 from seqtrain.models.layers.front_ends import TokenEmbedding
 
 
-@law("It promises one direction: CAUSAL or BIDIRECTIONAL, and not both.")
+@law("The model promises one direction: either CAUSAL or BIDIRECTIONAL.")
 def one_direction(subject: Subject) -> None:
     """Check that the model promises exactly one of CAUSAL and BIDIRECTIONAL."""
     promised = subject.make().capabilities
     if (Capability.BIDIRECTIONAL in promised) == (Capability.CAUSAL in promised):
         both = "both" if Capability.CAUSAL in promised else "neither"
-        raise Broken(f"it promises {both} of CAUSAL and BIDIRECTIONAL")
+        raise Broken(f"the model promises {both} of CAUSAL and BIDIRECTIONAL")
 
 
 @law("Hidden states are (B, T, dim), finite, and in the precision of the weights.")
 def shape_of_hidden_states(subject: Subject) -> None:
     """Check shape, precision and finiteness of the hidden states, also for one token of one lane."""
     model = subject.make()
-    # One token of one lane is where a squeeze too many shows.
+    # One token of one lane reveals a `squeeze` too many.
     for batch, width in ((LANES, num_tokens(model)), (1, 1)):
         hidden = model(some_tokens(batch, width), starting(model, batch))[0]
         what = f"tokens ({batch}, {width}) give hidden states"
@@ -50,7 +50,7 @@ def shape_of_hidden_states(subject: Subject) -> None:
             raise Broken(f"{what} {tuple(hidden.shape)} instead of {expected}, where dim={model.dim}")
         if hidden.dtype != torch.float64:
             raise Broken(f"{what} in {hidden.dtype} from weights in torch.float64")
-        nowhere(~hidden.isfinite(), f"{what} that are no numbers")
+        nowhere(~hidden.isfinite(), f"{what} that are not finite")
 
 
 @law("state=None is the same as initial(B).")
@@ -63,7 +63,7 @@ def nothing_read(subject: Subject) -> None:
     agree(from_none, from_initial, "hidden states from state=None and from initial(3)")
 
 
-@law("`encode` gives the hidden states that `forward` gives of real positions.", Capability.UNCONDITIONAL)
+@law("`encode` gives the same hidden states as `forward` at real positions.", Capability.UNCONDITIONAL)
 def encoding_is_reading(subject: Subject) -> None:
     """Compare `encode` with `forward` at the real positions of each lane."""
     model = subject.make()
@@ -75,11 +75,11 @@ def encoding_is_reading(subject: Subject) -> None:
         agree(encoded[lane, :length], hidden[lane, :length], what, axes=("position", "unit"), tolerance=EXACT)
 
 
-@law("`last` gives the last hidden state that `forward` gives.", Capability.UNCONDITIONAL)
+@law("`last` gives the same last hidden state as `forward`.", Capability.UNCONDITIONAL)
 def last_is_the_last(subject: Subject) -> None:
     """Compare `last` with the last hidden state of `forward`, for one, three and many tokens."""
     model = subject.make()
-    # One token, of which a window has nothing before it; and more than any small window holds.
+    # From a single token, which has no token before it, to more tokens than a small window holds.
     for width in (1, 3, num_tokens(model)):
         tokens = some_tokens(LANES, width)
         agree(last_hidden(model, tokens), model(tokens)[0][:, -1:], f"{width} tokens read: `last`", tolerance=EXACT)
@@ -92,13 +92,13 @@ def nothing_kept(subject: Subject) -> None:
     tokens, others = some_tokens(LANES, 6), some_tokens(LANES, 4, seed=3)
     for words, state in beginnings(model):
         first = model(tokens, state)[0]
-        model(others, state)  # what a model kept of these would change the next reading
+        model(others, state)  # a model that kept something of these would read the next tokens differently
         agree_in_bits(model(tokens, state)[0], first, f"read {words}, and again after other tokens were read")
 
 
 @law("A hidden state depends on its own token, and on no later one.", Capability.CAUSAL)
 def no_token_sees_a_later_one(subject: Subject) -> None:
-    """Change the tokens from a position on: earlier hidden states must stay, that at the position must change."""
+    """Change the tokens from a position on: earlier hidden states must not change, the one at the position must."""
     model = subject.make()
     tokens = some_tokens(LANES, num_tokens(model))
     for words, state in states_to_read_from(model):
@@ -106,7 +106,7 @@ def no_token_sees_a_later_one(subject: Subject) -> None:
         for place in (1, 7, tokens.shape[1] - 1):
             other = torch.cat([tokens[:, :place], other_tokens(tokens[:, place:])], 1)
             changed = model(other, state)[0]
-            what = f"read {words}, other tokens from position {place} on: earlier hidden states"
+            what = f"read {words}, tokens changed from position {place} on: earlier hidden states"
             agree(changed[:, :place], before[:, :place], what, tolerance=EXACT)
             same = (changed[:, place] == before[:, place]).all(-1)  # (B,)
             nowhere(same, f"read {words}: another token at position {place} gives the same hidden state")
@@ -116,53 +116,51 @@ def no_token_sees_a_later_one(subject: Subject) -> None:
 def every_token_sees_every_other(subject: Subject) -> None:
     """Change one token at a time; every hidden state must change."""
     model = subject.make()
-    width = 6  # few, since a model of convolutions sees no further than its kernels reach
+    width = 6  # few, because a convolution sees no further than its kernel reaches
     for place in range(width):
         tokens = some_tokens(1, width).repeat(VOCAB_SIZE + SPECIALS, 1)
-        tokens[:, place] = torch.arange(len(tokens))  # each lane has another token there, and the rest is the same
+        tokens[:, place] = torch.arange(len(tokens))  # lanes differ only in this token
         hidden = model(tokens, starting(model, len(tokens)))[0]
         change = (hidden - hidden[:1]).abs().amax((0, 2))  # (T,)
         same = (change <= EXACT).nonzero().flatten().tolist()
         if same:
-            raise Broken(
-                f"tokens (1, {width}): whatever token stands at position {place}, position {same[0]} is the same"
-            )
+            raise Broken(f"tokens (1, {width}): hidden state {same[0]} is the same for every token at position {place}")
 
 
 @law("A gradient reaches the first input from the last hidden state that depends on it.")
 def gradient_reaches_the_first_input(subject: Subject) -> None:
     """Check that the last hidden state that depends on the first token gives it a gradient."""
     model = subject.make()
-    # Asked of a front end that is frozen too: whether it is trained is not the model's affair.
+    # Checked for a frozen front end too: the model does not decide whether it is trained.
     fronts = [module.weight.requires_grad_() for module in model.modules() if isinstance(module, TokenEmbedding)]
     tokens = 1 + some_tokens(LANES, num_tokens(model), vocab_size=VOCAB_SIZE + SPECIALS - 1)
-    # Token 0 stands at the beginning and nowhere else, so only the first input leads to its row of the front end.
+    # Token 0 is only at the beginning, so only the first input gives its row of the front end a gradient.
     tokens[:, 0] = 0
     start = starting(model, LANES)
     state = None if start is None else detach(start)  # a source may hold token 0 too
     hidden = model(tokens, state)[0]
     changed = model(torch.cat([other_tokens(tokens[:, :1]), tokens[:, 1:]], 1), state)[0]
-    # A window or a kernel may end before the last position: only what depends on the first token owes a gradient.
+    # A window or a kernel may end before the last position: only a state that depends on the first token is checked.
     depends = ((changed - hidden).abs().amax((0, 2)) > EXACT).nonzero().flatten().tolist()
     if not depends or not fronts:
         return
     last = hidden[:, depends[-1]]
-    # A weight of its own for each unit: the plain sum of what a layer norm gives has no gradient.
+    # A separate weight for each unit: the plain sum of a layer norm's output has no gradient.
     loss = (last * torch.linspace(-1.0, 1.0, last.numel(), dtype=last.dtype).view_as(last)).sum()
     gradients = torch.autograd.grad(loss, fronts, allow_unused=True, materialize_grads=True)
     if not any(gradient[0].any() for gradient in gradients):
         raise Broken(
             f"{tokens.shape[1]} tokens: the hidden state of position {depends[-1]} depends on the token at position 0, "
-            "and no gradient comes there from it"
+            "but gives it no gradient"
         )
 
 
 @law("Lanes are read independently of each other, in any order.")
 def lanes_are_independent(subject: Subject) -> None:
-    """Select lanes in another order, one of them twice; hidden states and states must follow."""
+    """Select lanes in another order, one of them twice; hidden states and states must be selected alike."""
     model = subject.make()
     tokens = some_tokens(LANES, 6)
-    order = torch.tensor([2, 0, 2, 1])  # with one twice: a lane has no place of its own in the model
+    order = torch.tensor([2, 0, 2, 1])  # one of them twice: no result may depend on a lane's index
     for words, state in states_to_read_from(model):
         hidden, after = model(tokens, state)
         state = None if state is None else select(state, order)
@@ -181,23 +179,23 @@ def padding_changes_nothing(subject: Subject) -> None:
         if tuple(hidden.shape) != expected:
             raise Broken(f"{words}, lengths {lengths}: hidden states {tuple(hidden.shape)} instead of {expected}")
         for lane, length in enumerate(lengths):
-            if length:  # of an empty lane all hidden states stand at padding, where they are arbitrary
+            if length:  # an empty lane has hidden states only at padding, where they are arbitrary
                 alone = model(tokens[lane : lane + 1, :length], lane_of(state, lane))[0]
-                what = f"{words}, lengths {lengths}, beside each lane read alone"
+                what = f"{words}, lengths {lengths}, compared with each lane read alone"
                 agree(hidden[lane : lane + 1, :length], alone, what, first_lane=lane)
 
 
 @law("A long text is read like a short one.")
 def long_texts_are_read(subject: Subject) -> None:
     """Read `LONG_TIME` tokens at once and cut in two; check shape, finiteness and agreement."""
-    # With first weights, small as they are: over hundreds of steps large ones blow each rounding error up.
+    # With initial weights, which are small: large ones would amplify rounding errors over hundreds of steps.
     model = subject.draw(0).double().eval()
     time = LONG_TIME if model.max_length is None else min(LONG_TIME, model.max_length)
     tokens, start = some_tokens(LANES, time), starting(model, LANES)
     hidden = model(tokens, start)[0]
     if tuple(hidden.shape) != (LANES, time, model.dim):
         raise Broken(f"{time} tokens give hidden states {tuple(hidden.shape)}")
-    nowhere(~hidden.isfinite(), f"{time} tokens give hidden states that are no numbers")
+    nowhere(~hidden.isfinite(), f"{time} tokens give hidden states that are not finite")
     middle = time * 2 // 3
     first, state = model(tokens[:, :middle], start)
     if Capability.CAUSAL in model.capabilities:
@@ -208,7 +206,7 @@ def long_texts_are_read(subject: Subject) -> None:
 
 
 Reading = tuple[SequenceModel, Int[Tensor, "B T"], str, State | None, list[int]]
-"""A model, the tokens that it reads, from where in words and as a state, and the lengths of the lanes."""
+"""A model, the tokens that it reads, a description of the reading, the start state, and the lengths of the lanes."""
 
 
 def padded_readings(subject: Subject) -> Iterator[Reading]:
@@ -216,7 +214,7 @@ def padded_readings(subject: Subject) -> Iterator[Reading]:
     model = subject.make()
     time = num_tokens(model)
     tokens = some_tokens(5, time)
-    # Empty, as short as can be, as long as can be, and two of one length; with and without one that is full.
+    # First with an empty lane, two lanes of equal length and no full one; then with a full lane.
     uneven = [7, 0, time - 3, 1, 7], [time, 3, 8, 1, 5]
     if Capability.STATEFUL not in model.capabilities:
         yield model, tokens, f"5 lanes of {time} tokens read from state=None", None, uneven[1]
@@ -231,7 +229,7 @@ def every_weight_takes_part(subject: Subject) -> None:
     """Check that each trainable weight gets a gradient from the sum of the hidden states."""
     model = subject.make()
     model(some_tokens(LANES, num_tokens(model)), starting(model, LANES))[0].sum().backward()
-    # DistributedDataParallel stops at the second step where a weight got no gradient in the first.
+    # DistributedDataParallel fails at the second step if a weight got no gradient in the first.
     idle = [name for name, value in model.named_parameters() if value.requires_grad and value.grad is None]
     if idle:
         raise Broken(f"no gradient reaches {', '.join(idle)}")
@@ -245,11 +243,11 @@ def first_weights_follow_the_seed(subject: Subject) -> None:
         return torch.cat([weight.detach().flatten() for weight in subject.draw(seed).parameters()])
 
     first = drawn(1)
-    torch.rand(5)  # moves torch's generator on: what is drawn from it without a seed would differ now
+    torch.rand(5)  # advances torch's generator: weights drawn from it without a seed would differ now
     if not torch.equal(drawn(1), first):
-        raise Broken("made twice with seed 1, it has other weights the second time")
+        raise Broken("created twice with seed 1, the model has different weights the second time")
     if torch.equal(drawn(2), first):
-        raise Broken("made with seeds 1 and 2, it has the same weights")
+        raise Broken("created with seeds 1 and 2, the model has the same weights")
 
 
 @law("Randomness, such as dropout, acts in training only, and follows torch's seed.")
@@ -264,7 +262,7 @@ def chance_acts_in_training_only(subject: Subject) -> None:
 
     agree_in_bits(read(model, 1), read(subject.make(), 2), "in evaluation, with dropout and without")
     model.train()
-    # By torch's generators alone, since a run that is resumed restores those and no others.
+    # Only torch's generators may be used: a resumed run restores no others.
     agree_in_bits(read(model, 1), read(model, 1), "in training, read twice with one seed")
     if subject.make_with_dropout is not None and torch.equal(read(model, 1), read(model, 2)):
         raise Broken("in training with dropout=0.5, two seeds give the same hidden states")

@@ -1,4 +1,4 @@
-"""Laws of the state: its form, chunks that go on from it, lanes that end or are reset."""
+"""Laws of the state: its form, chunks that continue from it, and lanes that end or are reset."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def _check_flat(state: object, what: str) -> None:
         if not isinstance(value, Tensor):
             raise Broken(f'{what}["{name}"] is of type {type(value).__name__}, not a tensor')
         if value.dim() == 0 or value.shape[0] != LANES:
-            raise Broken(f'{what}["{name}"] has shape {tuple(value.shape)}: its first size is not the batch')
+            raise Broken(f'{what}["{name}"] has shape {tuple(value.shape)}: its first dimension is not the batch')
 
 
 @law("The state keeps its shape.", Capability.STATEFUL | Capability.UNCONDITIONAL)
 def state_keeps_its_shape(subject: Subject) -> None:
     """Compare the shapes of initial(B) and of the state after 5 tokens."""
     model = subject.make()
-    # Lanes of one batch have read unequal amounts: a state that grew with them could not be selected or reset.
+    # Lanes of a batch may have read different numbers of tokens: a growing state could not be selected or reset.
     first = {name: tuple(value.shape) for name, value in model.initial(LANES).items()}
     later = {name: tuple(value.shape) for name, value in used_state(model).items()}
     if first != later:
@@ -76,16 +76,16 @@ def state_is_left_alone(subject: Subject) -> None:
     """Check that a given state is neither modified nor held in a buffer of the model."""
     model = subject.make()
     tokens, state = some_tokens(LANES, 5), used_state(model)
-    # Copies, since a model that writes into its state changes what we hold too.
+    # Copies, because a model that writes into its state would change these tensors too.
     before = {name: value.clone() for name, value in state.items()}
     first = model(tokens, state)[0]
     for name, value in before.items():
-        agree_in_bits(state[name], value, f'state["{name}"] after it was given to be read from', axes=STATE_AXES)
+        agree_in_bits(state[name], value, f'state["{name}"] after a reading from it', axes=STATE_AXES)
     agree_in_bits(model(tokens, state)[0], first, "read twice from the same state")
     for name, buffer in model.named_buffers():
-        # By value, since a buffer may be a copy of what was given.
+        # By value, because a buffer may be a copy of the given state.
         if any(torch.equal(buffer, value) for value in state.values()):
-            raise Broken(f"the buffer {name} holds the state that was given")
+            raise Broken(f"the buffer {name} holds the given state")
 
 
 @law("Chunks with carried state equal the whole.", Capability.STATEFUL)
@@ -95,7 +95,7 @@ def chunks_equal_the_whole(subject: Subject) -> None:
     tokens = some_tokens(LANES, num_tokens(model))
     for words, state in beginnings(model):
         expected, after = model(tokens, state)
-        # Cuts at once behind the first token and before the last meet kernels and windows at their borders.
+        # Cuts directly after the first token and before the last test the borders of kernels and windows.
         for cuts in _ways_to_cut(tokens.shape[1]):
             hidden, final = _in_chunks(model, tokens, cuts, state)
             what = f"{tokens.shape[1]} tokens read {words}, cut at {cuts}"
@@ -121,7 +121,7 @@ def _in_chunks(
     for chunk in tokens.tensor_split(cuts, 1):
         out, state = model(chunk, state)
         hidden.append(out)
-    assert state is not None  # there is a chunk at least, and it left one
+    assert state is not None  # there is at least one chunk
     return torch.cat(hidden, 1), state
 
 
@@ -134,7 +134,7 @@ def gradients_flow_through_the_state(subject: Subject) -> None:
 
     def gradients(cuts: list[int]) -> tuple[Float[Tensor, "..."], ...]:
         last = _in_chunks(model, tokens, cuts, starting(model, LANES))[0][:, -1]
-        # A weight of its own for each unit: the plain sum of what a layer norm gives has no gradient.
+        # A separate weight for each unit: the plain sum of a layer norm's output has no gradient.
         loss = (last * torch.linspace(-1.0, 1.0, last.numel(), dtype=last.dtype).view_as(last)).sum()
         return torch.autograd.grad(loss, list(weights.values()), allow_unused=True, materialize_grads=True)
 
@@ -151,13 +151,13 @@ def state_is_that_after_lengths(subject: Subject) -> None:
             alone = lane_of(state, lane) or model.initial(1)
             if length:
                 alone = model(tokens[lane : lane + 1, :length], alone)[1]
-            what = f"{words}, lengths {lengths}, beside each lane read alone"
+            what = f"{words}, lengths {lengths}, compared with each lane read alone"
             agree_in_what_follows(model, select(after, slice(lane, lane + 1)), alone, what, first_lane=lane)
 
 
 @law("Lanes that are all empty leave the state as it was.", Capability.STATEFUL)
 def empty_lanes_leave_the_state(subject: Subject) -> None:
-    """Read lanes of length 0; the state must stay."""
+    """Read lanes of length 0; the state must not change."""
     model = subject.make()
     state = used_state(model)
     hidden, after = model(some_tokens(LANES, 4), state, torch.zeros(LANES, dtype=torch.long))
@@ -176,10 +176,10 @@ def reset_is_of_one_lane(subject: Subject) -> None:
     from_nothing = model(tokens, model.initial(LANES))[0]
     hidden = model(tokens, reset(state, lane))[0]
     agree_in_bits(torch.where(lane.view(-1, 1, 1), going_on, hidden), going_on, "lane 1 of 3 was reset: the others")
-    _agree_with_new(model, hidden[lane], from_nothing[lane], "lane 1 of 3 was reset, beside a new one", first_lane=1)
-    # A model that ignores its state keeps all of the above.
+    _agree_with_new(model, hidden[lane], from_nothing[lane], "reset lane 1 of 3, compared with a new one", first_lane=1)
+    # A model that ignores its state passes all checks above.
     if torch.equal(going_on[lane], from_nothing[lane]):
-        raise Broken("lane 1: after 5 tokens the model reads on as if it had read nothing: its state does nothing")
+        raise Broken("lane 1: after 5 tokens the model reads on as if it had read nothing: its state has no effect")
 
 
 @law("A reset clears a state that is not finite.", Capability.STATEFUL)
@@ -189,7 +189,7 @@ def reset_survives_nan(subject: Subject) -> None:
     tokens = some_tokens(LANES, 6)
     state = used_state(model)
     for name, value in state.items():
-        if value.is_floating_point():  # counts of tokens cannot be broken so
+        if value.is_floating_point():  # counts of tokens cannot be NaN
             state[name] = torch.full_like(value, torch.nan)
     hidden = model(tokens, reset(state, torch.ones(LANES, dtype=torch.bool)))[0]
     from_nothing = model(tokens, model.initial(LANES))[0]
@@ -206,7 +206,7 @@ def _agree_with_new(
     """Raise Broken unless reset lanes are read as new ones: bit for bit if the model is UNCONDITIONAL."""
     tolerance = 0.0
     if Capability.UNCONDITIONAL not in model.capabilities:
-        # The state of nothing may have another shape than one that was reset, and kernels then sum in another order.
+        # A new state may have another shape than one that was reset, and kernels then sum in another order.
         tolerance = TOLERANCE
     agree(hidden, from_nothing, what, tolerance=tolerance, first_lane=first_lane)
 
@@ -216,12 +216,12 @@ def state_keeps_its_precision(subject: Subject) -> None:
     """Read two chunks under autocast; state and weights must have the same precision."""
     model = subject.make().float()
     tokens = some_tokens(LANES, 6)
-    # A state in bfloat16 would lose a little at every chunk of a stream that has no end.
+    # A state in bfloat16 would lose precision at every chunk of an endless stream.
     with torch.autocast("cpu", torch.bfloat16):
         state = starting(model, LANES) or model.initial(LANES)
-        for reading in ("first", "second"):  # the second goes on from a state that was left under autocast
+        for reading in ("first", "second"):  # the second continues from a state computed under autocast
             hidden, state = model(tokens, state)
-            nowhere(~hidden.isfinite(), f"the {reading} chunk of 6 tokens in bfloat16: hidden states are no numbers")
+            nowhere(~hidden.isfinite(), f"the {reading} chunk of 6 tokens in bfloat16: hidden states are not finite")
             for name, value in state.items():
                 if value.is_floating_point() and value.dtype != torch.float32:
                     raise Broken(

@@ -83,7 +83,7 @@ class Blocks:
     Attributes:
         mask: the keys that each query of a block sees, of N = M + b.
         length: T; the last block may extend beyond it.
-        missing: zeros before the first key, so that M keys precede the chunk.
+        missing: number of zeros before the first key, so that M keys precede the chunk.
     """
 
     mask: Bool[Tensor, "B n b N"]
@@ -171,7 +171,7 @@ def attend(
     if key.shape[1] < query.shape[1]:
         key, value = (part.repeat_interleave(query.shape[1] // part.shape[1], 1) for part in (key, value))
     if not active() and not _faster_by_hand(query, key):
-        # torch's fused kernel never makes the weights, which have T x N entries per head.
+        # torch's fused kernel never stores the weights, T x N numbers per head.
         mixed = F.scaled_dot_product_attention(query, key, value, mask, dropout, causal)
         return mixed.transpose(1, 2).flatten(2)
     scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)
@@ -213,7 +213,7 @@ def split_heads(
 
 
 def normed(heads: Float[Tensor, "B H T K"], norm: nn.RMSNorm) -> Float[Tensor, "B H T K"]:
-    """Normalise queries or keys in the precision of the norm's weights: torch's fused kernel takes no other."""
+    """Normalise queries or keys in the precision of the norm's weights: torch's fused kernel accepts no other."""
     return norm(heads.to(norm.weight.dtype)).to(heads.dtype)
 
 
@@ -307,7 +307,7 @@ class Attention(nn.Module):
         *,
         causal: bool,
     ) -> Float[Tensor, "B T H*K"]:
-        """Mix the values with `attend`; with dropout of weights in training."""
+        """Mix the values with `attend`, with dropout of the weights in training."""
         dropout = self.dropout if self.training else 0.0
         return attend(query, key, value, mask=mask, causal=causal, dropout=dropout, name=self.name)
 
@@ -329,7 +329,7 @@ class SelfAttention(Attention):
         return self.query_key_value(x, self.num_heads, None if rotary is None else turns_of(rotary))
 
     def split(self, x: Float[Tensor, "B T D"], rotary: Float[Tensor, "2 T K"] | None) -> HeadsOfThree:
-        """Return what `heads` does, by torch's functions alone."""
+        """Return the same as `heads`, using only torch's own functions."""
         packed = self.query_key_value(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2)  # (B, H + 2G, T, K)
         both, value = packed[:, : -self.num_kv_heads], packed[:, -self.num_kv_heads :]
         if self.query_norm is not None and self.key_norm is not None:

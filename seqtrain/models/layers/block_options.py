@@ -1,4 +1,4 @@
-"""The options of a Transformer block, which all its parts share."""
+"""The options of a Transformer block, shared by all its parts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class BlockOptions:
     Args:
         dim: D, the width of the residual stream.
         num_heads: H, the heads of the queries.
-        dropout: Share of the numbers that are set to zero in training: of attention weights and of each part's output.
-        norm: Before each part (pre) or after its sum with the residual stream (post).
+        dropout: Share of attention weights and of each part's outputs that are set to zero in training.
+        norm: Place of the norms: before each part (pre) or after its sum with the residual stream (post).
         bias: True if linear maps and layer norms have a bias.
-        dim_feedforward: Width inside the feed-forward part. None: 4 D, or 8/3 D if gated, which has as many weights.
+        dim_feedforward: Width inside the feed-forward part. None: 4 D, or 8/3 D if gated, for as many weights.
         activation: Function inside the feed-forward part; gelu_tanh is GPT-2's approximation of gelu.
-        norm_kind: Layer norm, or root mean square alone, without bias (Zhang & Sennrich 2019, arXiv 1910.07467).
+        norm_kind: Layer norm, or RMS norm without bias (Zhang & Sennrich 2019, arXiv 1910.07467).
         norm_eps: Number added to the variance in each norm.
         feed_forward: Two linear maps, or three with a gate (Shazeer 2020, arXiv 2002.05202); with silu it is SwiGLU.
         num_kv_heads: G, the heads of keys and values, each shared by H/G of the queries (Ainslie et al. 2023, arXiv
@@ -66,7 +66,7 @@ class BlockOptions:
         return 8 * self.dim // 3 if self.feed_forward == "gated" else 4 * self.dim
 
     def make_norm(self) -> nn.Module:
-        """Create a norm of the residual stream that is on no residual path."""
+        """Create a norm of the residual stream itself, outside the residual paths."""
         if self.norm_kind == "rms":
             return nn.RMSNorm(self.dim, eps=self.norm_eps)
         return nn.LayerNorm(self.dim, eps=self.norm_eps, bias=self.bias)

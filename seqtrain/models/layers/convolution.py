@@ -1,4 +1,4 @@
-"""Convolutions along time that read their channels where they stand."""
+"""Convolutions along time that do not copy inputs whose channels are last in memory."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ def convolve(
     dilation: int = 1,
     groups: int = 1,
 ) -> Float[Tensor, "B D T"]:
-    """Compute what `F.conv1d` does, faster where x is a transposed (B, N, C).
+    """Compute the same as `F.conv1d`, faster if x is a transposed (B, N, C).
 
     Args:
         x: The channels of each lane.
         weight: K taps for each output and each of the C / G channels of its group.
         bias: Added to each output.
-        dilation: Positions from tap to tap.
-        groups: G, groups of channels that do not meet.
+        dilation: Distance between taps, in positions.
+        groups: G, the number of groups; outputs of a group depend only on its own channels.
 
     Returns:
         The T = N - dilation (K - 1) outputs of D channels, in the layout of x.
     """
-    # An image of one row: torch keeps an image's channels last if they are, and would copy those of a sequence.
+    # Computed as an image of one row: torch keeps channels last in memory for images, but copies those of sequences.
     image = F.conv2d(x.unsqueeze(2), weight.unsqueeze(2), bias, dilation=(1, dilation), groups=groups)
     return image.squeeze(2)
 

@@ -56,10 +56,10 @@ class ValueProjection(nn.Module):
     Args:
         num_features: Number of values that are read at once.
         dim: E.
-        masked: For each channel of a step, True if a mask and the logarithm of 1 + the steps since it was seen stand
-            behind the channels: first all masks, then all times.
+        masked: For each channel of a step, True if a mask and the logarithm of 1 + the steps since it was seen follow
+            the channels: first all masks, then all times.
         patch: Number of time steps that are read as one.
-        as_tokens: True to begin at the scale of the vectors of tokens, which an encoder-decoder multiplies.
+        as_tokens: True to initialise at the scale of token vectors, which an encoder-decoder multiplies by sqrt(D).
     """
 
     def __init__(

@@ -27,7 +27,7 @@ def last_inputs(
     """Return the last `reach` of N inputs (`reach` old and T new), or the `reach` inputs before each lane's end."""
     if lengths is None:
         return inputs[:, inputs.shape[1] - reach :]
-    # The old inputs come first, so what stands before a lane's end begins `lengths` inputs in.
+    # The old inputs come first, so the `reach` inputs before a lane's end begin at index `lengths`.
     index = lengths.unsqueeze(1) + torch.arange(reach, device=inputs.device)
     return inputs.gather(1, index.unsqueeze(-1).expand(-1, -1, inputs.shape[2]))
 
@@ -44,14 +44,14 @@ def filtered(
         x: Inputs, padded on the right.
         before: The P = K - 1 inputs before them; zeros where there were none.
         filters: The weights, that of the newest input last.
-        lengths: Real inputs of each lane; None where all are.
+        lengths: Number of real inputs of each lane; None if all are real.
 
     Returns:
         The sums, and the last K - 1 inputs of each lane.
     """
     inputs = cat([before.to(x.dtype), x], 1)
-    # One filter a channel: as many groups as channels. A convolution of torch takes (B, D, T) and does not turn the
-    # filter around.
+    # One filter per channel: as many groups as channels. torch's convolution takes (B, D, T) and does not reverse the
+    # filter.
     sums = convolve(inputs.transpose(1, 2), filters.t().unsqueeze(1), groups=x.shape[2])
     after = last_inputs(inputs, lengths, len(filters) - 1)
     return sums.transpose(1, 2), after.to(before.dtype)

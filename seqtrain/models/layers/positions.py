@@ -29,12 +29,12 @@ def check_sizes(options: BlockOptions, positions: Positions, max_length: int | N
         raise ValueError(f"{source} = {options.head_width} must be even for rotary positions")
     if positions == "sinusoidal" and options.dim % 2:
         raise ValueError(f"dim={options.dim} must be even for sinusoidal positions")
-    # A bound without a table would only cut texts, and a table needs its size.
+    # Without a table, max_length would only truncate texts; a table needs its size.
     if (positions == "learned") != (max_length is not None):
         raise ValueError(
             "positions=learned: add max_length, the size of their table"
             if max_length is None
-            else f"max_length={max_length}: is the table of learned positions; add positions=learned, or leave it out"
+            else f"max_length={max_length}: needs learned positions; add positions=learned, or leave it out"
         )
 
 
@@ -57,8 +57,8 @@ def place(
         x: embedded tokens.
         positions: the kind; rotary positions are added in attention, so x is not changed here.
         table: of learned positions; None for sinusoids.
-        num_before: tokens that each lane, or each token's document, has read before; positions count on from it. None
-        for 0.
+        num_before: number of tokens that each lane, or each token's document, has read before; positions continue from
+        it. None for 0.
     """
     if positions in ("rotary", "none"):
         return x
@@ -113,7 +113,7 @@ def rotary_table(
     """Return cosines and signed sines of `length` positions from `begin` on, in float64, in the layout of `rotate`."""
     angle = angles(torch.arange(begin, begin + length, device=device), width, base)
     cos, sin = angle.cos(), angle.sin()
-    # Once for each half of a pair.
+    # Repeated, once for each half of a pair.
     return torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)])
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 EACH_LAYER = "layer {}"
-"""Name of a layer; without a number, that of one layer that is applied several times, whose maps are numbered."""
+"""Name of a layer. A layer that is applied several times keeps the placeholder, and its maps are numbered."""
 
 
 class AttentionMap(NamedTuple):

@@ -1,4 +1,4 @@
-"""torch's fused recurrent kernels with states batch first, and sequences read from their ends."""
+"""torch's fused recurrent kernels with batch-first states, and the reversal of padded sequences."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def layers_of(
 def run_layers(
     core: nn.Module, x: Float[Tensor, "B T D"], state: Sequence[Float[Tensor, "B L U"]], dropout: nn.Module
 ) -> tuple[Float[Tensor, "B T U"], list[Float[Tensor, "B L U"]]]:
-    """Run L layers as `run_fused` does, one by one where `core` is a list of them: a layer may be there many times.
+    """Run L layers with `run_fused`, one by one if `core` is a list, which may contain a layer several times.
 
     Args:
         core: torch's module of all layers, or a ModuleList with one module a layer.

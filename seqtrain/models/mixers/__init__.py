@@ -1,1 +1,1 @@
-"""Mixers: the parts of a block by which a token learns of earlier ones, one file a kind."""
+"""Mixers: the part of a block that passes information from earlier tokens to later ones, one file per kind."""

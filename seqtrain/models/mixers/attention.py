@@ -32,8 +32,8 @@ class Attention(Mixer):
         Args:
             dim: D, the width of the stream.
             num_heads: H.
-            window: M, the tokens before itself that a token attends to.
-            num_kv_heads: Heads of keys and values, each shared by several of queries. None: H.
+            window: M, the number of earlier tokens that a token attends to.
+            num_kv_heads: Number of heads of keys and values, each shared by several query heads. None: H.
             qk_norm: True if queries and keys are normalised.
             rotary_base: Ratio of the longest wavelength of the positions to the shortest.
         """
@@ -53,9 +53,9 @@ class Attention(Mixer):
         self.attention = CausalSelfAttention(options, "self")
 
     def initial(self, batch: int, slots: int | None = None) -> State:
-        """Return the state before anything was read, with `slots` places for keys; None: those of a window.
+        """Return the state before anything was read, with `slots` places for keys; None: as many as the window.
 
-        With 0 places nothing stands before the first token. Reading adds places, up to those of a window.
+        With 0 places the cache is empty. Reading adds places, up to the size of the window.
         """
         weight, slots = self.attention.out.weight, self.window if slots is None else slots
         empty = weight.new_zeros(batch, self.attention.num_kv_heads, slots, self.attention.head_width)
@@ -80,7 +80,7 @@ class Attention(Mixer):
         return mixed, {"key": key.contiguous(), "value": value.contiguous(), "filled": filled}
 
     def widen(self, state: State) -> State:
-        """Return the same state with the places of a window: those that were not read yet hold zeros."""
+        """Return the same state with as many places as the window; places that were not read yet hold zeros."""
         missing = self.window - state["key"].shape[2]
         # Zeros are never attended to: `filled` says which places were read.
         return {name: F.pad(value, (0, 0, missing, 0)) if value.dim() > 1 else value for name, value in state.items()}

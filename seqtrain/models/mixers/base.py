@@ -41,12 +41,12 @@ class Mixer(nn.Module, ABC):
         """
 
     def flops(self, length: int) -> float:
-        """Return the operations per token for products between tokens and with the memory, by theory.
+        """Return the operations per token for products between tokens and with the memory, in theory.
 
         Linear maps, convolutions and attention are not included; they are counted elsewhere.
 
         Args:
-            length: Tokens that are read at a time.
+            length: Number of tokens that are read at a time.
         """
         return 0.0
 

@@ -23,7 +23,7 @@ def chunked(x: Shaped[Tensor, "B H T *F"], size: int) -> Shaped[Tensor, "B H N {
 
 
 def numbered(starts: Bool[Tensor, "B T"] | None, size: int) -> Int[Tensor, "B 1 N {size}"] | None:
-    """Count the documents that have begun in each chunk, up to each token. None if none begins."""
+    """Count the documents that have begun in each chunk, up to each token. None if `starts` is None."""
     return None if starts is None else chunked(starts.unsqueeze(1), size).cumsum(-1)
 
 
@@ -31,7 +31,7 @@ def summed(x: Float[Tensor, "*B"], document: Int[Tensor, "*#B"] | None, dim: int
     """Return cumulative sums that restart at each document.
 
     The reach of sums is doubled (Hillis & Steele 1986), so that numbers of another document are never added and
-    subtracted.
+    then subtracted.
     """
     if document is None:
         return x.cumsum(dim)
@@ -97,7 +97,7 @@ class ChannelDecay:
             last = min(first + BLOCK, self.size)
             anchor = total[..., first : first + 1, :].expand(*total.shape[:-2], last, -1)
             if document is not None and number is not None:
-                # A document that begins in the block has its own first row, and one before the block has none.
+                # A document that begins in the block uses its own first row, and one that began earlier none.
                 index = torch.searchsorted(document, document[..., :last].contiguous()).clamp(min=first)
                 anchor = total.gather(-2, index.unsqueeze(-1).expand_as(anchor))
                 anchor = anchor.masked_fill(number[..., :last, :] < number[..., first : first + 1, :], -torch.inf)
@@ -221,7 +221,7 @@ def gated_delta_rule(
     parts = (query, key, value, beta, log_decay)
     query, key, value, beta, log_decay = (chunked(part, size) for part in parts)
     decay = (Decay if log_decay.dim() == 4 else ChannelDecay)(log_decay, numbered(starts, size))
-    # What a token writes depends on what earlier tokens of the chunk wrote: a triangular system.
+    # A token's write depends on the writes of earlier tokens of the chunk: a triangular system.
     weighed = key * beta.unsqueeze(-1)
     system = decay.products(weighed, key)  # its diagonal is not read; it counts as 1
     given = torch.cat([value * beta.unsqueeze(-1), weighed * decay.begin], -1)

@@ -16,7 +16,7 @@ from seqtrain.models.stepper import State
 
 
 class GatedDelta(Mixer):
-    """A memory of K x V numbers a head, in which each token replaces what its key held, and which fades by a gate."""
+    """A memory of K x V numbers per head: a gate lets it decay, and each token replaces the value of its key."""
 
     def __init__(
         self,
@@ -36,15 +36,15 @@ class GatedDelta(Mixer):
             num_heads: H.
             key_dim: K, the width of a key. None: three quarters of D, shared among the heads.
             value_dim: V, the width of a value. None: 2 K.
-            betas: The largest beta. 2 lets a step turn what a key holds into its opposite, which parity needs.
-            householders: Keys that each token writes at, one after another; two can swap, as permutations need.
-            conv: Values of the short convolution of queries, keys and values; 0 for none.
+            betas: The largest beta. With 2, a step can negate the value of a key, as parity requires.
+            householders: Number of keys that each token writes to in turn; two can swap values, as permutations need.
+            conv: Width of the short convolution of queries, keys and values, in tokens; 0 for none.
         """
         super().__init__()
         self.num_heads, self.betas, self.householders = num_heads, betas, householders
         self.key_dim = 3 * dim // (4 * num_heads) if key_dim is None else key_dim
         if self.key_dim < 1:
-            raise ValueError(f"num_heads={num_heads}: dim={dim} is too small for as many")
+            raise ValueError(f"num_heads={num_heads}: dim={dim} is too small for so many heads")
         self.value_dim = 2 * self.key_dim if value_dim is None else value_dim
         keys, values = num_heads * self.key_dim, num_heads * self.value_dim
         self.widths = [keys, householders * keys, householders * values]
@@ -72,7 +72,7 @@ class GatedDelta(Mixer):
         log_decay = -self.log_rate.exp() * F.softplus(step + self.step_bias)  # (B, T, H)
         log_decay = log_decay.transpose(1, 2)
         count = self.householders
-        if count > 1:  # the memory fades before the first key of a token, and is asked after the last
+        if count > 1:  # the memory decays before a token's first key, and is read after its last
             log_decay = F.pad(log_decay.unsqueeze(-1), (0, count - 1)).flatten(2)
             query = F.pad(query.unsqueeze(3), (0, 0, count - 1, 0)).flatten(2, 3)
             if starts is not None:
@@ -91,22 +91,22 @@ class GatedDelta(Mixer):
         return steps_in_chunks(length * self.householders)
 
     def _in_turn(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B H N F"]:
-        """Cut channels into heads, and lay the householders of a token one behind the other: N = householders T."""
+        """Split channels into heads, and place the householders of a token one after another: N = householders T."""
         return x.unflatten(-1, (self.householders, self.num_heads, -1)).permute(0, 3, 1, 2, 4).flatten(2, 3)
 
 
 def unit(x: Float[Tensor, "*B K"]) -> Float[Tensor, "*B K"]:
-    """Scale vectors to length 1; one of zeros stays."""
+    """Scale vectors to length 1; a vector of zeros stays zero."""
     return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
 
 
 def decay_parameters(num_heads: int, largest: float, least: float = 1e-3) -> tuple[nn.Parameter, nn.Parameter]:
-    """Draw the logarithm of a rate and the bias of a step, whose product is the first decay of each head.
+    """Draw the logarithm of a rate and the bias of a step, which together give the initial decay of each head.
 
     Args:
         num_heads: H.
-        largest: Rates are uniform below it.
-        least: The smallest rate.
+        largest: The upper bound of the rates, which are drawn uniformly.
+        least: The lower bound of the rates.
 
     Returns:
         Two vectors (H,): log rates, and biases for which softplus gives steps from .001 to .1, uniform in logarithm.

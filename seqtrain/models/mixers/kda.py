@@ -13,11 +13,11 @@ from seqtrain.models.mixers.chunks import delta_flops, gated_delta_rule, steps_i
 from seqtrain.models.mixers.gated_delta import unit
 from seqtrain.models.stepper import State
 
-MOST = 5.0  # by which a decay's logarithm falls in a step
+MOST = 5.0  # largest decrease of a decay's logarithm in one step
 
 
 class KDA(Mixer):
-    """A memory of K x V numbers a head, in which each token replaces what its key held; each of K rows fades alone."""
+    """A memory of K x V numbers per head: each of its K rows has its own decay; each token replaces its key's value."""
 
     def __init__(
         self,
@@ -36,21 +36,21 @@ class KDA(Mixer):
             num_heads: H.
             key_dim: K, the width of a key. None: D/H.
             value_dim: V, the width of a value. None: K.
-            betas: The largest beta. 2 lets a step turn what a key holds into its opposite, which parity needs.
-            conv: Values of the short convolution of queries, keys and values; 0 for none.
+            betas: The largest beta. With 2, a step can negate the value of a key, as parity requires.
+            conv: Width of the short convolution of queries, keys and values, in tokens; 0 for none.
         """
         super().__init__()
         self.num_heads, self.betas = num_heads, betas
         self.key_dim = dim // num_heads if key_dim is None else key_dim
         if self.key_dim < 1:
-            raise ValueError(f"num_heads={num_heads}: dim={dim} is too small for as many")
+            raise ValueError(f"num_heads={num_heads}: dim={dim} is too small for so many heads")
         self.value_dim = self.key_dim if value_dim is None else value_dim
         keys, values = num_heads * self.key_dim, num_heads * self.value_dim
         self.widths = [keys, keys, values]
         self.query_key_value = nn.Linear(dim, sum(self.widths), bias=False)
         self.conv = ShortConvolution(sum(self.widths), conv)
         self.beta = nn.Linear(dim, num_heads, bias=False)
-        # Both gates pass through a few channels: they are as wide as keys and values.
+        # Both gates pass through a bottleneck of few channels, because their outputs are as wide as keys and values.
         self.decay = nn.Sequential(nn.Linear(dim, self.value_dim, bias=False), nn.Linear(self.value_dim, keys))
         self.gate = nn.Sequential(nn.Linear(dim, self.value_dim, bias=False), nn.Linear(self.value_dim, values))
         self.log_rate = nn.Parameter(torch.zeros(num_heads))

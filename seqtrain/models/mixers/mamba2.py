@@ -1,4 +1,4 @@
-"""Mamba-2 (Dao & Gu 2024, arXiv 2405.21060): a state that fades by a scalar a head, shared keys and queries."""
+"""Mamba-2 (Dao & Gu 2024, arXiv 2405.21060): one scalar decay per head, keys and queries shared by all heads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seqtrain.models.stepper import State
 
 
 class Mamba2(Mixer):
-    """Heads of P channels, each with a memory of N x P numbers; where to write and what to ask is shared by all."""
+    """Heads of P channels, each with a memory of N x P numbers; all heads share keys and queries."""
 
     def __init__(
         self, *, dim: int, head_dim: int | None = None, state_dim: int = 64, expand: int = 2, conv: int = 4
@@ -25,10 +25,10 @@ class Mamba2(Mixer):
 
         Args:
             dim: D, the width of the stream.
-            head_dim: P, the channels of a head. None: 64, or less where that does not divide the width inside.
-            state_dim: N, the numbers that each channel keeps.
-            expand: Width inside, in units of D.
-            conv: Values of the short convolution; 0 for none.
+            head_dim: P, the channels of a head. None: 64, or less if 64 does not divide the inner width.
+            state_dim: N, the size of the memory of each channel.
+            expand: Inner width, in units of D.
+            conv: Width of the short convolution, in tokens; 0 for none.
         """
         super().__init__()
         inner = expand * dim
@@ -70,7 +70,7 @@ class Mamba2(Mixer):
 
     def flops(self, length: int) -> float:
         size, width = min(CHUNK, length), self.split[0] // self.num_heads
-        # Keys and queries meet once for all heads.
+        # Products of keys and queries are computed once for all heads.
         return 2 * (size * self.state_dim + self.num_heads * (size * width + 2 * self.state_dim * width))
 
     def steps(self, length: int) -> int:

@@ -1,4 +1,4 @@
-"""Mamba-3 (arXiv 2603.15569), one input and one output: keys that turn, and writes that look back one token."""
+"""Mamba-3 (arXiv 2603.15569), single input, single output: rotated keys, and writes that include the token before."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from seqtrain.models.stepper import State
 
 
 class Mamba3(Mixer):
-    """Heads of P channels, each with a memory of N x P numbers, whose keys turn by an angle that tokens decide."""
+    """Heads of P channels, each with a memory of N x P numbers; angles computed from the tokens rotate its keys."""
 
     def __init__(self, *, dim: int, head_dim: int | None = None, state_dim: int = 64, expand: int = 2) -> None:
         """Make the weights.
 
         Args:
             dim: D, the width of the stream.
-            head_dim: P, the channels of a head. None: 64, or less where that does not divide the width inside.
-            state_dim: N, the numbers that each channel keeps; half of them turn.
-            expand: Width inside, in units of D.
+            head_dim: P, the channels of a head. None: 64, or less if 64 does not divide the inner width.
+            state_dim: N, the size of the memory of each channel; half of it is rotated.
+            expand: Inner width, in units of D.
         """
         super().__init__()
         inner = expand * dim
@@ -33,13 +33,13 @@ class Mamba3(Mixer):
         if inner % head_dim:
             raise ValueError(f"head_dim={head_dim}: does not divide expand * dim = {inner}")
         if state_dim % 4:
-            raise ValueError(f"state_dim={state_dim}: must be a multiple of 4, as half of it turns in pairs")
+            raise ValueError(f"state_dim={state_dim}: must be a multiple of 4, because half of it is rotated in pairs")
         self.num_heads, self.state_dim, self.head_dim = inner // head_dim, state_dim, head_dim
         self.num_angles = state_dim // 4
         self.widths = [inner, inner, state_dim, state_dim, *[self.num_heads] * 3, self.num_angles]
         self.wide = nn.Linear(dim, sum(self.widths), bias=False)
         self.key_norm, self.query_norm = (nn.RMSNorm(state_dim, eps=1e-5) for _ in range(2))
-        # Vectors in memory, so that weight decay leaves biases alone.
+        # Stored as vectors, so that weight decay does not apply to these biases.
         self.key_bias, self.query_bias = (nn.Parameter(torch.ones(self.num_heads * state_dim)) for _ in range(2))
         self.out = nn.Linear(inner, dim, bias=False)
         self.step_bias = decay_parameters(self.num_heads, largest=16.0)[1]
@@ -50,7 +50,7 @@ class Mamba3(Mixer):
         return {
             "memory": zeros(batch, self.num_heads, self.state_dim, self.head_dim),
             "angle": zeros(batch, self.num_heads, self.num_angles),
-            "key": zeros(batch, self.num_heads, self.state_dim),  # of the last token, turned
+            "key": zeros(batch, self.num_heads, self.state_dim),  # of the last token, rotated
             "value": zeros(batch, self.num_heads, self.head_dim),
         }
 
@@ -63,7 +63,7 @@ class Mamba3(Mixer):
             log_decay = -_rate(exact(rate)).transpose(1, 2) * step
             share = exact(share).sigmoid().transpose(1, 2)
             turns = math.pi * exact(angle).tanh().unsqueeze(1) * step.unsqueeze(-1)  # (B, H, T, R)
-            # In float64, and without whole turns: the sum of a long text would lose its digits.
+            # In float64 and modulo 2 pi: the sum over a long text would lose its digits.
             angles, document = state["angle"].double().unsqueeze(2), None
             if starts is not None:
                 document = starts.cumsum(1)[:, None, :, None]
@@ -72,11 +72,11 @@ class Mamba3(Mixer):
             key = turned(self._keys(key, self.key_norm, self.key_bias), angles)
             query = turned(self._keys(query, self.query_norm, self.query_bias), angles)
             value = heads(exact(value), self.num_heads)
-            # Each token writes a share of itself now, and the rest with the next token, before that one's decay.
+            # Each token writes a share of its value now and the rest with the next token, before that token's decay.
             now, late = share * step, (1 - share) * step * log_decay.exp()
             if starts is not None:
                 late = late.masked_fill(starts.unsqueeze(1), 0.0)
-            # Written as one, with the strengths added, it would give the next token's share first and take it back.
+            # A single write with both strengths added would include the next token's share early, then subtract it.
             last_key, last_value = (
                 torch.cat([state[name].unsqueeze(2).to(each), each[:, :, :-1]], 2)
                 for name, each in (("key", key), ("value", value))
@@ -104,12 +104,12 @@ class Mamba3(Mixer):
 
 def _rate(x: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
     """Return a positive rate: 1 + x above 0, 1 / (1 - x) below."""
-    # Each branch sees only numbers of its side: the other's division could give an infinite gradient.
+    # Each branch gets only numbers of its own range: otherwise its division could give an infinite gradient.
     return torch.where(x >= 0, 1 + x.clamp(min=0), 1 / (1 - x.clamp(max=0))).clamp(min=1e-4)
 
 
 def turned(x: Float[Tensor, "B H T N"], angles: Float[Tensor, "B H T R"]) -> Float[Tensor, "B H T N"]:
-    """Turn the first R pairs of neighbours (2i, 2i + 1) by their angles; the rest stays."""
+    """Rotate the first R pairs of neighbours (2i, 2i + 1) by their angles; the rest is unchanged."""
     pairs, rest = x[..., : 2 * angles.shape[-1]].unflatten(-1, (-1, 2)), x[..., 2 * angles.shape[-1] :]
     first, second = pairs.unbind(-1)
     cos, sin = angles.cos(), angles.sin()

@@ -16,7 +16,7 @@ EPS = 1e-6
 
 
 class MLSTM(Mixer):
-    """A memory of K x K numbers a head, with forget and input gates a head; what is read is divided by a normaliser."""
+    """A memory of K x K numbers, a forget gate and an input gate per head; reads are divided by a normaliser."""
 
     def __init__(self, *, dim: int, num_heads: int, expand: int = 2, conv: int = 4) -> None:
         """Make the weights.
@@ -24,8 +24,8 @@ class MLSTM(Mixer):
         Args:
             dim: D, the width of the stream.
             num_heads: H.
-            expand: Width inside, in units of D.
-            conv: Values of the short convolution of queries and keys; 0 for none.
+            expand: Inner width, in units of D.
+            conv: Width of the short convolution of queries and keys, in tokens; 0 for none.
         """
         super().__init__()
         inner = expand * dim
@@ -50,7 +50,7 @@ class MLSTM(Mixer):
         return {
             "memory": zeros(batch, self.num_heads, self.head_dim, self.head_dim),
             "normaliser": zeros(batch, self.num_heads, self.head_dim),
-            "scale": zeros(batch, self.num_heads),  # logarithm by which both are divided
+            "scale": zeros(batch, self.num_heads),  # logarithm of the divisor of both
             **self.conv.initial(batch),
         }
 
@@ -101,22 +101,22 @@ def read_gated(
     C and n are kept divided by e^m, with m the largest logarithm so far, so that no exponential overflows.
 
     Args:
-        query: What is asked after each token.
-        key: Where each token writes.
-        value: What it writes.
+        query: Query q to the memory after each token.
+        key: Key k of each token.
+        value: Value v of each token.
         log_input: Logarithm of i.
         log_forget: Logarithm of f, at most 0.
         state: `memory` C (B, H, K, V), `normaliser` n (B, H, K) and `scale` m (B, H) before the first token.
         size: Tokens of a chunk. The result does not depend on it.
-        starts: True where the state before a token counts as zeros. None: nowhere.
+        starts: True where the state is reset to zeros before a token. None: nowhere.
 
     Returns:
-        What is read after each token, and the state after the last.
+        The values read after each token, and the state after the last.
     """
     length = query.shape[2]
     size = min(size, length)
     missing = -length % size
-    # A token of padding writes nothing, and forgets nothing.
+    # Padding writes nothing and forgets nothing.
     log_input = F.pad(log_input, (0, missing), value=-torch.inf)
     log_forget = F.pad(log_forget, (0, missing))
     query, key, value, log_input, log_forget = (
@@ -124,7 +124,7 @@ def read_gated(
     )
     document = numbered(starts, size)
     total = summed(log_forget.double(), document, -1)  # in float64, as in `Decay`
-    given = log_input - total  # what a token writes, seen from the beginning of the chunk, or of its document
+    given = log_input - total  # strength of a write, relative to the beginning of the chunk or of its document
     unseen, to_end = later(total.unsqueeze(-1), document), total[..., -1:] + given
     if document is None:
         largest, goes_on = given.cummax(-1).values, torch.ones_like(total[:, :1], dtype=torch.bool)
@@ -153,7 +153,7 @@ def read_gated(
     memory = torch.cat([state["memory"], state["normaliser"].unsqueeze(-1)], -1)
     before, memory = memories(share(kept[..., -1:] - scale[:, :, 1:]).unsqueeze(-1), written, memory)
     read = (query @ key.transpose(-1, -2) * share(weights)) @ value + asked @ before
-    # Beyond e^80 what is read is 0 in any case, and an infinite divisor has no gradient.
+    # With a divisor beyond e^80 the result is 0 in any case, and an infinite divisor has no gradient.
     least = torch.maximum(read[..., -1].abs(), share((-scales).clamp(max=80))) + EPS
     read = read[..., :-1] / least.unsqueeze(-1)
     new = {"memory": memory[..., :-1], "normaliser": memory[..., -1], "scale": scale[:, :, -1, 0]}

@@ -20,8 +20,8 @@ class Recurrent(Mixer):
         Args:
             dim: D, the width of the stream.
             cell: Kind of recurrence: rnn (tanh), gru or lstm.
-            conv: Values of a short convolution of the input; 0 for none.
-            units: Hidden units. None: D.
+            conv: Width of a short convolution of the input, in tokens; 0 for none.
+            units: Number of hidden units. None: D.
         """
         super().__init__()
         units = dim if units is None else units

@@ -14,11 +14,11 @@ from seqtrain.models.mixers.base import Mixer, ShortConvolution, exact
 from seqtrain.models.stepper import State
 
 Gates = Literal["min_gru", "min_lstm", "rg_lru"]
-POWER = 8.0  # c of RG-LRU: how fast its gate lets a state fade
+POWER = 8.0  # c of RG-LRU: scale of the logarithm of its decay
 
 
 class Scan(Mixer):
-    """h_t = keep_t h_{t-1} + add_t for each channel; `gates` says how keep and add come from the input alone.
+    """h_t = keep_t h_{t-1} + add_t for each channel; `gates` selects how the input determines keep and add.
 
     - min_gru: 1 - z, z c, with z = sigmoid(.) (arXiv 2410.01201).
     - min_lstm: f / (f + i), i c / (f + i), with f and i = sigmoid(.) (the same).
@@ -31,7 +31,7 @@ class Scan(Mixer):
         Args:
             dim: D, the width of the stream.
             gates: Kind of recurrence.
-            conv: Values of a short convolution of the input; 0 for none.
+            conv: Width of a short convolution of the input, in tokens; 0 for none.
         """
         super().__init__()
         self.kind = gates
@@ -71,6 +71,6 @@ class Scan(Mixer):
             keep = (F.logsigmoid(first) - F.logsigmoid(second)).sigmoid()
             return keep, (1 - keep) * candidate
         log_keep = -POWER * F.softplus(self.rate) * first.sigmoid()
-        # Where nothing fades, the root's gradient would be infinite.
+        # Without decay the root's gradient would be infinite.
         share = torch.sqrt((-torch.expm1(2 * log_keep)).clamp(min=1e-12))
         return log_keep.exp(), share * second.sigmoid() * candidate

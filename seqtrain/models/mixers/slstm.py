@@ -21,8 +21,8 @@ class SLSTM(Mixer):
 
         Args:
             dim: D, the width of the stream.
-            num_heads: H; hidden units see those of their own head.
-            conv: Values of the short convolution of the input; 0 for none.
+            num_heads: H; a hidden unit reads only units of its own head.
+            conv: Width of the short convolution of the input, in tokens; 0 for none.
         """
         super().__init__()
         if dim % num_heads:
@@ -60,7 +60,7 @@ class SLSTM(Mixer):
                 seen = torch.einsum("bhk,hko->bho", hidden, self.recurrent)
                 log_input, forget, candidate, output = (token + seen).chunk(4, -1)
                 faded = F.logsigmoid(forget) + scale
-                # Each number for itself: a lane that begins stands beside lanes that go on.
+                # Per number, because new and continued lanes are in one batch.
                 largest = torch.where(normaliser == 0, log_input, torch.maximum(faded, log_input))
                 write, keep = (log_input - largest).exp(), (faded - largest).clamp(max=0).exp()
                 cell = keep * cell + write * candidate.tanh()
