@@ -182,7 +182,7 @@ def test_a_killed_demonstration_goes_on_with_the_run_that_it_was_at(tmp_path: Pa
         assert (again.summary["status"], again.summary["steps"]) == ("finished", 300)
         assert again.summary["command"] == begun["command"]
         assert "trainer.precision=32-true" in begun["command"]
-    with pytest.raises(UserError, match="other options made this run; remove it, or give another --out"):
+    with pytest.raises(UserError, match="trained with other options; remove it, or give another --out"):
         Bench(tmp_path / "order").train("cbow-1", *words, "model.dim=16")
 
 

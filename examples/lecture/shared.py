@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 PRECISION = "trainer.precision=32-true"  # a verdict must not depend on whether the machine has bf16 units
-LEVEL = 0.95  # of the intervals; where several are told together, of all of them at once
+LEVEL = 0.95  # of the intervals; for several reported together, of all of them at once
 
 Row = dict[str, str | float]
 Numbers = dict[str, list[float]]
@@ -47,34 +47,34 @@ Numbers = dict[str, list[float]]
 
 
 class Result(NamedTuple):
-    """The result of a demonstration: numbers, and what they say of the claim."""
+    """The result of a demonstration: numbers, and their verdict on the claim."""
 
     rows: list[Row]  # a table: the same columns in each row
-    verdict: str  # one or two sentences, made from the numbers
-    holds: bool | None  # whether the claim held here; None: these numbers do not tell
+    verdict: str  # one or two sentences, derived from the numbers
+    holds: bool | None  # True if the claim held here; None: the numbers do not decide
     figure: Figure
 
 
 @dataclass(frozen=True)
 class Bench:
-    """The folder of a demonstration, and how often each training is repeated, with seeds 1, 2, ..."""
+    """The folder of a demonstration, and the number of seeds: each training is repeated with seeds 1, 2, ..."""
 
     out: Path
     seeds: int = 1
 
     def train(self, name: str, *overrides: str) -> seqtrain.Trained:
-        """Train a run, or take or resume that of an earlier call; open its last weights.
+        """Train a run, or reuse or resume the run of an earlier call; open its last weights.
 
-        The best weights are not used: they were chosen on validation, and would look better on it than they are.
+        The best weights are not used: they were chosen on validation, so their results on it would be too good.
         """
         path = self.out / "runs" / name
         words = [*overrides, PRECISION, f"run_dir={path}", "logger=none"]
         if not (path / "config.yaml").exists():
             seqtrain.train(*words)
-        file = path / "summary.json"  # a call that was killed at once leaves none
+        file = path / "summary.json"  # missing if an earlier call was killed early
         summary = json.loads(file.read_text("utf-8")) if file.exists() else {}
         if summary.get("command", words)[-len(words) :] != words:
-            raise seqtrain.UserError(f"{path}: other options made this run; remove it, or give another --out")
+            raise seqtrain.UserError(f"{path}: trained with other options; remove it, or give another --out")
         if summary.get("status") != "finished":
             subprocess.run([sys.executable, "-m", "seqtrain", "resume", path], check=True, stdout=sys.stderr)
         return seqtrain.load(path, checkpoint="last")
@@ -89,7 +89,7 @@ def grid(
     """Train each variant with each seed; return a row for each variant, and its numbers.
 
     Args:
-        bench: Where runs are kept, and how many seeds there are.
+        bench: Folder of the runs, and number of seeds.
         variants: Overrides of each variant, by its name.
         common: Overrides of all variants.
         measure: Returns the number of a run.
@@ -108,7 +108,7 @@ def grid(
 
 
 def dots(axes: Axes, numbers: Numbers) -> None:
-    """Draw a row for each variant, and in it a dot for each seed; the first variant stands on top."""
+    """Draw a row for each variant, with a dot for each seed; the first variant is on top."""
     for height, (color, values) in enumerate(zip(COLORS * 2, numbers.values(), strict=False)):
         axes.plot(values, [height] * len(values), "o", color=color, alpha=0.7)
     axes.set(yticks=range(len(numbers)), yticklabels=list(numbers), ylim=(len(numbers) - 0.5, -0.5))
@@ -121,10 +121,10 @@ def untrained(run: seqtrain.Trained) -> seqtrain.Trained:
 
 
 def main(name: str, claim: str, run: Callable[[Bench], Result]) -> None:
-    """Run a demonstration from the command line: print its claim, its table and its verdict, and keep them."""
+    """Run a demonstration from the command line: print its claim, table and verdict, and save them."""
     parser = argparse.ArgumentParser(
         description=f"Test a claim by an experiment: {claim}",
-        epilog="Runs are kept in FOLDER/NAME/runs, and taken from there by a second call.",
+        epilog="Runs are kept in FOLDER/NAME/runs and reused by a second call.",
     )
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="repeat with seeds 1 to N (default: 1)")
     parser.add_argument(
@@ -159,7 +159,7 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Format the mean of a number over seeds, and in brackets the deviation if there is one: `0.512 (0.004)`."""
+    """Format the mean over seeds, followed by the standard deviation if there is one: `0.512 (0.004)`."""
     return f"{fmean(values):.3f}" if len(values) < 2 else f"{fmean(values):.3f} ({stdev(values):.3f})"
 
 
@@ -168,7 +168,7 @@ class Difference(NamedTuple):
 
     mean: float
     interval: tuple[float, float] | None
-    about: str  # words of the interval, or the reason
+    about: str  # text with the interval, or the reason
 
     @property
     def sign(self) -> int | None:
@@ -185,13 +185,13 @@ class Difference(NamedTuple):
 def paired(first: Sequence[float], second: Sequence[float], comparisons: int = 1) -> Difference:
     """Compare the numbers of two models seed by seed, by Student's t interval (Student 1908).
 
-    Runs of the same seed read the same data in the same order: the difference cancels what makes a seed hard for both.
+    Runs of the same seed read the same data in the same order: so the difference cancels what both have in common.
     One seed, numbers that are not finite, and differences that no seed changes do not show the effect of chance.
 
     Args:
         first: A number of the first model for each seed.
-        second: That of the second model, for the same seeds in the same order.
-        comparisons: Number of differences that are judged together: more make each interval wider (Bonferroni).
+        second: A number of the second model for each seed, in the same order.
+        comparisons: Number of differences that are judged together; the more, the wider each interval (Bonferroni).
     """
     differences = [left - right for left, right in zip(first, second, strict=True)]
     if not all(map(math.isfinite, differences)):

@@ -159,7 +159,7 @@ def open_subject(path: Path | str, checkpoint: str, say: Say) -> tuple[DictConfi
     data = make_data(opened.config, ("validation",), say, opened.preprocessor)
     known = opened.run.summary.hashes.get("validation")
     if known is not None and known != data.rows["validation"].hash:
-        raise UserError(f"{path}: the text of validation has changed since the run was trained; put it back")
+        raise UserError(f"{path}: the text of validation has changed since the run was trained; restore it")
     untrained = make_pair(opened.config, opened.preprocessor)
     return opened.config, data, {"untrained": untrained, "trained": (opened.model, opened.task)}
 

@@ -74,7 +74,7 @@ class Condition:
                 return
             listed[written(value)] = None
         raise UserError(
-            f"{option}{self.text}: {self.key} is no number in any run, but {first_few(listed, MAX_LISTED)}; use = or !="
+            f"{option}{self.text}: {self.key} is not a number in any run ({first_few(listed, MAX_LISTED)}); use = or !="
         )
 
 

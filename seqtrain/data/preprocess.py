@@ -132,9 +132,9 @@ class Preprocessor:
             UserError: A file is missing, damaged, or not the one that was saved.
         """
         if "tokenizer" not in hashes and "series" not in hashes:
-            raise UserError(f"{folder}: its summary does not say which tokenizer it has; put the run's own file back")
+            raise UserError(f"{folder}: its summary does not say which tokenizer it has; restore the original file")
         for name in cls.missing(folder, hashes):
-            raise UserError(f"{folder / name}: is missing; put the run's own file back")
+            raise UserError(f"{folder / name}: is missing; restore the original file")
         labels = _read_labels(folder / LABELS) if "labels" in hashes else ()
         scale = _read_scale(folder / SCALE) if "scale" in hashes else None
         if "series" in hashes:
@@ -149,7 +149,7 @@ class Preprocessor:
         for name, value in preprocessor.hashes.items():
             if hashes[name] != value:
                 raise UserError(
-                    f"{folder / name}.json: is not the one that this run was trained with; put the run's own file back"
+                    f"{folder / name}.json: is not the one that this run was trained with; restore the original file"
                 )
         return preprocessor
 

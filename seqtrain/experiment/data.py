@@ -46,7 +46,7 @@ def read_run_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Pa
     recorded = summary.hashes
     if checkpoint is not None and not recorded:
         raise UserError(
-            f"{run.path / SUMMARY}: does not record which data the run began with; put the run's own file back"
+            f"{run.path / SUMMARY}: does not record which data the run began with; restore the original file"
         )
     missing = Preprocessor.missing(run.path, recorded)
     known = None if missing else Preprocessor.load(run.path, recorded)  # all or none: they are built together
@@ -56,9 +56,7 @@ def read_run_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Pa
     # Otherwise training would silently continue on other data, or with another meaning of each token.
     for name, value in recorded.items():
         if name in data.preprocessor.hashes and hashes[name] != value:
-            raise UserError(
-                f"{run.path / name}.json: is missing, and a rebuilt one differs; put the run's own file back"
-            )
+            raise UserError(f"{run.path / name}.json: is missing, and a rebuilt one differs; restore the original file")
         if name in hashes and hashes[name] != value:
             raise UserError(f"data: the {name} split has changed since run {run.path} began; start a new run")
     sizes = {split: rows.size for split, rows in data.rows.items()}

@@ -149,10 +149,10 @@ def _begin_adapted(model: SequenceModel, run: Run, config: DictConfig) -> None:
     path = run.path / export.PARENT
     words = f"{path}: the weights that the adapters of this run change"
     if not exists(path):
-        raise UserError(f"{words} are missing; put the folder back")
+        raise UserError(f"{words} are missing; restore the folder")
     parent = open_run(path)
     if parent.hash != run.summary.parent:
-        raise UserError(f"{words} are not the original ones; put the run's own folder back")
+        raise UserError(f"{words} are not the original ones; restore the original folder")
     weights = {f"model.{name}": value for name, value in parent.model.state_dict().items()}
     with torch.no_grad():
         new_rows = copy_matching(model, None, weights, same_task=False, say=lambda line: None)
@@ -170,7 +170,7 @@ def _saved(run: Run, checkpoint: str) -> tuple[Path, Any]:
         file = newest_valid(folder, lambda line: None, run=run.identity)
     if file is None:
         if run.summary.status == "finished":  # resume would do nothing
-            raise Unavailable(f"run {run.path} has lost its checkpoints; put {folder} back, or name another run")
+            raise Unavailable(f"run {run.path} has lost its checkpoints; restore {folder}, or name another run")
         again = pasted("seqtrain", "resume", run.path)
         raise Unavailable(f"run {run.path} has no checkpoint yet; train it with `{again}`")
     saved = load(file)
@@ -189,7 +189,7 @@ def _check_best_step(file: Path, saved: Any, summary: Summary) -> None:
     if step is not None and step != saved.get("global_step"):
         raise UserError(
             f"checkpoint {file}: is from step {saved.get('global_step')}, but the best step in summary.json is {step}; "
-            "put the run's own file back, or use --checkpoint last"
+            "restore the original file, or use --checkpoint last"
         )
 
 

@@ -16,7 +16,7 @@ from seqtrain.runs.identity import other_writer
 
 STEP = re.compile(r"step-([0-9]{8,15})\.ckpt")
 BEST = "best.ckpt"
-UNREADABLE = "it may be sound: make it readable, or move it elsewhere to go without it"
+UNREADABLE = "it may be undamaged: make it readable, or move it elsewhere to continue without it"
 SPACE = 64 << 20  # free bytes that `probe` requires
 
 
@@ -43,7 +43,7 @@ def save(obj: Any, path: Path) -> None:
         path: File to write.
 
     Raises:
-        TypeError: `obj` holds something that `load` would refuse; names the place.
+        TypeError: `obj` contains something that `load` would refuse. The message names the place.
         OSError: The disk is full.
     """
     path.parent.mkdir(exist_ok=True)  # without its parents: a run folder that the user has removed stays removed
@@ -52,7 +52,7 @@ def save(obj: Any, path: Path) -> None:
 
 
 def load(path: Path) -> Any:
-    """Load what `save` wrote, on the CPU. Raises UserError if the file is missing, damaged, or holds other objects."""
+    """Load what `save` wrote, on the CPU. Raises UserError if the file is missing, damaged, or has other content."""
     if not exists(path):
         raise Unavailable(f"checkpoint {path} does not exist")
     try:
@@ -89,7 +89,7 @@ def newest_sound(
 
     Raises:
         UserError: All sound files were written by another run: config.yaml was edited, or they were put there. Or the
-            folder or a file cannot be read: it may be sound, and continuing without it would overwrite what it saved.
+            folder or a file cannot be read: it may be undamaged, and continuing without it would overwrite later files.
     """
     of_others: dict[Path, str] = {}
     for _, path in reversed(_steps(folder)):
@@ -105,20 +105,18 @@ def newest_sound(
                 say(f"skipped {skipped}: {other}")
             return path, found
     for path, other in of_others.items():
-        raise UserError(f"checkpoint {path}: {other}; put config.yaml back as it was, or start a new run")
+        raise UserError(f"checkpoint {path}: {other}; restore config.yaml, or start a new run")
     return None
 
 
 def refuse_other(path: Path, found: Any, run: dict[str, Any]) -> None:
     """Raise UserError unless the contents of a checkpoint say that the run of this identity wrote it."""
     if other := other_writer(_writer(found), run):
-        raise UserError(
-            f"checkpoint {path}: another run wrote it: {other}; put the run's own file, or its config.yaml, back"
-        )
+        raise UserError(f"checkpoint {path}: another run wrote it: {other}; restore the original file, or config.yaml")
 
 
 def written_under(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the limits and the environment under which a checkpoint was written. Its writer is known."""
+    """Return the limits and the environment under which a checkpoint was written; its writer must be known."""
     where = found["seqtrain"].get("where")
     return where if isinstance(where, dict) else {}
 

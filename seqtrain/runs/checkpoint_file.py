@@ -1,8 +1,8 @@
 """Format of a checkpoint: one safetensors file whose metadata holds everything else as JSON.
 
-Nothing in it can execute, and other tools read its tensors. JSON writes a tensor as `{"$tensor": name}`, a tuple as
-`{"$tuple": [...]}`, a set as `{"$set": [...]}`, and a mapping with other keys than plain text as `{"$items": [...]}`. A
-digest of the whole file tells a damaged one.
+Nothing in it can be executed, and other tools can read its tensors. JSON writes a tensor as `{"$tensor": name}`, a
+tuple as `{"$tuple": [...]}`, a set as `{"$set": [...]}`, and a mapping with other keys than plain text as
+`{"$items": [...]}`. A digest of the whole file detects damage.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FORMAT = "seqtrain checkpoint 1"
-NO_DIGEST = "0" * 8  # stands in the header while the digest, a CRC-32, is computed
+NO_DIGEST = "0" * 8  # placeholder in the header while the digest, a CRC-32, is computed
 MAX_HEADER_BYTES = 100_000_000  # as in safetensors
 MAX_DEPTH = 64
-PICKLED = b"PK\x03\x04"  # how torch's own checkpoints begin
+PICKLED = b"PK\x03\x04"  # first bytes of torch's own checkpoints
 CHUNK = 1 << 20
 
-CUT = "it was cut short or changed on disk"
-FOREIGN = "it is a pickle, as seqtrain 0.1 wrote it, and opening one could run code; train the run again"
-OTHER = "it holds something else than a checkpoint"
+CUT = "it was truncated or changed on disk"
+FOREIGN = "it is a pickle file of seqtrain 0.1, which could run code when opened; train the run again"
+OTHER = "its content is not a checkpoint"
 
 # Types of tensors, by their names in safetensors.
 TYPES = {
@@ -43,7 +43,7 @@ def write(content: Any, file: IO[bytes]) -> None:
     """Write tensors and plain containers into an open file.
 
     Raises:
-        TypeError: `content` holds something else; names the place. Nothing is written.
+        TypeError: `content` contains something else. The message names the place. Nothing is written.
     """
     tensors: dict[str, Tensor] = {}
     plain = _encoded(content, "checkpoint", tensors, {})
@@ -74,8 +74,8 @@ def read(path: Path, *, tensors: bool = True) -> Any:
         tensors: False: each tensor is read only for the digest, and returned as None.
 
     Raises:
-        Unsound: The file is damaged, or no checkpoint.
-        OSError: It cannot be read.
+        Unsound: The file is damaged, or is not a checkpoint.
+        OSError: The file cannot be read.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -107,7 +107,7 @@ def _verified(path: Path) -> tuple[str, list[str]]:
             metadata = header.pop("__metadata__")
             written = metadata["digest"]
             end = max([0, *(entry["data_offsets"][1] for entry in header.values())])
-            # First: a file of any size is read for its digest.
+            # Checked before the digest, which reads the whole file, whatever its size.
             if num_bytes != len(size) + length + end:
                 raise Unsound(CUT)
             digest = zlib.crc32(size + text.replace(written.encode(), NO_DIGEST.encode(), 1))
@@ -157,7 +157,7 @@ def _encoded(value: Any, place: str, tensors: dict[str, Tensor], seen: dict[Any,
         return entries if isinstance(value, list) else {f"${'set' if isinstance(value, set) else 'tuple'}": entries}
     if type(value) not in (str, int, float, bool, type(None)):
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        raise TypeError(f"{place} is a {kind}: a checkpoint holds tensors and plain containers only")
+        raise TypeError(f"{place} is a {kind}: a checkpoint contains only tensors and plain containers")
     return value
 
 
@@ -167,7 +167,7 @@ def _encoded_tensor(value: Tensor, place: str, tensors: dict[str, Tensor], seen:
     if value.layout != torch.strided or value.is_meta or str(value.dtype) not in NAMES:
         raise TypeError(f"{place} is a tensor of {value.dtype}, {value.layout}, on {value.device}: it cannot be stored")
     key = (value.data_ptr(), value.shape, value.stride(), value.dtype, value.device) if value.numel() else place
-    # Dimensions in the order of the memory: fused optimizers ignore strides, so the layout is kept.
+    # Dimensions in memory order: fused optimizers ignore strides, so the layout is kept.
     order = sorted(range(value.dim()), key=lambda dim: -value.stride(dim))
     moved = [] if value.is_contiguous() or not value.permute(order).is_contiguous() else order
     if key not in seen:

@@ -30,10 +30,10 @@ EXPORT = "config.json"  # config of a folder that `seqtrain export` wrote
 
 
 class Run:
-    """One run: `config.yaml`, append-only `metrics.jsonl` (the truth), `summary.json`, checkpoints, samples, plots.
+    """One run: `config.yaml`, append-only `metrics.jsonl`, `summary.json`, checkpoints, samples, plots.
 
-    docs/running.md, "What a run leaves", lists all files. Make it by `Run.create` or `Run.open`. Only one process at a
-    time writes a run, see `claim`.
+    docs/running.md, "What a run leaves", lists all files. If they differ, `metrics.jsonl` is right. Create a run by
+    `Run.create` or `Run.open`. Only one process at a time writes a run, see `claim`.
     """
 
     def __init__(self, path: Path, *, writes: bool = True, claimed: bool = False) -> None:
@@ -96,7 +96,7 @@ class Run:
         """Open the run at `path`, or, with `export="take"`, an export of one.
 
         Raises:
-            UserError: There is no run, or its directory contains a link to outside or something else than plain files.
+            UserError: There is no run, or its directory contains a link to outside or other entries than plain files.
         """
         path = Path(path)
         if not exists(path):
@@ -104,7 +104,7 @@ class Run:
             raise Unavailable(f"run {path} does not exist{did_you_mean(path.name, others)}")
         if export == "refuse" and cls(path).exported:
             raise UserError(
-                f"{path} is an export: weights to use (predict, embed, search, init_from); give the run itself"
+                f"{path} is an export, which is only for predict, embed, search and init_from; give the run itself"
             )
         if not exists(path / CONFIG) and not cls(path).exported:
             killed = path.is_dir() and exists(path / LOCK) and folders.vacant(path)

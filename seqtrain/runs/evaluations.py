@@ -32,10 +32,10 @@ class Evaluation:
     step: int  # of the weights
     metrics: dict[str, float]
     hash: str  # of the split's text
-    date: str  # with its time zone, as ISO 8601 has it
+    date: str  # in ISO 8601, with time zone
     commit: str | None = None  # of the checkout in which it was measured
     options: dict[str, Any] = field(default_factory=dict)  # of the command, and how the text was read
-    leak: dict[str, Any] | None = None  # how much of the split stands in the training text; None: not known
+    leak: dict[str, Any] | None = None  # share of the split that occurs in the training text; None: unknown
     baselines: dict[str, dict[str, float]] = field(default_factory=dict)  # baseline -> metric -> value
     test_set: str | None = None  # one of several, by its name in `data.test_paths`
 
@@ -93,7 +93,7 @@ def kept(run: Path) -> Kept:
         run: Run directory; the file may be untrusted.
 
     Raises:
-        UserError: The file cannot be read, is larger than any run makes it, or is not a plain file.
+        UserError: The file cannot be read, is larger than a run can write it, or is not a plain file.
     """
     path = run / EVALUATIONS
     if not exists(path):

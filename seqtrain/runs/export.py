@@ -105,7 +105,7 @@ def shapes_of(path: Path, *, remedy: str = "export the run again") -> dict[str, 
         remedy: Advice for messages about an invalid file.
 
     Raises:
-        UserError: The file is damaged, or no model's.
+        UserError: The file is damaged, or does not contain the weights of a model.
     """
     import torch
     from safetensors import SafetensorError, safe_open
@@ -143,7 +143,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def _other(path: Path) -> UserError:
-    return UserError(f"{path}: missing, or not what was exported; export the run again")
+    return UserError(f"{path}: missing, or changed since the export; export the run again")
 
 
 def _with_aliases(folder: Path, weights: dict[str, Tensor], aliases: dict[str, str]) -> dict[str, Tensor]:
@@ -167,7 +167,7 @@ def _check_header(path: Path, remedy: str) -> None:
     with open_checked(path) as file:
         size = int.from_bytes(file.read(8), "little")
     if size > MAX_HEADER_BYTES:
-        raise UserError(f"{path} cannot be read: its header has {size:,} bytes, more than any model's; {remedy}")
+        raise UserError(f"{path} cannot be read: its header has {size:,} bytes, more than any model needs; {remedy}")
 
 
 def save_weights(path: Path, weights: dict[str, Tensor]) -> dict[str, str]:

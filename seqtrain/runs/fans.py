@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from seqtrain.data.values.fan import Fan, by_steps
 
-DIGITS = 5  # of a value: a plot shows no more
+DIGITS = 5  # of a value; a plot cannot show more
 LARGEST = 1e30  # largest value: its square, and differences, are finite
 
 

@@ -1,4 +1,4 @@
-"""Identity of a run: options that decide its numbers, options that a resume may change, and words for differences."""
+"""Identity of a run: options that decide its numbers, options that a resume may change, and their differences."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRAINER: dict[str, Literal["identity", "said", "free"]] = {
     "check_ranks_every": "free",
     "precision": "identity",
     "eval_precision": "identity",  # early stopping, plateaus and the best checkpoint follow validations
-    "compile": "identity",  # fused operations round elsewhere
+    "compile": "identity",  # fused operations round differently
     "recompute": "free",
     "deterministic": "identity",
     "threads": "said",
@@ -100,7 +100,7 @@ def other_writer(writer: Any, run: dict[str, Any]) -> str | None:
         return f"{key} was {_of(there, key)} when it was written and is {_of(here, key)} in config.yaml{more}"
     for name, value in writer["hashes"].items():
         if run["hashes"].get(name, value) != value:
-            return f"it was written by a run on another {name}"
+            return f"it was written by a run whose {name} differs"
     if None not in (writer.get("parent"), run["parent"]) and writer["parent"] != run["parent"]:
         return "it was written by a run that began with other weights (init_from)"
     return None
@@ -114,7 +114,7 @@ def shown(value: Any) -> str:
 def _of(config: dict[str, Any], key: str) -> str:
     if key in config:
         return shown(config[key])
-    return "not there"
+    return "absent"
 
 
 def _mapping(config: dict[str, Any], name: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from seqtrain.data.leak_kinds import LIMITS, Leak
 from seqtrain.runs.summary import Summary
 
 SKETCH = "train.sketch"  # of all text that the weights of a run were trained on
-MIN_SAID = 0.01  # share of a split: natural text that is split well has less
+MIN_SAID = 0.01  # share of a split; natural text with a good split has less
 # Size of a split compressed by xz given train, relative to its size alone. On twelve data sets of prose, reviews,
 # captions, code and made-up sentences it is 0.66 to 0.86; it falls towards 0 if train contains the text.
 MIN_XZ_RATIO = 0.5
@@ -49,7 +49,7 @@ def notes_kept(split: str, said: Any, place: str) -> list[str]:
 
 
 def place_of_kept(has_parent: bool) -> str:
-    """Return words for where a run's sketch looks: it includes the text that the run's parents read."""
+    """Return the name of the text that a run's sketch covers: it includes the text that the run's parents read."""
     return "train, or the training text of init_from" if has_parent else PLACES["train"]
 
 
@@ -59,7 +59,7 @@ def notes(summary: Summary, split: str = "validation") -> list[str]:
     for place, leak in _leaks(summary, split).items():
         if leak is None:
             reason = f"{SKETCH} is missing, or its sample has too little to compare"
-            said.append(f"{split}: whether it stands in {PLACES[place]} is not known: {reason}")
+            said.append(f"{split}: unknown whether it occurs in {PLACES[place]}: {reason}")
         elif leak.share >= MIN_SAID and not is_grave(leak):
             said.append(in_words(split, place, leak))
     return said + _compressed_away(summary, split)
@@ -71,8 +71,8 @@ def is_grave(leak: Leak) -> bool:
 
 
 def in_words(split: str, place: str, leak: Leak) -> str:
-    """Return a share in one line, such as `validation: 12.0 % of its documents stand in train too`."""
-    verb = "stands" if leak.kind == "text" else "stand"
+    """Return a share in one line, such as `validation: 12.0 % of its documents occur in train too`."""
+    verb = "occurs" if leak.kind == "text" else "occur"
     return f"{split}: {100 * leak.share:.1f} % of its {leak.kind} {verb} in {PLACES.get(place, place)}"
 
 
@@ -84,7 +84,7 @@ def _compressed_away(summary: Summary, split: str) -> list[str]:
         return []
     return [
         f"{split}: given train, xz needs {given / alone:.2f} of what it needs alone (natural text: 0.66 to 0.86): "
-        "much of it may stand in train in like words"
+        "much of it may occur in train in similar words"
     ]
 
 

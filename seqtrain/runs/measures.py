@@ -36,7 +36,7 @@ def tokenizer_free(summary: Summary, name: str) -> bool:
 
 
 def of_answers(summary: Summary, name: str) -> bool | None:
-    """Return True if the metric counts whole answers against labels or references; None if the summary lacks this."""
+    """Return True if the metric counts whole answers against labels or references; None if unknown."""
     found = said(summary, name).get("of_answers")
     return found if isinstance(found, bool) else None
 

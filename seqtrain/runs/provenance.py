@@ -56,7 +56,7 @@ def _masked_word(word: str) -> str:
 
 
 def _masked(value: Any, key: str = "") -> Any:
-    if not value or (isinstance(value, str) and "${" in value):  # a reference only names the place of the secret
+    if not value or (isinstance(value, str) and "${" in value):  # a reference does not contain the secret
         return value
     if key in SECRETS:
         return HIDDEN

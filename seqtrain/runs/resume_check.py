@@ -1,4 +1,4 @@
-"""Proof that a run resumes bit for bit: an uninterrupted twin against a run killed at random moments."""
+"""Check that a run resumes bit for bit: an uninterrupted twin against a run killed at random moments."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def final_state(run: Path) -> dict[str, Any]:
     folder = run / "checkpoints"
     newest = load(max(folder.glob("step-*.ckpt")))
     newest["callbacks"]["Recorder"].pop("seconds")
-    for name in ("run", "where"):  # which of the two it is, and with how many threads
+    for name in ("run", "where"):  # these name the run and its number of threads
         newest["seqtrain"].pop(name)
     names = ["global_step", "state_dict", "optimizer_states", "lr_schedulers", "callbacks", "seqtrain"]
     names += [name for name in ("current_model_state", "averaging_state") if name in newest]  # of averaged weights
@@ -99,7 +99,7 @@ def killed_and_resumed(
         folder: Folder of the run.
         kills: Number of kills.
         seed: Seed of their moments.
-        trusted: The arguments that a resume takes too.
+        trusted: Arguments that are also passed to `resume`.
 
     Raises:
         RunFailed: The run does not finish.
@@ -137,7 +137,7 @@ def _wait(reached: Callable[[], bool], child: Child) -> bool:
         if child.poll() is not None:
             return False
         if time.monotonic() > limit:
-            raise RunFailed(f"the run does not get on: nothing new for {PATIENCE:.0f} s")
+            raise RunFailed(f"the run makes no progress: nothing new for {PATIENCE:.0f} s")
         time.sleep(0.0005)
     return True
 

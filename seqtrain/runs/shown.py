@@ -41,7 +41,7 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of a validation: what the model wrote or answered."""
+    """Samples of a validation: output of the model."""
 
     text: str
     table: Table | None  # None if the run stored none
@@ -178,4 +178,4 @@ def _list(path: Path, content: Any, name: str) -> list[Any]:
 
 
 def _damaged(path: Path) -> UserError:
-    return UserError(f"{path}: not what a run writes there; remove it")
+    return UserError(f"{path}: not in the form that a run writes; remove it")

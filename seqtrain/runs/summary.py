@@ -103,7 +103,7 @@ class Summary:
             raise UserError(f"{path} cannot be read: it is not a mapping")
         for name in RELIED_ON:
             if name in content and type(content[name]) is not TYPES[name][0]:
-                raise UserError(f"{path}: {name}={content[name]}: not what a run writes there")
+                raise UserError(f"{path}: {name}={content[name]}: not in the form that a run writes")
         return cls.from_plain(content)
 
     @classmethod

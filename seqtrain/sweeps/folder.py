@@ -172,7 +172,7 @@ class Sweep:
         lists = {name: found.get(name, []) for name in ("overrides", "config_dirs", "trust")}
         sound = all(isinstance(words, list) and all(map(is_word, words)) for words in lists.values())
         if not sound or found.get("kind") not in ("grid", "optuna"):
-            raise UserError(f"{self.path / ASKED}: not what a sweep writes there")
+            raise UserError(f"{self.path / ASKED}: not in the form that a sweep writes")
         return Asked(kind=found["kind"], **{name: tuple(words) for name, words in lists.items()})
 
     def where_it_began(self, say: Callable[[str], None]) -> Sweep:
@@ -284,9 +284,9 @@ def _record(path: Path) -> dict[str, Any]:
     record = read_json(path)
     kinds = {"overrides": list, "label": str, "status": str, "reason": str}
     if not isinstance(record, dict) or any(type(record.get(name)) is not kind for name, kind in kinds.items()):
-        raise UserError(f"{path}: not what a sweep writes there")
+        raise UserError(f"{path}: not in the form that a sweep writes")
     if record["status"] not in get_args(Status) or not all(map(is_word, record["overrides"])):
-        raise UserError(f"{path}: not what a sweep writes there")
+        raise UserError(f"{path}: not in the form that a sweep writes")
     return record
 
 

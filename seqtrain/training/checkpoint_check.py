@@ -94,7 +94,7 @@ def check(saved: Any, path: Path, learner: Learner, trainer: Trainer, *, max_ste
     except (ValueError, KeyError, TypeError, AttributeError) as error:  # values of unexpected types raise these
         reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else error
         raise UserError(
-            f"checkpoint {path}: this run cannot continue from it: {reason}; restore the run's original file, or "
+            f"checkpoint {path}: this run cannot continue from it: {reason}; restore the original file, or "
             "move this one elsewhere to continue from the previous one"
         ) from None
 

@@ -91,7 +91,7 @@ def test_texts_that_stood_in_train_of_the_run_are_said(runs: dict[str, Path], ca
     assert "unknown whether the run was trained on it: train.sketch is missing" in err
     Sketch.of([text for text, _ in ROWS[:30]]).save(run / "train.sketch")
     _, _, err = call(run, "--labels", file, "--folds", 3)
-    assert "50.0 % of its documents stand in train, so the probe of this run is optimistic" in err.replace(" too,", ",")
+    assert "50.0 % of its documents occur in train, so the probe of this run is optimistic" in err.replace(" too,", ",")
     Sketch.of(["nothing of that kind, and long enough to be looked at"]).save(run / "train.sketch")
     _, out, err = call(run, "--labels", file, "--folds", 3, "--json")
     assert "optimistic" not in err

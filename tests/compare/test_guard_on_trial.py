@@ -113,17 +113,17 @@ def test_a_test_split_that_training_read_is_concluded_from_nowhere(
             fake_runs.evaluated(tmp_path / f"{name}-{seed}", 1.0 + seed / 100, leak=leak)
     clean, read_before = told(capsys, tmp_path, "--split", "test", "--target", "9")
     assert read_before["verdict"] == [
-        f"not compared: test: 100.0 % of its text stands in train too ({tmp_path.name}/b-1 and 2 more): so much may "
+        f"not compared: test: 100.0 % of its text occurs in train too ({tmp_path.name}/b-1 and 2 more): so much may "
         "be learnt by heart"
     ]
-    assert "test: 5.0 % of its text stands in train too (all runs)" in clean["notes"]
+    assert "test: 5.0 % of its text occurs in train too (all runs)" in clean["notes"]
 
 
 def test_a_paper_s_caption_says_why_nothing_is_concluded(tmp_path: Path) -> None:
     leak = {"validation": {"train": {"share": 1.0, "kind": "text", "asked": 50}}}
     seeds(tmp_path, "a", *WORSE, leaks=leak)
     seeds(tmp_path, "b", *BETTER, model="gru", leaks=leak)
-    assert "Not compared: validation: 100.0 % of its text stands in train too" in paper_table.markdown(
+    assert "Not compared: validation: 100.0 % of its text occurs in train too" in paper_table.markdown(
         paper_table.tables([found(tmp_path)])
     )
 

@@ -59,7 +59,7 @@ def test_nothing_is_concluded_of_runs_whose_parent_trained_on_the_validation_tex
     seeds(tmp_path / "runs" / "a", (1.0, 1.01, 1.02), init_from=parent)
     seeds(tmp_path / "runs" / "b", (2.0, 2.01, 2.02), model="gpt")
     clean, leaking = conclusions(read([tmp_path / "runs"]), target=3.0)
-    reason = "validation: 100.0 % of its documents stand in the training text of init_from"
+    reason = "validation: 100.0 % of its documents occur in the training text of init_from"
     assert leaking.group.reason == [reason]
     assert leaking.sentences == [f"not compared: {reason} (runs/a/1 and 2 more): so much may be learnt by heart"]
     assert clean.group.refusal is None
@@ -91,7 +91,7 @@ def test_from_a_tenth_on_nothing_is_concluded_and_below_it_is_noted(
         train, runs = TRAIN + VALIDATION[:copied], tmp_path / str(copied)
         seeds(runs / "a", (1.0, 1.01, 1.02), train=train)
         seeds(runs / "b", (2.0, 2.01, 2.02), train=train, model="gpt")
-        said = f"validation: {2 * copied:.1f} % of its documents stand in train too"
+        said = f"validation: {2 * copied:.1f} % of its documents occur in train too"
         assert said in capsys.readouterr().err
         (found,) = conclusions(read([runs]))
         assert ("beats" in verdict(runs)) == (copied < 5)
@@ -108,7 +108,7 @@ def test_a_parent_that_keeps_no_sketch_is_said_to_be_unknown_and_so_is_its_child
     for run in (second, third):
         assert Run(run).summary.leaks["validation"]["init_from"] is None
     (found,) = conclusions(read([tmp_path / "runs"]))
-    unknown = "validation: whether it stands in the training text of init_from is not known"
+    unknown = "validation: unknown whether it occurs in the training text of init_from"
     assert found.group.notes == [
         f"{unknown}: train.sketch is missing, or its sample has too little to compare (all runs)"
     ]
@@ -121,7 +121,7 @@ def test_test_text_is_looked_for_in_all_that_the_run_and_its_parents_read(
     child = trained(tmp_path / "child", init_from=parent)
     text = columns(text=ELSEWHERE[:10] + rows(4, 40))
     assert leak_of(Run(child), "test", text) == {"share": 0.2, "kind": "documents", "asked": 50}
-    said = "test: 20.0 % of its documents stand in train, or the training text of init_from\n"
+    said = "test: 20.0 % of its documents occur in train, or the training text of init_from\n"
     assert capsys.readouterr().err.endswith(said)
 
 
@@ -178,5 +178,5 @@ def test_made_up_sequences_that_share_their_blanks_are_no_leak_and_are_compared(
     words += ["model=gru", "trainer.max_steps=1", "trainer.validate_every=1", "logger=none", f"run_dir={run}"]
     assert command.main(["train", *words]) == 0
     assert command.main(["evaluate", str(run), "--split", "test"]) == 0
-    assert "stands in train" not in "".join(capsys.readouterr())
+    assert "occurs in train" not in "".join(capsys.readouterr())
     assert Run(run).summary.leaks == {}

@@ -88,10 +88,10 @@ def test_damaged_samples_and_counts_are_said_and_cost_nothing_else(tmp_path: Pat
     (run / "samples" / "step-00000060.txt").symlink_to("/etc/passwd")  # laid there while the page is made
     faults = [kept["fault"] for kept in shown.samples(entries)[0]["kept"]]
     assert "a link that leads out of its folder" in faults[0]
-    assert "not what a run writes there" in faults[1]
+    assert "not in the form that a run writes" in faults[1]
     (confusion,) = shown.confusions(entries)
     assert confusion
-    assert "not what a run writes there" in confusion["fault"]
+    assert "not in the form that a run writes" in confusion["fault"]
 
 
 def test_counts_are_those_of_the_newest_validation(tmp_path: Path) -> None:

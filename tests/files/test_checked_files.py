@@ -138,8 +138,8 @@ def test_a_recorded_override_that_takes_minutes_to_parse_is_no_word_of_a_sweep(t
         (tmp_path / str(number) / "trials" / "000.json").write_text(
             json.dumps({"overrides": [word], "label": "", "status": "planned", "reason": ""})
         )
-        assert "sweep.yaml: not what a sweep writes" in refusal(lambda of: of.asked, sweep)
-        assert "000.json: not what a sweep writes" in refusal(sweep.trials)
+        assert "sweep.yaml: not in the form that a sweep writes" in refusal(lambda of: of.asked, sweep)
+        assert "000.json: not in the form that a sweep writes" in refusal(sweep.trials)
 
 
 YAML = {

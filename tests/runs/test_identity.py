@@ -210,7 +210,7 @@ def other(saved: dict[str, Any]) -> None:
     ("change", "says"),
     [
         (other, "seed was 9 when it was written and is 1 in config.yaml"),
-        (lambda saved: saved["seqtrain"]["run"]["hashes"].update(train="0" * 32), "a run on another train"),
+        (lambda saved: saved["seqtrain"]["run"]["hashes"].update(train="0" * 32), "a run whose train differs"),
         (lambda saved: saved["seqtrain"]["run"].update(parent="other"), "began with other weights"),
         (lambda saved: saved["seqtrain"]["run"].pop("config"), "does not say which run wrote it"),
         (lambda saved: saved.pop("seqtrain"), "does not say which run wrote it"),

@@ -42,7 +42,7 @@ def test_confusion_counts_are_read_as_they_were_written(run: Run) -> None:
     assert shown.steps_with_confusion(run) == {30}
 
 
-REFUSED = r"-00000030\.json: not what a run writes there; remove it"
+REFUSED = r"-00000030\.json: not in the form that a run writes; remove it"
 SAMPLES: list[Any] = [
     *([], {"columns": ["a"]}, {"columns": ["a"], "rows": [[1, 2]]}, {"columns": [1], "rows": []}),
     {"columns": ["a"], "rows": [[{"_type": "file"}]]},

@@ -113,7 +113,7 @@ def test_what_decides_of_a_run_is_refused_where_it_has_another_type(tmp_path: Pa
     for name in RELIED_ON:
         for value in (None, True, 1.5, ["a"]):
             (tmp_path / "summary.json").write_text(json.dumps({name: value}))
-            with pytest.raises(UserError, match=f"{name}=.*: not what a run writes there"):
+            with pytest.raises(UserError, match=f"{name}=.*: not in the form that a run writes"):
                 Summary.read(tmp_path / "summary.json")
 
 

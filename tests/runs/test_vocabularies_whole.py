@@ -80,7 +80,7 @@ def test_a_file_that_is_missing_is_one_line_for_readers_and_made_again_by_a_resu
     run = begun(config)
     whole = (run.path / name).read_bytes()
     (run.path / name).unlink()
-    with pytest.raises(UserError, match=f"{name}: is missing; put the run's own file back") as fault:
+    with pytest.raises(UserError, match=f"{name}: is missing; restore the original file") as fault:
         Preprocessor.load(run.path, run.summary.hashes)
     assert len(fault.value.lines) == 1
     capsys.readouterr()

@@ -35,7 +35,7 @@ CASES: dict[str, str] = {
     **{"zzzzzzzzzzz=1": "!no run has zzzzzzzzzzz", "k=1": "!no run has k", "path=a": "!say which: "},
     **{"lr>fast": "!a number is expected after >, such as lr>0.003", "lr>": "!a number is expected after >"},
     **{"seed<=nan": "!a number is expected", "seed<inf": "!a number is expected"},
-    **{"model>3": "!model is no number in any run, but lstm, gpt; use = or !=", "tied>0": "!tied is no number"},
+    **{"model>3": "!model is not a number in any run (lstm, gpt); use = or !=", "tied>0": "!tied is not a number"},
     **{"=lstm": "!expected", ">3": "!expected", "!=3": "!expected", "model=": "", "reason=": "1234"},
 }
 """A condition, and the names of the runs that are so; behind ! the words in which it is refused."""

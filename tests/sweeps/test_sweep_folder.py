@@ -57,14 +57,14 @@ def test_what_no_sweep_writes_is_a_fault_that_names_the_file(sweep: Sweep) -> No
     trial = {"overrides": [], "label": "", "status": "planned", "reason": ""}
     for content in ({**trial, "status": "done"}, {**trial, "overrides": [1]}, {"overrides": [], "label": ""}, []):
         (sweep.path / "trials/000.json").write_text(json.dumps(content))
-        assert "trials/000.json: not what a sweep writes there" in refusal(sweep.trials), content
+        assert "trials/000.json: not in the form that a sweep writes" in refusal(sweep.trials), content
     for content in (
         {"kind": "grid", "overrides": "seed=1"},
         {"kind": "grid", "trust": [1]},
         {"kind": "bayes", "overrides": []},
     ):
         (sweep.path / "sweep.yaml").write_text(json.dumps(content))
-        assert "sweep.yaml: not what a sweep writes there" in refusal(lambda: sweep.asked), content
+        assert "sweep.yaml: not in the form that a sweep writes" in refusal(lambda: sweep.asked), content
 
 
 def test_a_number_that_was_not_planned_and_a_folder_that_is_no_sweep_are_faults(sweep: Sweep) -> None:

@@ -147,7 +147,7 @@ def _tokenizer(folder: Path, content: Mapping[str, Any]) -> Tokenizer:
         raise Unavailable(f"{folder / TOKENIZER}: {MISSING}")
     tokenizer = load_tokenizer(folder / TOKENIZER)
     if tokenizer.hash != content["tokenizer"]["hash"]:
-        raise UserError(f"{folder / TOKENIZER}: is not the tokenizer of this store; put the store's own file back")
+        raise UserError(f"{folder / TOKENIZER}: is not the tokenizer of this store; restore the original file")
     return tokenizer
 
 

@@ -184,7 +184,7 @@ function sayWhich(key) {
   return ends.length ? "; say which: " + ends.join(", ") : "";
 }
 
-/* What a word asks for: `fits` of a run, or `fault`, why it asks for nothing. */
+/* Return the meaning of a word: `fits`, a predicate of runs, or `fault`, the reason why it is invalid. */
 function term(word) {
   const parts = CONDITION.exec(word), part = word.toLowerCase();
   if (!parts) {
@@ -201,7 +201,7 @@ function term(word) {
   const values = data.runs.map(run => valueOf(run, whole)), bound = asNumber(wanted);
   if (values.every(value => asNumber(value) === null)) {
     const told = [...new Set(values.map(written))].slice(0, MOST_TOLD).join(", ");
-    return { word, fault: `${word}: ${key} is no number in any run, but ${told}; use = or !=` };
+    return { word, fault: `${word}: ${key} is not a number in any run (${told}); use = or !=` };
   }
   return { word, fits: run => { const value = asNumber(valueOf(run, whole)); return value !== null && order(value, bound); } };
 }
