@@ -111,10 +111,10 @@ def test_a_second_start_reads_no_token_unless_a_file_was_edited_whatever_its_tim
 
 
 CUT_OFF = [  # format, file, bytes that it lacks, the line
-    ("nanogpt", "train.bin", 1, r"train.bin: has \d+ bytes, and not a whole number of tokens of 2 bytes; it is cut"),
-    ("llm.c", "train.bin", 2, r"train.bin: has \d+ bytes, and not 369 tokens of 2 bytes"),
-    ("datatrove", "00001.ds", 2, r"00001.ds: has \d+ bytes, and not 301 tokens of 2 bytes"),
-    ("datatrove", "00000.ds.index", 3, "00000.ds.index: ends within a number of eight bytes; it is cut off"),
+    ("nanogpt", "train.bin", 1, r"train.bin: has \d+ bytes; expected a whole number of tokens of 2 bytes; truncated"),
+    ("llm.c", "train.bin", 2, r"train.bin: has \d+ bytes; expected 369 tokens of 2 bytes"),
+    ("datatrove", "00001.ds", 2, r"00001.ds: has \d+ bytes; expected 301 tokens of 2 bytes"),
+    ("datatrove", "00000.ds.index", 3, "00000.ds.index: its size is not a multiple of 8 bytes; it is truncated"),
 ]
 
 
@@ -132,7 +132,7 @@ def test_a_file_that_is_cut_off_and_ids_beyond_the_vocabulary_are_refused(tmp_pa
 
 def test_an_end_of_text_that_is_no_id_is_refused_and_one_that_ends_nothing_is_said(tmp_path: Path) -> None:
     said = refusal(opened("nanogpt", tmp_path, end_of_text=VOCAB_SIZE).check)
-    assert f"data.end_of_text={VOCAB_SIZE}: is no id below {VOCAB_SIZE}" in said
+    assert f"data.end_of_text={VOCAB_SIZE}: must be below {VOCAB_SIZE}" in said
     used = opened("nanogpt", tmp_path).notes()
     unused = opened("nanogpt", tmp_path, vocab_size=1000, end_of_text=999).notes()
     assert not any("ends no document" in note for note in used)
@@ -150,7 +150,7 @@ def test_bytes_are_counted_by_the_tokenizer_and_unknown_text_is_said(tmp_path: P
     assert known.notes() == []
     unknown = NanoGPT(path=str(tmp_path / "ids.bin"), vocab_size=270, validation_fraction=0.0)
     assert unknown.corpus("train").num_bytes == 2 * len(tokenizer.encode(text))
-    assert "the text is not known" in unknown.notes()[0]
+    assert "the text is unknown" in unknown.notes()[0]
 
 
 def test_a_tokenizer_of_merges_as_text_or_of_ids_alone_is_read(tmp_path: Path) -> None:
@@ -176,6 +176,6 @@ def test_a_run_trains_on_it(name: str, tmp_path: Path, seqtrain: Seqtrain) -> No
     words += ("model=gpt", "model.dim=16", "model.num_layers=1", "tbptt.k2=8", "data.batch_size=2", "data.eval_lanes=2")
     trained = seqtrain(*words, "trainer.max_steps=3", "logger=none", "run_dir=run", cwd=tmp_path)
     assert trained.rc == 0, trained.err
-    assert "the text is not known" in trained.err
+    assert "the text is unknown" in trained.err
     answer = seqtrain("predict", "run", "1 2 3", "--length", "4", "--json", cwd=tmp_path)
     assert answer.rc == 0, answer.err

@@ -93,9 +93,9 @@ def test_another_seed_gives_other_phrases():
 
 
 FAULTS: dict[str, dict[str, str]] = {
-    "data.source_locale=pt_RB: no locale of Babel's; did you mean pt_BR?": {"source_locale": "pt_RB"},
-    "data.target_locale=de: is data.source_locale too": {"source_locale": "de"},
-    "data.source_locale=root: no locale": {"source_locale": "root"},
+    "data.source_locale=pt_RB: not a locale of Babel; did you mean pt_BR?": {"source_locale": "pt_RB"},
+    "data.target_locale=de: equals data.source_locale": {"source_locale": "de"},
+    "data.source_locale=root: not a locale": {"source_locale": "root"},
 }
 
 
@@ -103,6 +103,6 @@ def test_locales_that_cannot_be_and_too_few_phrases_are_refused():
     for says, options in FAULTS.items():
         assert says in refusal(lambda given: LocalePhrases(**given).check(), options)
     said = refusal(LocalePhrases(size=40).rows, "train")
-    assert "data.size=40: too few phrases to hold out validation" in said
+    assert "data.size=40: too few phrases for validation have all their parts in train" in said
     said = refusal(LocalePhrases(test_fraction=0.0).rows, "test")
     assert "data.test_fraction=0: there is no test split" in said

@@ -75,7 +75,7 @@ def test_labels_that_say_nothing_and_options_that_cut_a_series_are_refused(tmp_p
         found = source(tmp_path, text, validation_fraction=0.0, test_fraction=0.0, **options)
         assert says in refusal(found.labels, "train", kind)
     for options in ({"channels": "apart"}, {"rows": [1, 1, 1]}):
-        assert "whole series are in a split" in refusal(source, tmp_path, content(), **options)
+        assert "each series is in one split" in refusal(source, tmp_path, content(), **options)
     assert "set data.id_column" in refusal(table, tmp_path, content(), label_column="label")
 
 

@@ -1,4 +1,4 @@
-"""Tokens that another program has written, as a token store; counts and hashes are computed once and cached."""
+"""Token stores over token files of other programs; counts and hashes are computed once and cached."""
 
 from __future__ import annotations
 
@@ -25,34 +25,33 @@ from seqtrain.data.tokenizers.saved import load_tokenizer
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import expanded, listed
 
-BLOCK_TOKENS = 1 << 22  # read at a time
+BLOCK_TOKENS = 1 << 22  # tokens read at a time
 MAX_VOCABULARY = 1 << 24
 
 
 class Layout(NamedTuple):
-    """Tokens of one path, and the beginnings of documents where the files record them."""
+    """Tokens of one path, and the starts of its documents if the files record them."""
 
     parts: Sequence[Part]
-    # Reads where each document begins, and the end of the last one; asked once, for it may be a large file.
+    # Returns the start of each document, and the end of the last one; called once, because the file may be large.
     documents: Callable[[], Int[np.ndarray, " offsets"]] | None
-    files: Sequence[Path]  # that were looked at: as long as these are the same, so is the rest
+    files: Sequence[Path]  # files that determine the rest
 
 
 @dataclass(kw_only=True, eq=False)
 class ForeignTokens(TokenSource):
-    """Files of tokens, with the tokenizer that made them or only the size of its vocabulary.
+    """Token files, with the tokenizer that produced them or only the size of its vocabulary.
 
-    The files are read whole once, when they are first opened: to count, to check that every id is in the vocabulary,
-    and to hash the content. The result stays in the cache as long as the sizes and times of change of the files stay
-    the same.
+    The files are read completely when they are first opened: to count the tokens, to check that every id is in the
+    vocabulary, and to hash the content. The result is cached until the size or a time stamp of a file changes.
 
     Attributes:
-        path: Tokens of train.
-        validation_path: Tokens of validation; None: the end of train is cut off, where a document begins.
-        test_path: Tokens of test.
-        validation_fraction: Fraction of the tokens that is cut off.
-        tokenizer: The tokenizer.json that made the tokens.
-        vocab_size: Number of ids, where there is no tokenizer.
+        path: Path of the train tokens.
+        validation_path: Path of the validation tokens; None: split off the end of train, at the start of a document.
+        test_path: Path of the test tokens.
+        validation_fraction: Fraction of the train tokens that is split off for validation.
+        tokenizer: Path of the tokenizer.json that produced the tokens.
+        vocab_size: Number of ids, if no tokenizer is given.
     """
 
     path: str
@@ -61,9 +60,9 @@ class ForeignTokens(TokenSource):
     validation_fraction: float = 0.1
     tokenizer: str | None = None
     vocab_size: int | None = None
-    end_of_text: int | None = field(default=None, init=False)  # id, where the files do not record documents
+    end_of_text: int | None = field(default=None, init=False)  # id, if the files do not record documents
 
-    called = ""  # the name of the group's file: nanogpt
+    called = ""  # value of `data=`, such as nanogpt
 
     def __post_init__(self) -> None:
         """Check the options; nothing is read yet."""
@@ -75,16 +74,16 @@ class ForeignTokens(TokenSource):
         }
         for split, name in given.items():
             if name == "":
-                raise UserError(f"data: an empty path of {split}; give one, or leave it out")
+                raise UserError(f"data: the {split} path is empty; set it, or leave it out")
         self.paths: dict[Split, str] = {split: name for split, name in given.items() if name}
         if (self.tokenizer is None) == (self.vocab_size is None):
             raise UserError(
-                f"data={self.called}: give what made the tokens as data.tokenizer=FILE, or else data.vocab_size=N alone"
+                f"data={self.called}: set data.tokenizer=FILE, the tokenizer of the tokens, or else data.vocab_size=N"
             )
 
     @abstractmethod
     def layout(self, path: Path) -> Layout:
-        """Return the tokens at a path; raise UserError if they are not of this format, or a file is cut off."""
+        """Return the tokens at a path; raise UserError if they are not in this format, or a file is truncated."""
 
     @property
     def place_of_store(self) -> str:
@@ -94,8 +93,8 @@ class ForeignTokens(TokenSource):
         tokenizer = self._tokenizer()
         if self.end_of_text is not None and self.end_of_text >= tokenizer.vocab_size:
             raise UserError(
-                f"data.end_of_text={self.end_of_text}: is no id below {tokenizer.vocab_size:,}, the size of the "
-                "vocabulary; give the id that ends a document, or leave it out"
+                f"data.end_of_text={self.end_of_text}: must be below {tokenizer.vocab_size:,}, the size of the "
+                "vocabulary; set the id that ends a document, or leave it out"
             )
         splits: dict[Split, Corpus] = {}
         for split, path in self.paths.items():
@@ -106,15 +105,15 @@ class ForeignTokens(TokenSource):
         if tokenizer.kind == "ids":
             size = np.dtype(splits["train"].tokens.dtype).itemsize
             remark = (
-                f"data: the text is not known without data.tokenizer, so a token counts as {size} bytes, as many as it "
-                "takes in memory: bits per byte can be compared among such runs alone"
+                f"data: without data.tokenizer the text is unknown, so each token counts as {size} bytes, its size in "
+                "memory; bits per byte are comparable only among such runs"
             )
             if self.end_of_text is not None:
-                remark += f", with the same data.end_of_text={self.end_of_text}, which counts as none"
+                remark += f", with the same data.end_of_text={self.end_of_text}, which counts as 0 bytes"
             remarks.append(remark)
         if self.end_of_text is not None and len(splits["train"].documents) == 2:
             remarks.append(
-                f"data.end_of_text={self.end_of_text}: ends no document within train, which is read as a single one"
+                f"data.end_of_text={self.end_of_text}: ends no document within train, so train is read as one document"
             )
         return TokenStore(Path(self.place_of_store), tokenizer, whole.hexdigest(), ordered, tuple(remarks))
 
@@ -127,11 +126,11 @@ class ForeignTokens(TokenSource):
         return IdTokenizer.of(self.vocab_size)
 
     def _open_path(self, split: Split, path: Path, tokenizer: Tokenizer) -> dict[Split, Corpus]:
-        """Open the split of a path, and validation where it is cut off from train."""
+        """Return the split of a path, and validation if it is split off from train."""
         layout = self.layout(path)
         tokens = MappedTokens(layout.parts, tokenizer.vocab_size)
         if not len(tokens):
-            raise UserError(f"{path}: holds no token; give files with tokens")
+            raise UserError(f"{path}: contains no tokens; choose a file with tokens")
         fraction = 0.0
         if split == "train" and "validation" not in self.paths:
             fraction = self.validation_fraction
@@ -160,7 +159,7 @@ def plain_file(path: Path, what: str) -> Path:
 
 
 def whole_tokens(path: Path, dtype: str, *, offset: int = 0, count: int | None = None) -> Part:
-    """Return all tokens of a file; raise UserError if it ends within one, or does not have `count` tokens.
+    """Return all tokens of a file; raise UserError if it ends within a token, or does not have `count` tokens.
 
     Args:
         path: The file.
@@ -173,19 +172,19 @@ def whole_tokens(path: Path, dtype: str, *, offset: int = 0, count: int | None =
     if size < 0 or size % width or (count is not None and size != count * width):
         expected = f"a whole number of tokens of {width} bytes"
         if count is not None:
-            expected = f"{count:,} tokens of {width} bytes, as is said of it"
-        raise UserError(f"{path}: has {max(size, 0):,} bytes, and not {expected}; it is cut off, or of another format")
+            expected = f"{count:,} tokens of {width} bytes, as recorded"
+        raise UserError(f"{path}: has {max(size, 0):,} bytes; expected {expected}; truncated, or in another format")
     return Part(path, dtype, offset, size // width)
 
 
 def _state(files: Sequence[Path]) -> str:
-    """Return a key that shows whether files have changed, without reading them; a ctime cannot be set back."""
+    """Return a key that changes if a file changes, without reading the files; a ctime cannot be set back."""
     stats = [(str(file.resolve()), file.stat()) for file in files]
     return json.dumps([(name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in stats])
 
 
 def _documents(tokens: TokenArray, end_of_text: int | None) -> Int[np.ndarray, " offsets"]:
-    """Return the beginning (offsets,) of each document, and the end of the last; the end token is the document's."""
+    """Return the start (offsets,) of each document, and the end of the last; an end token belongs to its document."""
     found = [np.zeros(1, dtype=np.int64)]
     if end_of_text is not None:
         for begin in range(0, len(tokens), BLOCK_TOKENS):
@@ -196,19 +195,19 @@ def _documents(tokens: TokenArray, end_of_text: int | None) -> Int[np.ndarray, "
 
 
 def _edges(documents: Int[np.ndarray, " offsets"], fraction: float) -> list[tuple[int, int]]:
-    """Return the begin and end of each split: the whole, or train and the validation that is cut off from its end."""
+    """Return begin and end of each split: of the whole, or of train and the validation split off its end."""
     total = int(documents[-1])
     if not fraction:
         return [(0, total)]
     cut = min(max(int(total * (1 - fraction)), 1), total - 1)
     inner = documents[1:-1]
-    if len(inner):  # of one document alone a part is cut off
+    if len(inner):  # otherwise the only document is divided
         after = min(int(np.searchsorted(inner, cut)), len(inner) - 1)
         near = inner[max(after - 1, 0) : after + 1]
         cut = int(near[np.argmin(np.abs(near - cut))])
     if total < 2:
         raise UserError(
-            "data.validation_fraction: of one token no validation can be cut off; give data.validation_path"
+            "data.validation_fraction: train has one token, which cannot be divided; set data.validation_path"
         )
     return [(0, cut), (cut, total)]
 
@@ -225,11 +224,11 @@ def _measure(
 
     Args:
         tokens: All tokens.
-        documents: Beginning (offsets,) of each document, and the end of the last one.
+        documents: Start (offsets,) of each document, and the end of the last one.
         edges: Begin and end of the split, in tokens.
         folder: Folder of the cache.
-        tokenizer: Gives the bytes of each token.
-        end_of_text: The id that ends a document and counts as no text, or None.
+        tokenizer: Provides the number of bytes of each token.
+        end_of_text: Id that ends a document and counts as 0 bytes, or None.
     """
     begin, end = edges
     inner = documents[(documents > begin) & (documents < end)]
@@ -240,11 +239,11 @@ def _measure(
     digest = hashlib.sha256(offsets.tobytes())
     counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
     for first in range(begin, end, BLOCK_TOKENS):
-        block = tokens[first : min(first + BLOCK_TOKENS, end)]  # an id beyond the vocabulary is refused there
+        block = tokens[first : min(first + BLOCK_TOKENS, end)]  # raises for an id outside the vocabulary
         digest.update(block.astype("<u4").tobytes())
         counts += np.bincount(block, minlength=len(counts))
     lengths = _byte_lengths(tokenizer, tokens)
-    if end_of_text is not None:  # it stands for no text
+    if end_of_text is not None:  # it represents no text
         lengths[end_of_text : end_of_text + 1] = 0
     unknown = 0 if tokenizer.unknown is None else int(counts[tokenizer.unknown])
     about = {"begin": begin, "end": end, "bytes": int(counts @ lengths), "unknown": unknown, "documents": name}
@@ -252,12 +251,12 @@ def _measure(
 
 
 def _byte_lengths(tokenizer: Tokenizer, tokens: TokenArray) -> Int[np.ndarray, " V"]:
-    """Return the bytes of text (V,) that each id stands for."""
+    """Return the number of bytes (V,) of the text of each id."""
     if tokenizer.kind == "ids":
         return np.full(tokenizer.vocab_size, tokens.dtype.itemsize, dtype=np.int64)
     if tokenizer.lossless:
         return tokenizer.text_lengths(np.arange(tokenizer.vocab_size))
-    blank = int(tokenizer.kind == "word")  # between two words
+    blank = int(tokenizer.kind == "word")  # the space between two words
     return np.array([len(token.encode()) + blank for token in tokenizer.tokens], dtype=np.int64)
 
 
@@ -272,23 +271,23 @@ def _corpus(tokens: TokenArray, about: dict[str, Any], folder: Path) -> Corpus:
 
 # -- nanoGPT and its descendants ---------------------------------------------------------------------------------------
 
-HEADER_BYTES = 1024  # 256 numbers of four bytes, of llm.c and modded-nanogpt: the mark, the version, the tokens
+HEADER_BYTES = 1024  # 256 int32 of llm.c and modded-nanogpt: magic number, version, number of tokens, and unused ones
 MARK, VERSION = 20240520, 1
 
 
 @dataclass(kw_only=True, eq=False)
 class NanoGPT(ForeignTokens):
-    """`train.bin` and `val.bin` of a folder, or files that are named one by one.
+    """Tokens of nanoGPT: `train.bin` and `val.bin` of a folder, or single files.
 
     nanoGPT's `meta.pkl` is not read: opening a pickle runs the code in it.
 
     Attributes:
-        end_of_text: The id that ends a document; None: a file is one document.
+        end_of_text: Id that ends a document; None: each file is one document.
     """
 
     end_of_text: int | None = None
 
-    document = "what ends with data.end_of_text, or a file"
+    document = "the tokens up to data.end_of_text, or a file"
     called = "nanogpt"
 
     def __post_init__(self) -> None:
@@ -301,15 +300,15 @@ class NanoGPT(ForeignTokens):
         super().__post_init__()
 
     def layout(self, path: Path) -> Layout:
-        plain_file(path, "ids of two bytes each, as nanoGPT's train.bin")
+        plain_file(path, "ids of two bytes each, such as nanoGPT's train.bin")
         with open(path, "rb") as file:
             head = file.read(HEADER_BYTES)
         offset, count = 0, None
-        # A text of these two ids first would be taken for a header, were the length not right as well.
+        # Tokens that look like this header cannot pass for one: `count` must also match the size of the file.
         if len(head) >= 12 and int(np.frombuffer(head, dtype="<i4", count=1)[0]) == MARK:
             _, version, count = np.frombuffer(head, dtype="<i4", count=3).tolist()
             if version != VERSION:
-                raise UserError(f"{path}: has a header of version {version}, and version {VERSION} is known")
+                raise UserError(f"{path}: has a header of version {version}; only version {VERSION} is supported")
             offset = HEADER_BYTES
         return Layout([whole_tokens(path, "<u2", offset=offset, count=count)], None, [path])
 
@@ -319,9 +318,9 @@ class NanoGPT(ForeignTokens):
 
 @dataclass(kw_only=True, eq=False)
 class Datatrove(ForeignTokens):
-    """Every .ds file of a folder, in the order of their names, or a single one.
+    """Tokens of datatrove: every .ds file of a folder, in the order of their names, or a single file.
 
-    The token that ends a document is a token of that document.
+    The token that ends a document belongs to it.
     """
 
     document = "a document of datatrove"
@@ -332,11 +331,9 @@ class Datatrove(ForeignTokens):
         if path.is_dir():
             files = listed(path, "*.ds")
             if not files:
-                raise UserError(f"{path}: no file of this folder ends in .ds; give the folder that datatrove wrote")
+                raise UserError(f"{path}: contains no .ds file; choose the folder that datatrove wrote")
         parts = []
-        indices = [
-            plain_file(Path(f"{file}.index"), "where the documents of datatrove's .ds file end") for file in files
-        ]
+        indices = [plain_file(Path(f"{file}.index"), "the document ends of datatrove's .ds file") for file in files]
         for file, index in zip(files, indices, strict=True):
             ends = _index(index)
             count = int(ends[-1]) if len(ends) else 0
@@ -346,13 +343,13 @@ class Datatrove(ForeignTokens):
 
 
 def _starts(parts: Sequence[Part], indices: Sequence[Path]) -> Int[np.ndarray, " offsets"]:
-    """Return the beginning (offsets,) of each document of all files, and the end of the last one."""
+    """Return the start (offsets,) of each document of all files, and the end of the last one."""
     found = [np.zeros(1, dtype=np.int64)]
     before = 0
     for part, index in zip(parts, indices, strict=True):
         ends = _index(index).astype(np.int64)
         if (np.diff(ends, prepend=0) < 0).any():
-            raise UserError(f"{index}: the ends of its documents do not rise; it is damaged")
+            raise UserError(f"{index}: its document ends do not increase; it is damaged")
         found.append(before + ends)
         before += part.count
     return np.unique(np.concatenate(found))
@@ -362,7 +359,7 @@ def _index(path: Path) -> np.ndarray:
     """Return the number of tokens (n,) up to the end of each document, mapped into memory."""
     size = path.stat().st_size
     if size % 8:
-        raise UserError(f"{path}: ends within a number of eight bytes; it is cut off")
-    if not size:  # nothing cannot be mapped
+        raise UserError(f"{path}: its size is not a multiple of 8 bytes; it is truncated")
+    if not size:  # an empty file cannot be mapped
         return np.zeros(0, dtype="<u8")
     return np.memmap(path, dtype="<u8", mode="r")

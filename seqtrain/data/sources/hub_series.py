@@ -1,4 +1,4 @@
-"""Series of data sets of the Hugging Face hub, folders in the hub's layout, and `save_to_disk` copies."""
+"""Series from data sets on the Hugging Face hub, folders in the hub's layout, and `save_to_disk` copies."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ TABLE = "table.parquet"  # in the cache
 
 @dataclass(kw_only=True, eq=False)
 class HubSeries(TableSeries):
-    """One split of a data set, a row a time step; it is kept as one table in the cache, and read as a file is.
+    """One split of a data set, one row per time step; it is cached as one table and read like a file.
 
     Attributes:
         path: A hub name, or a local folder.
         decimal: Decimal separator of the files that `predict` continues.
         name: The data set's configuration.
         revision: Revision of the data set on the hub.
-        read_split: The split that is read; train, validation and test are cut from its series by time.
+        read_split: Split of the hub to read; its series are split by time into train, validation and test.
     """
 
     name: str | None = None
@@ -44,7 +44,7 @@ class HubSeries(TableSeries):
         self._hub = Hub(path=self.path, name=self.name, revision=self.revision, train_split=self.read_split)
 
     def check(self) -> None:
-        # A data set on the hub is only checked to exist: its values are downloaded when they are needed.
+        # For a data set on the hub, only check that it exists; its values are downloaded when they are needed.
         if self._hub.needs_download:
             self._hub.describe()
         else:
@@ -71,7 +71,7 @@ class HubSeries(TableSeries):
     @cached_property
     def _table(self) -> Path:
         """Path of the split, written as one file of the cache."""
-        with _renamed("data.train_split", "data.read_split"):  # the split that Hub trains on is the one read here
+        with _renamed("data.train_split", "data.read_split"):  # Hub's option for the split to read
             self._hub.check_order()
             data = self._hub.dataset("train")
 
@@ -84,7 +84,7 @@ class HubSeries(TableSeries):
 
 @contextmanager
 def _renamed(old: str, new: str) -> Iterator[None]:
-    """Replace a word in the errors of the block: the user knows the data set, and not the file in the cache."""
+    """Replace a word in the errors of the block: the user knows the data set, not its file in the cache."""
     try:
         yield
     except UserError as fault:

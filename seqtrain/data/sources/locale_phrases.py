@@ -1,4 +1,4 @@
-"""Translation pairs made from the Unicode CLDR: dates, quantities, prices and lists of names in any two languages."""
+"""Translation pairs from the Unicode CLDR: dates, quantities, prices and lists of names in any two languages."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from seqtrain.data.batching.splitmix64 import SplitMix64
 from seqtrain.data.sources.base import SPLITS, Row, Source, Split, check_fractions, no_split, shuffled
 from seqtrain.errors import UserError, did_you_mean
 
-KEPT = 3  # times that each part of a held-out phrase occurs in train at least
-PATIENCE = 40  # drafts for each phrase that is asked for
+KEPT = 3  # minimum number of times that train contains each part of a held-out phrase
+PATIENCE = 40  # maximum number of drafts per requested phrase
 
 
 class Phrase(NamedTuple):
@@ -26,14 +26,14 @@ class Phrase(NamedTuple):
 
     source: str
     target: str
-    parts: tuple[str, ...]  # what it is put together from, as `Draft` has it
+    parts: tuple[str, ...]  # its components, as in `Draft`
 
 
 class LocalePhrases(Source):
-    """Phrases as Babel writes them in two locales; a phrase that either locale lacks is left out.
+    """Phrases as Babel formats them in two locales; a phrase that either locale lacks is left out.
 
-    No source is in two splits or has two targets, and each part of a held-out phrase (a unit, a number, a name at its
-    place in a list) is in train. All kinds of spaces become plain ones, on both sides.
+    Each source is in one split and has one target. Each part of a held-out phrase (a unit, a number, a name at its
+    position in a list) is in train. All kinds of white space become plain spaces, on both sides.
     """
 
     document = "a phrase"
@@ -53,7 +53,7 @@ class LocalePhrases(Source):
         check_fractions(validation_fraction, test_fraction)
         if size < 1:
             raise UserError(f"data.size={size}: must be above 0")
-        # Babel separates by `_`, the web by `-`: both are meant.
+        # Babel separates by `_`, the web by `-`; both are accepted.
         self.locales = {"source": source_locale.replace("-", "_"), "target": target_locale.replace("-", "_")}
         self.size = size
         self.seed = seed
@@ -64,18 +64,18 @@ class LocalePhrases(Source):
         faults = []
         for side, name in self.locales.items():
             if name not in known:
-                faults.append(f"data.{side}_locale={name}: no locale of Babel's{did_you_mean(name, known)}")
+                faults.append(f"data.{side}_locale={name}: not a locale of Babel{did_you_mean(name, known)}")
         if faults:
             raise UserError(*faults)
         if len(set(self.locales.values())) == 1:
             raise UserError(
-                f"data.target_locale={self.locales['target']}: is data.source_locale too; choose another one"
+                f"data.target_locale={self.locales['target']}: equals data.source_locale; choose another one"
             )
 
     def rows(self, split: Split) -> Iterator[Row]:
         if not self.has(split):
             raise no_split(split)
-        return map(dict, self._splits[split])  # copies: a row is the reader's own
+        return map(dict, self._splits[split])  # copies: a caller may change a row
 
     def has(self, split: Split) -> bool:
         return split == "train" or self.fractions[split] > 0
@@ -95,7 +95,7 @@ class LocalePhrases(Source):
         return splits
 
     def _phrases(self) -> list[Phrase]:
-        """Return different phrases, drawn until there are `size` of them."""
+        """Return `size` different phrases; raise UserError if the locales give fewer."""
         locales = Locale.parse(self.locales["source"]), Locale.parse(self.locales["target"])
         by_source: dict[str, Phrase] = {}
         ambiguous: set[str] = set()
@@ -109,13 +109,13 @@ class LocalePhrases(Source):
                 del by_source[source]
             if len(by_source) == self.size:
                 return list(by_source.values())
-        raise UserError(f"data.size={self.size}: these locales gave {len(by_source)} phrases only; lower data.size")
+        raise UserError(f"data.size={self.size}: these locales give only {len(by_source)} phrases; lower data.size")
 
     def _owners(self, phrases: list[Phrase]) -> list[Split]:
         """Return the split of each phrase: a phrase is held out only if train has every part of it."""
         in_train = Counter(chain.from_iterable(set(phrase.parts) for phrase in phrases))
         owners: list[Split] = ["train"] * len(phrases)
-        candidates = iter(shuffled(len(phrases)).tolist())  # one order for both: none is held out twice
+        candidates = iter(shuffled(len(phrases)).tolist())  # one order for both splits: no phrase is held out twice
         for split in SPLITS[1:]:
             missing = int(len(phrases) * self.fractions[split])
             while missing and (index := next(candidates, None)) is not None:
@@ -126,8 +126,8 @@ class LocalePhrases(Source):
                     missing -= 1
             if missing or (self.fractions[split] and split not in owners):
                 raise UserError(
-                    f"data.size={self.size}: too few phrases to hold out {split} of which train knows all parts; "
-                    f"raise data.size, or lower data.{split}_fraction"
+                    f"data.size={self.size}: too few phrases for {split} have all their parts in train; raise "
+                    f"data.size, or lower data.{split}_fraction"
                 )
         return owners
 
@@ -135,7 +135,7 @@ class LocalePhrases(Source):
 def _say(draft: Draft, locale: Any) -> str | None:
     """Return the phrase in a language, with plain spaces; None if the language lacks it."""
     try:
-        # The CLDR has spaces that do not break, and narrow ones: a tokenizer of words would not part there.
+        # The CLDR contains no-break and narrow spaces, at which a word tokenizer would not split.
         return " ".join(draft.say(locale).split())
     except (LookupError, ValueError):
         return None
@@ -178,14 +178,14 @@ KE NG AU NZ IL
 LANGUAGES = _words("""
 de fr it es pt en ga nl da sv nb fi pl cs hu ro bg el tr ru uk zh ja ko hi vi th ar sw he fa ta id et lv lt
 """)
-PLACE = re.compile("[a-z]{2}_[A-Z]{2}")  # identifiers that are a language and a territory
+PLACE = re.compile("[a-z]{2}_[A-Z]{2}")  # identifiers of a language and a territory
 
 
 class Draft(NamedTuple):
-    """A phrase that is not yet written in a language."""
+    """A phrase before it is written in a language."""
 
-    parts: tuple[str, ...]  # what it is put together from: knowing each of them is knowing how to say it
-    say: Callable[[Locale], str]  # raises LookupError or ValueError where the language lacks it
+    parts: tuple[str, ...]  # its components: a model that knows each of them can write the phrase
+    say: Callable[[Locale], str]  # returns its text; raises LookupError or ValueError if the language lacks it
 
 
 class Drafts:
@@ -195,7 +195,7 @@ class Drafts:
         self.generator = generator
         self.locales = locales
         self.places = [each for each in localedata.locale_identifiers() if PLACE.fullmatch(each)]
-        # A kind that can say more stands there more often, or its phrases would soon be used up.
+        # Kinds with more phrases are drawn more often, because the phrases of a small kind are soon exhausted.
         often = (self.day, self.quantity, self.price)
         seldom = (self.percentage, self.months)
         usual = (self.day_and_time, self.rate, self.span, self.spans, self.territories, self.languages, self.place)
@@ -210,7 +210,7 @@ class Drafts:
         """Draw a date: Thursday, March 5, 2020."""
         day = self._date()
         style = self.generator.choice(STYLES)
-        # The month is a part with its style: its name in full says nothing of its abbreviation.
+        # The month and its style are one part: the full name does not determine the abbreviation.
         parts = [f"date {style}", f"{style} month {day.month}", f"day {day.day}", f"year {day.year}"]
         if style == "full":
             parts.append(f"weekday {day.weekday()}")
@@ -266,12 +266,12 @@ class Drafts:
         unit = self.generator.choice(SPANS)
         count = self.generator.choice(NUMBERS[:40])
         sign = self.generator.choice([1, -1])
-        # Babel's own lengths of a year and a month, so that it writes the same number of them.
+        # Babel's own lengths of a year and a month, so that it writes the same count.
         days = {"year": 365, "month": 30, "week": 7}
         one = timedelta(days=days[unit]) if unit in days else timedelta(**{f"{unit}s": 1})
 
         def say(locale: Locale) -> str:
-            # No threshold is reached: 9 days are not to be called a week.
+            # A threshold that is never reached: 9 days must not become a week.
             return dates.format_timedelta(sign * count * one, unit, 1e9, add_direction=True, locale=locale)
 
         return Draft((f"number {count}", f"span {sign} {unit} {self._plurals(count)}"), say)
@@ -288,7 +288,7 @@ class Drafts:
         """Draw a price: €1,234.50; 1,234.50 euros."""
         amount = float(self.generator.choice(PRICES))
         currency = self.generator.choice(CURRENCIES)
-        # A price that is written in two ways, 5 and 5.00, is two parts.
+        # An amount that is written in two ways, 5 and 5.00, is two parts.
         digits = numbers.get_currency_precision(currency)
         if self.generator.below(2):
             parts = (f"price {amount:.{digits}f}", f"sign of {currency}")
@@ -318,7 +318,7 @@ class Drafts:
         language, territory = self.generator.choice(self.places).split("_")
 
         def say(locale: Locale) -> str:
-            # Without a name of the territory Babel would end in an error of its own.
+            # If the territory has no name, Babel raises an unrelated error.
             if language not in locale.languages or territory not in locale.territories:
                 raise LookupError(f"{language} {territory}")
             return Locale(language, territory).get_display_name(locale) or ""
@@ -354,7 +354,7 @@ class Drafts:
         size = len(items)
         parts = [f"list {how} {size}"]
         for place, item in enumerate(items):
-            # With its place: in many languages the last of a list is joined, or declined, in another way.
+            # A part includes its position: many languages join or decline the last item of a list differently.
             parts += [f"{part}, {place} of {size}" for part in item.parts]
 
         def say(locale: Locale) -> str:
@@ -364,7 +364,7 @@ class Drafts:
 
 
 def _known(said: str | None, *identifiers: str) -> str:
-    """Return `said`; raise LookupError if Babel has put an identifier in place of a missing name."""
+    """Return `said`; raise LookupError if it is empty, or Babel wrote an identifier instead of a missing name."""
     if not said or any(each in said for each in identifiers):
         raise LookupError(f"no name for {' or '.join(identifiers)}")
     return said

@@ -1,4 +1,4 @@
-"""Made-up sentences in which a later verb decides if names are of a person or a place, with BIO labels."""
+"""Synthetic sentences in which a later verb decides whether names are persons or places, with BIO labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ carolina, adelaide, victoria, alexandria, charlotte, geneva, chelsea, kingston, 
 denver, phoenix, savannah
 """)
 SECOND_NAMES = phrases("hill, wells, forest, church, lake, field, brooks, rivers, stone, park, west, bridge")
-# Each two begin alike: what is before the verb tells nothing.
+# Verbs of a person and of a place; both follow the same words.
 VERBS = [
     ("smiled", "flooded"),
     ("laughed", "burned"),
@@ -37,8 +37,8 @@ KINDS = ("PER", "LOC")
 class PersonOrPlace(Generated):
     """Sentences in pairs that differ only in the verb: all names of one are persons, those of the other are places.
 
-    A model that reads from left to right meets each name before the verb. It gives both sentences of a pair the same
-    labels up to the verb, so exactly half of its names are right. Both sentences of a pair are in the same split.
+    A model that reads from left to right reads each name before the verb. It gives both sentences of a pair the same
+    labels up to the verb, so exactly half of its names are correct. Both sentences of a pair are in the same split.
     """
 
     size: int = 4000
@@ -52,11 +52,11 @@ class PersonOrPlace(Generated):
         """Draw two sentences that differ in the verb, and so in the type of their names."""
         words: list[str] = generator.choice(OPENINGS).split()
         labels = ["O"] * len(words)
-        # In this order: what each choice gives depends on how many came before it.
+        # The order is fixed: each choice depends on the number of choices before it.
         for number in range(1 + generator.below(3)):
             link = generator.choice(LINKS).split() if number else []
             name = [generator.choice(NAMES)]
-            # Names of one word and of two, so that spans have ends to find.
+            # Names have one or two words, so a model must also find where a span ends.
             if generator.below(2):
                 name.append(generator.choice(SECOND_NAMES))
             words += [*link, *name]
@@ -66,12 +66,12 @@ class PersonOrPlace(Generated):
         closing = generator.choice(CLOSINGS).split()
         words += aside
         after = ["O"] * (len(aside) + 1 + len(closing))
-        # Both sentences have the same words and labels but for the verb and the types.
+        # Both sentences have the same words and labels except the verb and the types.
         two = []
         for verb, kind in zip(verbs, KINDS, strict=True):
             written = " ".join([*words, verb, *closing])
             two.append({"text": written, "label": " ".join([*labels, *after]).format(*[kind] * len(words))})
-        first = generator.below(2)  # or every first sentence of a two would be of persons
+        first = generator.below(2)  # otherwise the first sentence of a pair would always have persons
         return two[first], two[1 - first]
 
     def keys(self, rows: Sequence[Row]) -> set[str]:

@@ -1,4 +1,4 @@
-"""Made-up sentences whose pronoun means one of two nouns before it; only a word behind the pronoun tells which one."""
+"""Synthetic sentences whose pronoun refers to one of two earlier nouns; only a word after the pronoun decides which."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Scene(NamedTuple):
     first: list[str]
     verb: str
     second: list[str]
-    of_first: list[str]  # what it is, where the pronoun means the first noun
-    of_second: list[str]
+    of_first: list[str]  # adjectives, if the pronoun refers to the first noun
+    of_second: list[str]  # adjectives, if it refers to the second noun
 
 
 THINGS = phrases("trophy, lamp, vase, drum, globe, clock, kettle, statue")
 CASES = phrases("suitcase, box, bag, drawer, crate, basket, cupboard, chest")
-# No property belongs to one side in every scene: the verb counts, too.
+# No adjective belongs to the same side in every scene, so the verb matters, too.
 SCENES = (
     Scene(
         phrases("dog, horse, cow, fox, goat, child, soldier, hiker"),
@@ -43,11 +43,11 @@ ANSWERS = ("first", "second")
 
 @dataclass(kw_only=True, eq=False)
 class Pronoun(Generated):
-    """Sentences in pairs: one word behind `it` differs, and so does the noun that it means, the first or the second.
+    """Sentences in pairs that differ in one word after `it`; this word decides to which noun `it` refers.
 
     A sentence's label has a word for each of its words: `first` or `second` for the pronoun, `_` for the rest. A model
-    that reads from left to right says the same of both sentences of a pair, so exactly half of its answers are right.
-    Both are in the same split. A test of this kind is a Winograd schema (Levesque et al. 2012).
+    that reads from left to right gives the same answer for both sentences of a pair, so exactly half of its answers are
+    correct. Both are in the same split. Such a pair is a Winograd schema (Levesque et al. 2012).
     """
 
     size: int = 4000
@@ -58,8 +58,8 @@ class Pronoun(Generated):
     in_set = len(ANSWERS)
 
     def draw(self, generator: SplitMix64) -> tuple[Row, Row]:
-        """Draw two sentences that differ in one word, in any order."""
-        # In this order: what each choice gives depends on how many came before it.
+        """Draw two sentences that differ in one word, in random order."""
+        # The order is fixed: each choice depends on the number of choices before it.
         scene = generator.choice(SCENES)
         start = f"{generator.choice(OPENINGS)} the {generator.choice(scene.first)} {scene.verb}"
         start += f" the {generator.choice(scene.second)} because"
@@ -71,5 +71,5 @@ class Pronoun(Generated):
             after = f"{behind} {word} {ending}".split()
             labels = [NOT_ASKED] * len(start.split()) + [answer] + [NOT_ASKED] * len(after)
             rows.append({"text": " ".join([*start.split(), "it", *after]), "label": " ".join(labels)})
-        one = generator.below(len(rows))  # or every first sentence of a pair would mean the first noun
+        one = generator.below(len(rows))  # otherwise the first sentence would always refer to the first noun
         return rows[one], rows[1 - one]

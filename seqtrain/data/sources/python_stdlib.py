@@ -14,11 +14,11 @@ from typing import Any
 from seqtrain.data.sources.base import Source, Split, check_fractions, no_split
 from seqtrain.errors import UserError
 
-# Installed packages are not the library, and some systems ship it without its tests.
+# Installed packages are not part of the library, and some systems ship it without its tests.
 NOT_LIBRARY = {"site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test"}
-# Tables written out as Python, not code: character maps and help texts would teach nothing but themselves.
+# Data in Python syntax, not code: character maps and help texts.
 TABLES = {"encodings", "pydoc_data"}
-BUILD_FLAGS = "_sysconfigdata"  # a table too, and it differs from machine to machine
+BUILD_FLAGS = "_sysconfigdata"  # also data, and it differs between machines
 
 
 class PythonStdlib(Source):
@@ -72,7 +72,7 @@ class PythonStdlib(Source):
         for folder, folders, files in os.walk(self.root):
             folders[:] = [
                 name for name in folders if name not in NOT_LIBRARY | TABLES
-            ]  # in place: `walk` goes on by it
+            ]  # in place, so that `walk` skips the others
             below = Path(folder).relative_to(self.root)
             for file in files:
                 if file.endswith(".py") and not file.startswith(BUILD_FLAGS):

@@ -95,7 +95,7 @@ class SeriesSource(Source):
         """Return the rows of a split; raise UserError if the split is missing, or a series is too short for it."""
         if not self.has(split) and self.rows is not None:
             rows = ",".join(map(str, self.rows))
-            raise UserError(f"data.rows=[{rows}]: leaves no row for {split}; set its count above 0")
+            raise UserError(f"data.rows=[{rows}]: has no rows for {split}; set its count above 0")
         if not self.has(split):
             raise no_split(split)
         if self._owner is not None:
@@ -207,7 +207,7 @@ class SeriesFile(TableSeries):
             (self.rows is not None, "data.validation_fraction and data.test_fraction, not data.rows"),
         ):
             if given:
-                raise UserError(f"data.label_column={self.label_column}: whole series are in a split; set {option}")
+                raise UserError(f"data.label_column={self.label_column}: each series is in one split; set {option}")
 
     def _in_steps(self, series: Series) -> tuple[Series, list[str]]:
         # An added row would have no label.
@@ -265,7 +265,7 @@ class HoldsLabels(Protocol):
     """A source of series with labels; whole series are in a split."""
 
     def labels(self, split: Split, kind: LabelKind) -> list[str]:
-        """Return the label of each series of a split: a name, a number, or its rows' names separated by blanks."""
+        """Return the label of each series of a split: a name, a number, or its rows' names separated by spaces."""
         ...
 
     def series_of(self, path: Path, columns: Sequence[str]) -> Series:

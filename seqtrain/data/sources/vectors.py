@@ -53,7 +53,7 @@ class VectorSource(SeriesSource):
                 if len(label.split()) != count:
                     raise UserError(
                         f"data: task=tag reads a label at each step, but a sequence of {count} vectors has "
-                        f"{len(label.split())} ({label[:40]}); give it a list of {count} labels, or use task=classify"
+                        f"{len(label.split())} ({label[:40]}); write a list of {count} labels, or use task=classify"
                     )
         return labels
 
@@ -148,7 +148,7 @@ class Vectors(VectorSource):
 
 
 def _as_text(value: Any) -> str:
-    """Return a row's label or text; the labels of a list, one for each step, are joined by blanks."""
+    """Return a row's label or text; the labels of a list, one for each step, are joined by spaces."""
     if isinstance(value, list):
         return " ".join("" if label is None else str(label) for label in value)
     return str(value).strip()

@@ -1,4 +1,4 @@
-"""Made-up reviews whose sentiment depends only on the order of words: no bag of words is above chance."""
+"""Synthetic reviews whose sentiment depends only on word order: the accuracy of a bag of words is chance."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ brilliant mediocre
 """)
 ]
 
-# {yes} is what the sentence says, {no} what it denies: each stands first in one half of the forms.
+# {yes} is the adjective that the sentence affirms, {no} the one that it denies. Each comes first in half of the forms.
 FORMS = [
     "{yes} , not {no} ,",
     "{yes} and not {no}",
@@ -75,14 +75,14 @@ class WordOrder(Generated):
     in_set = 2
 
     def draw(self, generator: SplitMix64) -> Sequence[Row]:
-        """Draw a sentence, and the same with its two adjectives swapped."""
+        """Draw a sentence, and the same sentence with its two adjectives swapped."""
         good, bad = generator.choice(PAIRS)
         frame = _draw_frame(generator)
         two = [
             {"text": frame.format(yes=good, no=bad), "label": "positive"},
             {"text": frame.format(yes=bad, no=good), "label": "negative"},
         ]
-        first = generator.below(2)  # or every first sentence of a two would be positive
+        first = generator.below(2)  # otherwise the first sentence of a pair would always be positive
         if len(two[0]["text"].split()) not in WORDS:
             return ()
         return two[first], two[1 - first]
@@ -93,11 +93,11 @@ class WordOrder(Generated):
 
 
 def _draw_frame(generator: SplitMix64) -> str:
-    """Draw a sentence with places for what it affirms and what it denies, neither of them first or last."""
+    """Draw a sentence with placeholders for its two adjectives, neither of them first or last."""
     form = generator.choice(FORMS)
     for place in ("{yes}", "{no}"):
         form = form.replace(place, f"{generator.choice(DEGREES)} {place}")
-    # In this order: what each choice gives depends on how many came before it.
+    # The order is fixed: each choice depends on the number of choices before it.
     before = generator.choice(BEFORE)
     inside = generator.choice(INSIDE)
     subject = generator.choice(SUBJECTS)

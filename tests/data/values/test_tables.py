@@ -81,7 +81,7 @@ FAULTS = {
     "broken json": ('{"a": 1}\n{"a":', {"name": "a.jsonl"}, "JSON parse error"),
     "text in json": ('{"a": 1}\n{"a": "x"}\n', {"name": "a.jsonl"}, "changed from number to string in row 1"),
     "clock": (csv().replace("2024-01-0", "1"), {"columns": ["a"], "time_column": "b", "time_format": "%H"}, "no time"),
-    "rows of no train": (PLAIN, {"rows": [0, 30, 30]}, "data.rows=[0,30,30]: leaves no row for train"),
+    "rows of no train": (PLAIN, {"rows": [0, 30, 30]}, "data.rows=[0,30,30]: has no rows for train"),
     "more rows than there are": (PLAIN, {"rows": [30, 30, 30]}, "data.rows=[30,30,30]: the series has 60 rows"),
 }  # fmt: skip
 
