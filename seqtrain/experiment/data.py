@@ -123,7 +123,7 @@ def open_with_data(
         config.data.test_path, config.data.test_paths = config.data.test_paths[test_set], None
     source = make_source(config)
     if not source.has(split):
-        raise UserError(f"--split {split}: run {path} has no such split; data.{split}_fraction or the like makes one")
+        raise UserError(f"--split {split}: run {path} has no such split; create one with data.{split}_fraction")
     source.check()
     splits = [split]
     if with_train and split != "train":

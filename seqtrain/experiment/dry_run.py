@@ -34,7 +34,7 @@ def dry_run(composed: Composed, request: Request) -> Cost:
     resolve_auto(config, say)
     data = read_data(config, say)
     cost = cost_of(config, data)
-    if cost.steps is None:  # the clock decides
+    if cost.steps is None:  # a time limit decides
         return cost
     steps = min(STEPS, int(MAX_FLOPS / (cost.flops_per_token * cost.tokens_per_step)))
     if config.trainer.devices != 1 or not steps:

@@ -69,7 +69,7 @@ def record_ending(experiment: Ending, checkpoint: Path | None) -> Iterator[None]
         session = experiment.session
         # A checkpoint may pass all checks and still fail when the trainer loads it, before the first step.
         if line is None and checkpoint is not None and session is not None and not session.learner.started:
-            line = UserError(f"checkpoint {checkpoint}: this run cannot go on from it: {reason}")
+            line = UserError(f"checkpoint {checkpoint}: this run cannot continue from it: {reason}")
         _conclude(experiment, status="failed", reason=reason)
         if line is None:  # a bug in seqtrain
             raise
@@ -190,9 +190,9 @@ def _remedy(run: Run, error: OSError) -> str | None:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full; make room"
     if error.errno == errno.EFBIG:
-        return "no file may become so large here; raise the limit (ulimit -f)"
+        return "the file would exceed the size limit; raise it (ulimit -f)"
     if error.filename is not None and run.path.absolute() in Path(str(error.filename)).absolute().parents:
-        return f"{error.filename} cannot be written ({error.strerror}); mend that"
+        return f"{error.filename} cannot be written ({error.strerror}); correct that"
     return None
 
 

@@ -247,7 +247,7 @@ FULL = "the disk is full; make room, then `seqtrain resume run`"
         ("full", "step-00000012.ckpt", FULL),
         ("full", "summary.json", FULL),
         ("full_for_records", "", FULL),
-        ("full_in_the_middle", "", "no file may become so large here; raise the limit (ulimit -f), then `seqtrain"),
+        ("full_in_the_middle", "", "the file would exceed the size limit; raise it (ulimit -f), then `seqtrain"),
         ("no_folder", "checkpoints", "cannot be written"),
     ],
 )

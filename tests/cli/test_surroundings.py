@@ -112,7 +112,7 @@ def test_a_resume_where_nothing_can_be_written_is_one_line(
     with pytest.raises(Unavailable) as fault, endings.writing(run, "again"):
         Run.open(run.path).claim()
     assert fault.value.lines == (
-        f"run {run.path}: {run.path / '.lock'} cannot be written (Read-only file system); mend that, then again",
+        f"run {run.path}: {run.path / '.lock'} cannot be written (Read-only file system); correct that, then again",
     )
 
 
