@@ -1,4 +1,4 @@
-"""Documents cut into stretches of a bounded number of tokens, found by number without a table row for each."""
+"""Documents cut into stretches of at most `size` tokens, found by index without a table of all stretches."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from jaxtyping import Int
 from seqtrain.data.cache import Store, durable
 from seqtrain.data.token_store.tokens import Pages, map_key, mapped_offsets
 
-SPAN = 64  # documents between two counts that are kept
-SPANS_AT_A_TIME = 1 << 14  # that are counted
-FOUND_AT_A_TIME = 1 << 16  # stretches
-TOUCHED_BYTES = 1 << 21  # that Linux may map when a file is touched at one place, where it holds it in large pages
-MAX_HELD = 1 << 20  # stretches that are held in memory, where a step finds its own in no time
-MAX_UNKEPT = 1 << 22  # documents whose stretches are counted at every start: less than a tenth of a second
+SPAN = 64  # documents between two stored counts
+SPANS_AT_A_TIME = 1 << 14  # spans counted at a time
+FOUND_AT_A_TIME = 1 << 16  # stretches found at a time
+TOUCHED_BYTES = 1 << 21  # bytes that Linux may map when one place of a file is read, if the file is in large pages
+MAX_HELD = 1 << 20  # maximum number of stretches to keep in memory, where finding them is fastest
+MAX_UNKEPT = 1 << 22  # up to this many documents, stretches are counted at every start, in less than 0.1 s
 
 
 class Found(NamedTuple):
     """Places of stretches in a corpus."""
 
-    begin: Int[np.ndarray, "*shape"]  # into the corpus
-    count: Int[np.ndarray, "*shape"]  # tokens
-    document: Int[np.ndarray, "*shape"]
+    begin: Int[np.ndarray, "*shape"]  # index of the first token in the corpus
+    count: Int[np.ndarray, "*shape"]  # number of tokens
+    document: Int[np.ndarray, "*shape"]  # index of the document
 
 
 class Stretches:
-    """All stretches of a corpus, in order; those of a document have `size` tokens, its last one may be shorter.
+    """All stretches of a corpus, in order; each has `size` tokens, and the last one of a document may be shorter.
 
-    For many stretches, only the number of stretches before every SPAN documents is kept. If the documents lie in a
-    mapped file, these numbers do too: in the cache, computed once and shared by all processes.
+    For many stretches, only the number of stretches before every SPAN documents is stored. If the documents are in a
+    memory-mapped file, these numbers are in the cache: computed once, and shared by all processes.
     """
 
     def __init__(self, documents: Int[np.ndarray, " offsets"], size: int) -> None:
-        """Count the stretches. `documents`: the beginning of each, and the end of the last; `size`: in tokens."""
+        """Count the stretches. `documents`: the start of each, and the end of the last; `size`: in tokens."""
         self.documents = documents
         self.size = size
-        self._offsets = np.asarray(documents)  # the same memory; numpy takes its time to slice a map
+        self._offsets = np.asarray(documents)  # the same memory; numpy slices a memmap slowly
         self._pages = Pages(documents)
         self._before = np.asarray(self._counts())
-        self._held: Found | None = None  # all of them, where they are few
+        self._held: Found | None = None  # all stretches, if they are few
         if len(self) <= MAX_HELD:
             self._held = self._find_run(0, len(self))
 
@@ -52,16 +52,16 @@ class Stretches:
 
     @property
     def key(self) -> str | None:
-        """Key of the file that the stretches follow from; None for documents in memory."""
+        """Key of the file that determines the stretches; None for documents in memory."""
         key = map_key(self.documents)
         return None if key is None else f"{key} {self.size}"
 
     def find(self, index: Int[np.ndarray, "*shape"]) -> Found:
-        """Return the stretches of these numbers, from 0 to len - 1."""
+        """Return the stretches with these indices, from 0 to len - 1."""
         if self._held is not None:
             return Found(*(column[index] for column in self._held))
         flat = index.reshape(-1)
-        ends = np.append(np.flatnonzero(np.diff(flat) != 1) + 1, flat.size)  # of runs that stand together
+        ends = np.append(np.flatnonzero(np.diff(flat) != 1) + 1, flat.size)  # ends of runs of consecutive indices
         if len(ends) * SPAN <= flat.size:
             parts = [self._find_run(int(flat[begin]), int(flat[end - 1]) + 1) for begin, end in pairwise([0, *ends])]
         else:
@@ -70,7 +70,7 @@ class Stretches:
         return Found(*(np.concatenate(column).reshape(index.shape) for column in zip(*parts, strict=True)))
 
     def _find(self, index: Int[np.ndarray, " k"]) -> Found:
-        # All documents of the spans that these stretches are in, one span behind the other.
+        # All documents of the spans of these stretches, span after span.
         spans = np.unique(np.searchsorted(self._before, index, side="right") - 1)
         places = np.minimum(spans[:, None] * SPAN + np.arange(SPAN + 1), len(self.documents) - 1)
         offsets = self._offsets[places]  # (spans, SPAN + 1)
@@ -83,7 +83,7 @@ class Stretches:
         return Found(begin, np.minimum(self.size, offsets[span, within + 1] - begin), spans[span] * SPAN + within)
 
     def _find_run(self, first: int, end: int) -> Found:
-        """Return the stretches from number `first` up to `end`, whose documents follow one another too."""
+        """Return the stretches from `first` up to `end`, which are consecutive, as are their documents."""
         after = int(np.searchsorted(self._before, end - 1, side="right"))
         span = int(np.searchsorted(self._before, first, side="right")) - 1
         offsets = self._offsets[span * SPAN : after * SPAN + 1]

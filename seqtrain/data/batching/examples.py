@@ -1,4 +1,4 @@
-"""Examples that a task makes of rows, cut into padded batches by the plan."""
+"""Examples that a task makes from rows, in padded batches that the plan determines."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ Batch = TypeVar("Batch", bound="ExampleBatch")
 
 @dataclass(kw_only=True)
 class ExampleBatch:
-    """A batch of right-padded examples; a task adds tensors of its own, batch-first."""
+    """A batch of right-padded examples; a task may add its own batch-first tensors."""
 
     warmup_chunks: ClassVar[tuple[()]] = ()  # nothing is read before an example
     tokens: Shaped[Tensor, "B T *F"]  # ids, or real values
-    lengths: Int[Tensor, " B"]  # real tokens of each
-    targets: Shaped[Tensor, "B ..."]  # one for each example, or for each position; IGNORED where there is none
-    index: Int[Tensor, " B"]  # which examples of the split these are
-    count: int  # tokens read, padding apart
+    lengths: Int[Tensor, " B"]  # tokens of each example, without padding
+    targets: Shaped[Tensor, "B ..."]  # one for each example, or for each position; IGNORED: no target
+    index: Int[Tensor, " B"]  # indices of the examples in the split
+    count: int  # tokens read, without padding
     totals: dict[str, int]  # targets of each differentiated part in the whole optimiser step
     fingerprint: int = 0  # checksum of the plan of the whole step
-    num_targets: int = -1  # in this batch, at positions that are read; counted where it is not given
+    num_targets: int = -1  # in this batch, at positions that are read; -1: count them
 
     def __post_init__(self) -> None:
-        # Here, where the batch is made: a step that counted on a GPU would wait for it.
+        # Counted here, on the CPU, because counting during the step would wait for the GPU.
         if self.num_targets < 0:
             self.num_targets = _num_targets(self.targets, self.tokens.shape[1])
 
     def to(self: Batch, device: torch.device, non_blocking: bool = False) -> Batch:
         """Return the same batch on another device; `non_blocking` as in `stream.moved`."""
         there = {}
-        for field in fields(self):  # those of a task, too
+        for field in fields(self):  # includes the fields of a task
             value = getattr(self, field.name)
             if isinstance(value, Tensor):
                 there[field.name] = moved(value, device, non_blocking)
@@ -57,7 +57,7 @@ class ExampleBatch:
 
 
 def _num_targets(targets: Shaped[Tensor, "B ..."], width: int) -> int:
-    """Return the number of targets; in a table of them, only the first `width` columns, which are read, count."""
+    """Return the number of targets; of targets (B, U), count only the first `width` positions, which are read."""
     if targets.is_floating_point():
         return int((~targets.isnan()).sum())
     if targets.dim() == 2:
@@ -68,9 +68,9 @@ def _num_targets(targets: Shaped[Tensor, "B ..."], width: int) -> int:
 class Examples(ABC):
     """Examples of a split; each task has its own kind."""
 
-    lengths: Int[np.ndarray, "n sides"] | Lengths  # tokens of each example on each side that is padded by itself
-    cut: int = 0  # examples that were longer than they may be
-    remark: str | None = None  # what else is said of them before training
+    lengths: Int[np.ndarray, "n sides"] | Lengths  # tokens of each example on each separately padded side
+    cut: int = 0  # number of examples that were truncated
+    remark: str | None = None  # message to log before training
 
     @abstractmethod
     def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
@@ -78,10 +78,10 @@ class Examples(ABC):
 
     @abstractmethod
     def collate(self, index: Int[np.ndarray, " B"], epoch: int, totals: dict[str, int]) -> ExampleBatch:
-        """Return these examples as a batch; all that is drawn at random is a function of (seed, epoch, example).
+        """Return these examples as a batch; random choices depend only on (seed, epoch, example).
 
         Args:
-            index: Numbers of the examples (B,).
+            index: Indices of the examples (B,).
             epoch: The epoch.
             totals: Targets of each differentiated part in the whole optimiser step.
         """
@@ -92,20 +92,20 @@ class Examples(ABC):
         mine = chunk.examples[lanes]
         if len(mine):
             return self.collate(mine, chunk.epoch, totals)
-        # A process without examples must still take part in the step: all wait for the gradients of all.
+        # A process without examples must still take part in the step: every process waits for the gradients of all.
         return self.collate(chunk.examples[:1], chunk.epoch, totals).without_targets()
 
 
 class TextExamples(Examples):
-    """`start, tokens..., separator` of each text, or the values of each series; longer ones are cut at their end.
+    """`start, tokens..., separator` of each text, or the values of each series; longer ones are truncated at their end.
 
-    A subclass gives the targets.
+    A subclass provides the targets.
     """
 
     def __init__(
         self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, dtype: torch.dtype = torch.float32
     ) -> None:
-        """Lay out the rows of a split. `dtype`: that of real values, where series are read."""
+        """Set the rows of a split. `dtype`: type of real values, if series are read."""
         self.series: SeriesInputs | None = None
         if rows.series is not None:
             assert preprocessor.series is not None
@@ -123,7 +123,7 @@ class TextExamples(Examples):
 
     @abstractmethod
     def targets(self, index: Int[np.ndarray, " B"]) -> Shaped[Tensor, "B ..."]:
-        """Return the targets of these examples, or of each position; IGNORED where there is none."""
+        """Return the targets of these examples, or of each position; IGNORED: no target."""
 
     def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
         return {"loss": len(index)}
@@ -140,7 +140,7 @@ class TextExamples(Examples):
         )
 
     def _sequence(self, number: int) -> Shaped[np.ndarray, " T *F"]:
-        """Return what is read of one example."""
+        """Return the input of one example, without padding."""
         if self.series is not None:
             return self.series.features(number)
         start, end = self.edges
@@ -148,10 +148,10 @@ class TextExamples(Examples):
 
 
 class SeriesInputs:
-    """The series of a split, read whole."""
+    """Whole series of a split, as inputs."""
 
     def __init__(self, split: SeriesSplit, reading: Reading, longest: int) -> None:
-        """Find the series that have rows in the split. `longest`: rows that are read; the rest is cut."""
+        """Find the series that have rows in the split. `longest`: maximum rows to read; later rows are ignored."""
         has_rows = split.end > split.begin
         self.reading = reading
         self.begin = split.begin[has_rows]
@@ -165,10 +165,10 @@ class SeriesInputs:
 
 
 class ExampleLoader:
-    """Yields every example of a split exactly once, in the order of the plan, or this process's slice of each step."""
+    """Every example of a split exactly once, in the order of the plan, or this process's slice of each step."""
 
     def __init__(self, examples: Examples, plan: ExamplePlan, *, world: int = 1, rank: int = 0) -> None:
-        """Set the slice. `world`: number of processes; `rank`: number of this one."""
+        """Set the slice. `world`: number of processes; `rank`: index of this one."""
         self.examples = examples
         self.plan = plan
         self.world = world
@@ -178,7 +178,7 @@ class ExampleLoader:
         for step in range(self.plan.steps):
             chunk = self.plan.chunk(0, step)
             mine = deal(chunk.lanes, self.world, self.rank)
-            if mine.start < mine.stop:  # no gradient is waited for here
+            if mine.start < mine.stop:  # empty slices are skipped: no process waits for gradients here
                 yield self.examples.batch(chunk, mine)
 
     def __len__(self) -> int:
@@ -190,13 +190,13 @@ def padded(rows: list[Shaped[np.ndarray, " _ *F"]]) -> tuple[Shaped[Tensor, "B T
     lengths = np.array(list(map(len, rows)), dtype=np.int64)
     kind = rows[0].dtype if rows[0].dtype.kind == "f" else np.int64
     whole = np.zeros((len(rows), max(int(lengths.max()), 1), *rows[0].shape[1:]), dtype=kind)
-    # A mask picks places row after row, which is how the tokens lie end to end.
+    # A mask selects positions row by row, which is the order of the concatenated rows.
     whole[np.arange(whole.shape[1]) < lengths[:, None]] = np.concatenate(rows)
     return torch.from_numpy(whole), torch.from_numpy(lengths)
 
 
 def by_length(rows: Sequence[Shaped[np.ndarray, " _ *F"]], lanes: int = 32) -> Iterator[list[int]]:
-    """Yield the rows to read together: `lanes` at a time, of similar length, so that there is little padding."""
+    """Yield the indices of `lanes` rows to read together, of similar length, so that there is little padding."""
     order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
     for begin in range(0, len(order), lanes):
         yield order[begin : begin + lanes]

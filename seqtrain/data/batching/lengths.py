@@ -1,4 +1,4 @@
-"""Lengths of examples; for many examples in a file, computed when they are asked for."""
+"""Lengths of examples; for many examples in a file, computed on request."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from jaxtyping import Int
 from seqtrain.data.batching.documents import Stretches
 from seqtrain.data.cache import cached_json
 
-BLOCK = 1 << 20  # examples that are looked at at a time
-MAX_TABLE = 1 << 22  # of the numbers that rows of lengths are counted under; beyond it they are sorted
+BLOCK = 1 << 20  # examples read at a time
+MAX_TABLE = 1 << 22  # maximum size of the table in which rows of lengths are counted; above it they are sorted
 
 
 class Lengths(ABC):
-    """Tokens of each example on each side that is padded by itself; indexed like a numpy array (n, sides)."""
+    """Tokens of each example on each separately padded side; indexed like a numpy array (n, sides)."""
 
-    key: str | None = None  # what identifies all of them, where they follow from a file
+    key: str | None = None  # identifies all lengths, if a file determines them
 
     @abstractmethod
     def __len__(self) -> int:
@@ -55,7 +55,7 @@ class StretchLengths(Lengths):
 
 
 class Distinct(NamedTuple):
-    """The distinct rows of lengths, in order, the first side first, and the number of examples with each."""
+    """The distinct rows of lengths, in lexicographic order, and the number of examples with each."""
 
     rows: Int[np.ndarray, "r sides"]
     counts: Int[np.ndarray, " r"]
@@ -67,12 +67,12 @@ class Distinct(NamedTuple):
 
 
 def distinct(lengths: Int[np.ndarray, "n sides"]) -> Distinct:
-    """Return the distinct rows of lengths, found by counting, which takes a fraction of the time of a sort."""
+    """Return the distinct rows of lengths, found by counting, which is faster than sorting."""
     return _merged(lengths, None)
 
 
 def distinct_of_all(lengths: Int[np.ndarray, "n sides"] | Lengths) -> Distinct:
-    """Return the distinct rows of any number of examples, block by block; for a file once, and cached."""
+    """Return the distinct rows of any number of examples, read block by block; cached if a file determines them."""
     if not isinstance(lengths, Lengths) or lengths.key is None or len(lengths) <= BLOCK:
         return _over_blocks(lengths)
 
@@ -101,7 +101,7 @@ def _over_blocks(lengths: Int[np.ndarray, "n sides"] | Lengths) -> Distinct:
 
 
 def _merged(rows: Int[np.ndarray, "n sides"], weights: Int[np.ndarray, " n"] | None) -> Distinct:
-    """Return the distinct rows, and the sum of the weights of each; without weights, the number of each."""
+    """Return the distinct rows and the sum of the weights of each; without weights, the count of each."""
     sizes = tuple(int(size) + 1 for size in rows.max(0))
     number = np.ravel_multi_index(tuple(rows.T), sizes)
     if np.prod(sizes, dtype=float) <= MAX_TABLE:

@@ -1,4 +1,4 @@
-"""The one loader of training: a plan chooses what each optimiser step reads, a batcher makes the batch."""
+"""Loader of training: a plan chooses the examples or chunks of each optimiser step, and a batcher makes the batch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from seqtrain.data.batching.plan import deal
 
 ENDLESS = 2**40
 
-# Signals that end a training: equal to `distributed.ranks.CAUGHT`, which is not imported here; a test compares them.
+# Signals that end training: equal to `distributed.ranks.CAUGHT`, which is not imported here; a test compares them.
 LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-SECONDS_OF_A_LAST_STEP = 30  # for which a worker outlives being asked to end
+SECONDS_OF_A_LAST_STEP = 30  # that a worker continues after SIGTERM
 
 
 @runtime_checkable
@@ -39,13 +39,13 @@ class Plan(Protocol):
 
 @runtime_checkable
 class Batcher(Protocol):
-    """Interface that makes the batch of some lanes or examples of a step of a plan; the batch takes a `fingerprint`."""
+    """Makes the batch of some lanes or examples of a planned step; the loader sets the batch's `fingerprint`."""
 
     def batch(self, step_plan: Any, lanes: slice, /) -> Any: ...
 
 
 class TrainLoader:
-    """This process's micro-batches from optimiser step `first_step` on, epoch after epoch, without end."""
+    """Endless iterator over this process's micro-batches, epoch after epoch, from optimiser step `first_step`."""
 
     def __init__(
         self,
@@ -63,10 +63,10 @@ class TrainLoader:
         Args:
             batcher: Makes the batches.
             plan: Chooses what each optimiser step reads.
-            accumulate: Micro-batches of this process in a step.
-            first_step: The optimiser step to begin with.
-            world: Number of processes that train.
-            rank: Number of this process.
+            accumulate: Number of micro-batches of this process per optimiser step.
+            first_step: Optimiser step to begin with.
+            world: Number of training processes.
+            rank: Index of this process.
             workers: Processes that make batches ahead of time; with 0, this process makes each one when it is needed.
         """
         self.batches = MicroBatches(batcher, plan, accumulate, world, rank)
@@ -80,7 +80,7 @@ class TrainLoader:
         ahead = DataLoader(
             self.batches, batch_size=None, sampler=numbers, num_workers=self.workers, worker_init_fn=_become_worker
         )
-        # A worker is born with our handlers; until it has its own, no signal reaches it.
+        # A worker inherits the handlers of this process; signals are blocked until it has set its own.
         former = signal.pthread_sigmask(signal.SIG_BLOCK, LEAVING)
         try:
             batches = iter(ahead)
@@ -91,7 +91,7 @@ class TrainLoader:
     def _ahead(self, batches: Iterator[Any]) -> Iterator[Any]:
         try:
             yield from batches
-        except (ConnectionError, EOFError) as error:  # what torch says where one dies while it hands a batch over
+        except (ConnectionError, EOFError) as error:  # raised if a worker dies while it sends a batch
             raise RuntimeError("DataLoader worker died in the middle of a batch") from error
 
     def __len__(self) -> int:
@@ -100,18 +100,18 @@ class TrainLoader:
 
 
 def _become_worker(worker: int) -> None:
-    """Ignore signals, which the training process handles, and exit if a batch cannot be handed over."""
-    # Ctrl-C reaches every process of a terminal. The one that trains still saves its step, and ends its workers.
+    """Ignore signals, which the training process handles, and exit if a batch cannot be sent."""
+    # Ctrl-C reaches every process of a terminal. The training process saves its step, and then ends its workers.
     for number in LEAVING:
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _leave_later)  # it is also how torch ends a worker that is stuck
+    signal.signal(signal.SIGTERM, _leave_later)  # torch also ends a stuck worker with SIGTERM
     signal.pthread_sigmask(signal.SIG_UNBLOCK, LEAVING)
-    # For example if /dev/shm is full: the training process would wait without end.
+    # For example if /dev/shm is full: otherwise the training process would wait forever.
     Queue._on_queue_feeder_error = staticmethod(lambda error, batch: os._exit(1))  # type: ignore[attr-defined]
 
 
 def _leave_later(number: int, frame: FrameType | None) -> None:
-    """Give the training process time for its last step; a second signal ends this process at once."""
+    """Delay the exit, so that the training process can finish its last step; a second signal exits at once."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.alarm(SECONDS_OF_A_LAST_STEP)
 
@@ -129,7 +129,7 @@ class MicroBatches(Dataset):
     def __getitem__(self, number: int) -> Any:
         step, micro = divmod(number, self.accumulate)
         step_plan = self.plan.chunk(*divmod(step, self.plan.steps))
-        # By rank first: a process's micro-batches are neighbours, so that its lanes are one slice.
+        # Divided by rank first, so that the micro-batches of a process are adjacent and its lanes are one slice.
         lanes = deal(step_plan.lanes, self.world * self.accumulate, self.rank * self.accumulate + micro)
         batch = self.batcher.batch(step_plan, lanes)
         batch.fingerprint = fingerprint_of(step_plan)
@@ -137,7 +137,7 @@ class MicroBatches(Dataset):
 
 
 def fingerprint_of(step_plan: Any, before: int = 0) -> int:
-    """Return a checksum of what one step reads, arrays and numbers at any depth; it is the same for every slice."""
+    """Return a checksum of the plan of one step, nested tuples of arrays and numbers; it is equal for all slices."""
     if not isinstance(step_plan, tuple):
         return zlib.crc32(np.ascontiguousarray(step_plan).tobytes(), before)
     for part in step_plan:

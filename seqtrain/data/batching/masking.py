@@ -20,22 +20,22 @@ from seqtrain.data.corpus import Corpus
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.errors import UserError
 
-PLACES, WAYS, WORDS, FOLLOWS, FOLLOWERS = range(5)  # what is drawn: each has its own sequence of numbers
+PLACES, WAYS, WORDS, FOLLOWS, FOLLOWERS = range(5)  # kinds of random choices; each has its own numbers
 
 Batch = TypeVar("Batch", bound="MaskedBatch")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
-    """Rule by which tokens of a piece are hidden and replaced; the rest of the hidden tokens keep their value."""
+    """Rule that hides tokens of a piece; a hidden token becomes the mask or a random token, or keeps its value."""
 
-    mask_prob: float  # fraction of the tokens
-    mask_share: float  # of the hidden tokens, those that become the mask
-    random_share: float  # of the hidden tokens, those that become any token of the vocabulary
-    whole_word: bool  # whether a word is hidden as a whole
+    mask_prob: float  # fraction of the tokens that is hidden
+    mask_share: float  # fraction of the hidden tokens that becomes the mask
+    random_share: float  # fraction of the hidden tokens that becomes a random token of the vocabulary
+    whole_word: bool  # True to hide only whole words
 
     def wanted(self, counts: Int[np.ndarray, " B"]) -> Int[np.ndarray, " B"]:
-        """Return the number of tokens to hide (B,), at least 1, in pieces of `counts` tokens, without whole words."""
+        """Return the number of tokens to hide (B,) in pieces of `counts` tokens, at least 1, or more for whole words."""
         return np.maximum(np.rint(self.mask_prob * counts), 1).astype(np.int64)
 
 
@@ -43,14 +43,12 @@ class Masking:
 class MaskedBatch(ExampleBatch):
     """Pieces of text with hidden tokens; `targets` (B, T) holds the hidden tokens."""
 
-    places: Int[Tensor, " M"]  # where targets are, b * T + t: to look for them would make a GPU wait
-    next_labels: Int[
-        Tensor, " B"
-    ]  # 0 where the second sentence follows the first, 1 where it stands elsewhere; or IGNORED
+    places: Int[Tensor, " M"]  # flat indices b * T + t of the targets; searching for them would wait for the GPU
+    next_labels: Int[Tensor, " B"]  # 0: the second sentence follows the first; 1: it does not; IGNORED: no second one
 
     @property
     def original(self) -> Int[Tensor, "B T"]:
-        """Tokens (B, T) before any was hidden."""
+        """Tokens (B, T) before any token was hidden."""
         return torch.where(self.targets == IGNORED, self.tokens, self.targets)
 
     def without_targets(self: Batch) -> Batch:
@@ -62,7 +60,8 @@ class MaskedExamples(Examples):
     """`start, piece, separator`; or `start, A, separator, B, separator`, where B may or may not follow A in the text.
 
     Every token of the split is in one piece. With `next_sentence` a piece is cut into A and B of equal length (A has
-    the odd token). Half of the Bs, drawn in every epoch, are replaced by one of the same length from elsewhere.
+    one more if it is odd). Half of the Bs, drawn anew in every epoch, are replaced by a B of the same length from
+    another piece.
     """
 
     def __init__(
@@ -72,15 +71,15 @@ class MaskedExamples(Examples):
 
         Args:
             corpus: The tokens of the split.
-            tokenizer: Made the tokens; gives the special ones.
-            masking: How tokens are hidden.
-            max_length: Tokens of an example, special ones included.
+            tokenizer: Tokenizer of the tokens; provides the special tokens.
+            masking: Rule that hides tokens.
+            max_length: Maximum tokens per example, including special tokens.
             next_sentence: True to cut pieces into two sentences, for next-sentence prediction.
-            seed: Seed of all that is drawn.
+            seed: Seed of all random choices.
         """
         least = 5 if next_sentence else 3
         if max_length < least:
-            raise UserError(f"data.max_length={max_length}: must be at least {least}, as the special tokens count")
+            raise UserError(f"data.max_length={max_length}: must be at least {least}, including the special tokens")
         self.tokens = corpus.tokens
         self.tokenizer = tokenizer
         self.masking = masking
@@ -94,11 +93,11 @@ class MaskedExamples(Examples):
             places = np.arange(len(self.pieces))
             found = self.pieces.find(places)
             second = self._second(found)
-            # The Bs of other documents; where no other document has one, those of the same.
+            # Bs of other documents, and for examples that have none, Bs of the same document.
             self.replacements = Replacements(second, found.document), Replacements(second, places)
 
     def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
-        if self.masking.whole_word:  # how long the drawn words are shows only when they are drawn
+        if self.masking.whole_word:  # the number depends on the drawn words
             tokens, text, _ = self._laid_out(index, epoch)
             hidden = int(self._hidden(tokens, text, index, epoch).sum())
         else:
@@ -166,9 +165,9 @@ class MaskedExamples(Examples):
         distant = far.count[index] > 0
         other = np.where(distant, far.pick(index, draw), near.pick(index, draw))
         replaced = uniforms(self.seed, epoch, index, FOLLOWS, 1)[:, 0] < 0.5
-        replaced &= distant | (near.count[index] > 0)  # where there is nothing to put there, the own one stays
-        stranger = self.pieces.find(other)
-        instead = stranger.begin + stranger.count - self._second(stranger)
+        replaced &= distant | (near.count[index] > 0)  # without a candidate, it keeps its own
+        donor = self.pieces.find(other)
+        instead = donor.begin + donor.count - self._second(donor)
         return np.where(replaced, instead, begin), replaced.astype(np.int64)
 
     def _hidden(
@@ -178,16 +177,16 @@ class MaskedExamples(Examples):
         index: Int[np.ndarray, " B"],
         epoch: int,
     ) -> Bool[np.ndarray, "B T"]:
-        """Return a mask (B, T) of hidden tokens: words are hidden in a random order until they suffice."""
+        """Return a mask (B, T) of hidden tokens: words are hidden in a random order until enough tokens are hidden."""
         batch, width = tokens.shape
         time = np.broadcast_to(np.arange(width), tokens.shape)
-        begin = time  # of the word that each token stands in
+        begin = time  # first position of each token's word
         if self.masking.whole_word:
             joins = self.tokenizer.joins(tokens.reshape(-1)).reshape(batch, width)
             begin = np.maximum.accumulate(np.where(joins, 0, time), axis=1)
         key = np.take_along_axis(uniforms(self.seed, epoch, index, PLACES, width), begin, 1)
         key[~text] = np.inf  # special tokens and padding come last
-        # Tokens of a word have one key, so a stable order keeps them side by side, its first token in front.
+        # The tokens of a word have the same key, so a stable sort keeps them together and in order.
         order = key.argsort(axis=1, kind="stable")
         rank = np.empty_like(order)
         np.put_along_axis(rank, order, time, 1)
@@ -213,10 +212,10 @@ class Replacements:
         stride = int(owners.max()) + 1
         keys = lengths[self.order] * stride + owners[self.order]
         mine = sizes[chosen] * stride + owners
-        self.own = np.searchsorted(keys, mine, "left")  # where the examples of the same owner stand, to be passed over
+        self.own = np.searchsorted(keys, mine, "left")  # first of the examples of the same owner, which are skipped
         self.owned = np.searchsorted(keys, mine, "right") - self.own
         self.first = first[chosen]
-        self.count = np.where(chosen < 0, 0, end[chosen] - self.first - self.owned)  # (n,) that may be taken
+        self.count = np.where(chosen < 0, 0, end[chosen] - self.first - self.owned)  # (n,) candidates of each example
 
     def pick(self, index: Int[np.ndarray, " B"], draw: Float[np.ndarray, " B"]) -> Int[np.ndarray, " B"]:
         """Return one example for each of `index` (B,), by `draw` in [0, 1); an arbitrary one if there is none."""
@@ -228,15 +227,21 @@ class Replacements:
 def _sources(
     sizes: Int[np.ndarray, " G"], least: Int[np.ndarray, " G"], greatest: Int[np.ndarray, " G"]
 ) -> Int[np.ndarray, " G"]:
-    """Return the group (G,) that each group of ascending lengths takes from, by least and greatest owner; -1: none."""
+    """Return the group (G,) that provides the replacements of each group; -1: none.
+
+    Args:
+        sizes: Length (G,) of the sentences of each group, ascending.
+        least: Smallest owner (G,) in each group.
+        greatest: Largest owner (G,) in each group.
+    """
     source = np.full(len(sizes), -1)
     for group in range(len(sizes) - 1, -1, -1):
         if sizes[group] == 0:
-            continue  # nothing can be told from an empty sentence
+            continue  # an empty sentence cannot be told from another one
         if least[group] != greatest[group]:
             source[group] = group
         elif group + 1 < len(sizes):
-            # Two groups of one and the same owner have nothing for each other.
+            # Two groups of the same single owner cannot replace each other.
             same = least[group] == least[group + 1] and greatest[group] == greatest[group + 1]
             source[group] = source[group + 1] if same else group + 1
     return source
@@ -245,7 +250,7 @@ def _sources(
 def uniforms(
     seed: int, epoch: int, examples: Int[np.ndarray, " B"], what: int, count: int
 ) -> Float[np.ndarray, "B {count}"]:
-    """Return numbers (B, count) in [0, 1): SplitMix64 of (seed, epoch, example, what), independent of the batch."""
+    """Return random numbers (B, count) in [0, 1): SplitMix64 of (seed, epoch, example, what), for any batch."""
     key = np.array([seed & BITS], dtype=np.uint64)
     for part in (np.array([epoch]), np.array([what]), examples):
         key = mixed(key, part)

@@ -1,4 +1,4 @@
-"""Examples of translation: pairs of source, a text or values, and target, each side padded by itself."""
+"""Examples of translation: pairs of a source (text or values) and a target text; each side is padded separately."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from seqtrain.errors import UserError
 
 @dataclass(kw_only=True)
 class TranslationBatch(ExampleBatch):
-    """Sources as `tokens`, ended by the separator; `targets` (B, T) are the target's tokens and the end."""
+    """Sources as `tokens`, each with a separator at its end; `targets` (B, U) are the target's tokens and the end."""
 
-    target_tokens: Int[Tensor, "B U"]  # U steps: start, and the target's tokens
-    unpadded: bool  # whether no source is padded
-    references: Callable[[], list[str]]  # the targets as they are written; evaluation alone reads them
+    target_tokens: Int[Tensor, "B U"]  # the start and the target's tokens
+    unpadded: bool  # True if no source is padded
+    references: Callable[[], list[str]]  # returns the original target texts, for evaluation
 
 
 class TranslationExamples(Examples):
-    """`source..., separator`, or values, and `start, target..., end`; a longer side is cut at its end."""
+    """`source..., separator`, or values, and `start, target..., end`; a longer side is truncated at its end."""
 
     def __init__(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int) -> None:
         if max_length < 4:
@@ -42,7 +42,7 @@ class TranslationExamples(Examples):
             assert preprocessor.series is not None
             reading = Reading(rows.series.series, preprocessor.series)
             self.series = SeriesInputs(rows.series, reading, self.longest + 1)
-            read = self.series.lengths - 1  # the last step stands where a text has its separator
+            read = self.series.lengths - 1  # the last step takes the place of a text's separator
         else:
             self.text = rows.columns["source"]
             read = self.text.lengths
@@ -52,7 +52,7 @@ class TranslationExamples(Examples):
 
     @cached_property
     def texts(self) -> list[str]:
-        """Targets as they are written, uncut."""
+        """Original target texts, not truncated."""
         return self.rows.texts("target")
 
     def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
@@ -64,7 +64,7 @@ class TranslationExamples(Examples):
             target = self.written[row][: self.longest]
             sources.append(self._source(row))
             inputs.append(np.append(self.start, target))
-            answers.append(np.append(target, self.start))  # the start stands for the end
+            answers.append(np.append(target, self.start))  # the start token is also the end token
         tokens, lengths = padded(sources)
         target_tokens, target_lengths = padded(inputs)
         targets, _ = padded(answers)
@@ -89,5 +89,5 @@ class TranslationExamples(Examples):
         return np.append(self.text[row][: self.longest], self.separator)
 
     def references(self, index: Int[np.ndarray, " B"]) -> list[str]:
-        """Return the targets of some examples as they are written."""
+        """Return the original target texts of some examples."""
         return [self.texts[row] for row in index]

@@ -16,15 +16,15 @@ from seqtrain.data.batching.plan import Chunk, deal
 from seqtrain.data.token_store.tokens import Pages, TokenArray
 
 IGNORED = -100
-"""Target of a padded position, of tokens; of real values it is NaN, which no loss can overlook."""
+"""Target of a padded position of tokens; for real values it is NaN, so a loss that does not mask it is NaN, too."""
 
 
 class WarmupChunk(NamedTuple):
-    """Tokens that some lanes read again before those of a batch, so that the gradient reaches back through them."""
+    """Tokens that lanes read again before those of a batch, so that the gradient reaches back through them."""
 
     tokens: Shaped[Tensor, "B T *F"]
-    reset_lanes: Bool[Tensor, " B"] | None  # whose state is reset after them; None where none is
-    starts: Bool[Tensor, "B T"] | None  # where documents begin, with a fresh state; None where none does
+    reset_lanes: Bool[Tensor, " B"] | None  # lanes whose state is reset after these tokens; None: no lane
+    starts: Bool[Tensor, "B T"] | None  # positions where a document begins with a fresh state; None: no position
 
 
 def moved(tensor: Shaped[Tensor, "..."], device: torch.device, non_blocking: bool) -> Shaped[Tensor, "..."]:
@@ -32,7 +32,7 @@ def moved(tensor: Shaped[Tensor, "..."], device: torch.device, non_blocking: boo
 
     Args:
         tensor: A tensor of a batch.
-        device: Where it goes.
+        device: Target device.
         non_blocking: True to copy without waiting for the GPU. The tensor is pinned first, because a GPU copies
             asynchronously only from pinned memory.
     """
@@ -42,9 +42,9 @@ def moved(tensor: Shaped[Tensor, "..."], device: torch.device, non_blocking: boo
 
 
 class StreamBatch:
-    """A chunk of time of some lanes: `tokens` in, `targets` to predict, and where the state is reset.
+    """A chunk of some lanes: the input `tokens`, the `targets` to predict, and the lanes whose state is reset.
 
-    `tokens` are ids (B, T), or real values (B, T, F); `targets` are ids (B, T), or a table of values for each position.
+    `tokens` are ids (B, T), or real values (B, T, F); `targets` are ids (B, T), or values (B, T, H, C).
     """
 
     def __init__(
@@ -63,22 +63,22 @@ class StreamBatch:
     ) -> None:
         self.tokens = tokens
         self.targets = targets
-        self.reset_lanes = reset_lanes  # before anything is read; None where no lane's state is reset
-        # Where documents begin, before which the state counts as zeros. None where none does within the chunk.
+        self.reset_lanes = reset_lanes  # lanes whose state is reset before the batch is read; None: no lane
+        # Positions where a document begins, from a state of zeros. None: no document begins within the chunk.
         self.starts = starts
-        self.lanes = lanes  # which of all lanes these are
-        self.count = count  # targets in this batch
-        self.num_targets = count  # fewer, or more, where not each position has one target
+        self.lanes = lanes  # indices of these lanes among all lanes
+        self.count = count  # positions in this batch, without padding
+        self.num_targets = count  # differs from `count` if some positions have no target, or several
         self.total = total  # targets in the whole optimiser step: all micro-batches of all ranks
-        # With k1 < k2: earlier tokens of the window, oldest first. They were targets before, and are read again only so
-        # that the gradient passes through them.
+        # With k1 < k2: earlier tokens of the window, oldest first. They are not targets again; they are read so that
+        # the gradient passes through them.
         self.warmup_chunks = warmup_chunks
-        self.advance = advance  # as in `Chunk`: after how many readings of this batch the next one begins, 0 or 1
+        self.advance = advance  # as in `Chunk`
         self.fingerprint = 0  # checksum of the plan of the whole step
-        # Positions of each lane that are no padding; None: all. On the CPU, so that counting waits for no GPU.
+        # Positions of each lane without padding; None: all. On the CPU, so that counting does not wait for a GPU.
         self.lengths = lengths
-        self.series: Int[Tensor, "B T"] | None = None  # of real values: which series each position is of
-        self.targets_at: Int[np.ndarray, " T"] | None = None  # targets at each time; None: one for each position
+        self.series: Int[Tensor, "B T"] | None = None  # for real values: index of the series of each position
+        self.targets_at: Int[np.ndarray, " T"] | None = None  # number of targets at each time; None: one per position
 
     @property
     def totals(self) -> dict[str, int]:
@@ -86,7 +86,7 @@ class StreamBatch:
         return {"loss": self.total}
 
     def pieces(self, length: int) -> Iterator[StreamBatch]:
-        """Yield the batch in pieces of at most `length` positions; they have neither warm-up nor resets."""
+        """Yield pieces of the batch of at most `length` time steps, without warm-up chunks and resets."""
         lanes, width = self.tokens.shape[:2]
         lengths = np.full(lanes, width) if self.lengths is None else self.lengths
         for begin in range(0, width, length):
@@ -125,7 +125,7 @@ class StreamBatch:
 
 
 class Stream:
-    """Cuts batches from a corpus, or from series of real values; each position is predicted from those before it."""
+    """Batches of a corpus, or of series of real values; each position is predicted from those before it."""
 
     def __init__(
         self,
@@ -137,8 +137,8 @@ class Stream:
         """Set the data.
 
         Args:
-            tokens: Ids (n,), or real values (n, F), of all documents or series end to end.
-            documents: Beginning (offsets,) of each document, and the end of the last one.
+            tokens: Ids (n,), or real values (n, F), of all documents or series, concatenated.
+            documents: Start (offsets,) of each document, and the end of the last one.
             start: Input that predicts the first position of a document: an id, or a value for all features.
             dtype: Type of inputs and targets: an integer type for ids, a float type for values.
         """
@@ -150,10 +150,10 @@ class Stream:
         self.padding = np.nan if np.issubdtype(dtype, np.floating) else IGNORED
 
     def batch(self, chunk: Chunk, lanes: slice) -> StreamBatch:
-        """Return the batch that these lanes read of a chunk."""
+        """Return the batch of these lanes of a chunk."""
         readings = (*chunk.warmup_chunks, chunk)
         resets, starts = zip(*(self._resets(reading, lanes) for reading in readings), strict=True)
-        # The lanes that a reading resets before it begins are reset at the end of the reading before.
+        # Lanes to reset before a reading are reset at the end of the previous reading.
         warmup_chunks = []
         for reading, after, begins in zip(readings, resets[1:], starts, strict=False):
             warmup_chunks.append(WarmupChunk(self._read(reading, lanes)[0], after, begins))
@@ -174,18 +174,18 @@ class Stream:
     def _positions(self, reading: Chunk, lanes: slice) -> tuple[Int[np.ndarray, "B T"], Bool[np.ndarray, "B T"]]:
         """Return the positions that these lanes read in one reading, and a mask of those that are not padding."""
         begin, count = reading.begin[lanes], reading.count[lanes]
-        time = np.arange(max(int(count.max()), 1))  # no model reads nothing
+        time = np.arange(max(int(count.max()), 1))  # models cannot read an empty sequence
         real = time < count[:, None]
         return np.where(real, begin[:, None] + time, 0), real  # padding may lie beyond the last token
 
     def _starts(self, positions: Int[np.ndarray, "B T"]) -> Bool[np.ndarray, "B T"]:
-        """Return a mask of the positions at which a document begins: nothing in their document came before them."""
+        """Return a mask of the positions at which a document begins."""
         place = np.searchsorted(self.documents, positions, side="right") - 1
         self._pages.touch(len(positions) * TOUCHED_BYTES)
         return self.documents[place] == positions
 
     def _resets(self, reading: Chunk, lanes: slice) -> tuple[Bool[Tensor, " B"] | None, Bool[Tensor, "B T"] | None]:
-        """Return the lanes whose state is reset before a reading, and where documents begin if one does within it."""
+        """Return masks of the lanes to reset before a reading, and of document starts within it; None: all False."""
         reset_lanes, within = reading.reset_lanes[lanes], None
         if reading.by_document:
             positions, real = self._positions(reading, lanes)
@@ -193,7 +193,7 @@ class Stream:
             reset_lanes = reset_lanes | starts[:, 0]
             if starts[:, 1:].any():
                 within = torch.from_numpy(starts)
-        # Checking on a GPU that a mask is all False would make it wait.
+        # None, because checking on a GPU that a mask is all False would wait for the GPU.
         return torch.from_numpy(reset_lanes) if reset_lanes.any() else None, within
 
     def _read(self, reading: Chunk, lanes: slice) -> tuple[Shaped[Tensor, "B T *F"], Shaped[Tensor, "B T *H"]]:
@@ -208,7 +208,7 @@ class Stream:
 
 @runtime_checkable
 class LanePlan(Protocol):
-    """A plan of what lanes read, step by step."""
+    """A plan of the tokens that each lane reads in each step."""
 
     lanes: int
     steps: int
@@ -224,7 +224,7 @@ class EvalLoader:
     def __init__(
         self, stream: Stream, plan: LanePlan, *, batch_size: int | None, world: int = 1, rank: int = 0
     ) -> None:
-        """Set the slice of lanes. `world`: number of processes; `rank`: number of this one."""
+        """Set the slice of lanes. `world`: number of processes; `rank`: index of this one."""
         self.stream = stream
         self.plan = plan
         self.world = world

@@ -19,7 +19,7 @@ from seqtrain.errors import UserError
 
 
 class SeriesStream(Stream):
-    """Cuts batches from series; the next `horizon` values are predicted from each position."""
+    """Batches of series; the next `horizon` values are predicted from each position."""
 
     def __init__(self, split: SeriesSplit, reading: Reading, *, horizon: int, context: int) -> None:
         """Set the series.
@@ -28,7 +28,7 @@ class SeriesStream(Stream):
             split: The rows that are predicted.
             reading: Features and targets of rows.
             horizon: Number of rows that are predicted from each position.
-            context: Rows before the split that are read for their state, and not predicted.
+            context: Rows before the split that are read to build up the state, and not predicted.
 
         Raises:
             UserError: No series has `horizon` rows in the split.
@@ -36,7 +36,7 @@ class SeriesStream(Stream):
         if horizon > (split.end - split.begin).max():
             raise UserError(
                 f"task.horizon={horizon}: no series has {horizon} rows in this split; the longest has "
-                f"{(split.end - split.begin).max():,}; ask for fewer"
+                f"{(split.end - split.begin).max():,}; lower task.horizon"
             )
         self.targets = Targets(reading, split, horizon)
         self.reading = reading
@@ -58,7 +58,7 @@ class SeriesStream(Stream):
         batch.series = torch.from_numpy(self.reading.series_of(rows))
         batch.targets_at = (~batch.targets.isnan()).sum((0, 2, 3)).numpy()
         batch.num_targets = int(batch.targets_at.sum())
-        # The mean over a step divides by the values that are there, for any deal of the lanes.
+        # The mean over a step divides by the number of present values, however lanes are shared among processes.
         batch.total = max(batch.num_targets, 1)
         if len(rows) < len(chunk.count):
             rows, real = self._places(chunk, slice(None))
@@ -73,7 +73,7 @@ class SeriesStream(Stream):
     def _read(self, reading: Chunk, lanes: slice) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B T H C"]]:
         rows, real = self._places(reading, lanes)
         targets = self.targets.of(rows)
-        # Padding reads row 0, whose targets are real ones: they must not be counted.
+        # Padding reads row 0, whose targets must not be counted.
         targets[~real] = np.nan
         return torch.from_numpy(self.reading.features(rows)), torch.from_numpy(targets)
 
@@ -83,9 +83,9 @@ class WindowBatch(ExampleBatch):
     """Windows of series as `tokens` (B, T, F), and the values after each as `targets` (B, 1, H, C)."""
 
     series: Int[Tensor, "B 1"]
-    rows: Int[Tensor, " B"]  # of the table: the first one that is predicted
-    places: Int[Tensor, " B"]  # which row of its series that is, from 0
-    # Features of each row that is predicted, with the true value before it; None where no such row is read.
+    rows: Int[Tensor, " B"]  # index of the first predicted row in the table
+    places: Int[Tensor, " B"]  # index of that row in its series
+    # Features of each predicted row, with the true value before it; None if predicted rows are not read.
     ahead: Float[Tensor, "B H F"] | None
 
     def without_targets(self) -> WindowBatch:
@@ -93,7 +93,7 @@ class WindowBatch(ExampleBatch):
 
 
 class Windows(Examples):
-    """Each window of `history` rows of a series, and the `horizon` values after it; history may be of other splits."""
+    """All windows of `history` rows of a series and the `horizon` values after them; history may be in other splits."""
 
     def __init__(
         self,
@@ -108,39 +108,36 @@ class Windows(Examples):
         """Find the windows of a split.
 
         Args:
-            split: Its rows.
+            split: Rows of the split.
             reading: Features and targets of rows.
-            history: Rows of a window.
-            horizon: Rows after it that are predicted.
-            patch: Rows that are read as one time step.
+            history: Number of rows of a window.
+            horizon: Number of predicted rows after it.
+            patch: Number of rows that are read as one time step.
             reads_ahead: True to also read the rows that are predicted, one after another.
 
         Raises:
             UserError: No window fits into the split, or `history` is not a multiple of `patch`.
         """
         if history % patch:
-            raise UserError(
-                f"task.patch={patch}: data.max_length={history} rows are no whole number of patches; choose one that "
-                "divides the other"
-            )
+            raise UserError(f"task.patch={patch}: must divide data.max_length={history}; change one of them")
         self.reading = reading
         self.targets = Targets(reading, split, horizon)
         self.history = history
         self.patch = patch
         self.reads_ahead = reads_ahead
-        # The first row that is predicted has `history` rows before it, and the last has its horizon in the split.
+        # The first predicted row has `history` rows before it; the horizon of the last one ends in the split.
         self._first = np.maximum(split.begin, split.series.offsets[:-1] + history)
         counts = np.maximum(split.end - horizon + 1 - self._first, 0)
         if not counts.sum():
             longest = int((split.end - split.begin).max())
             raise UserError(
                 f"task.horizon={horizon}: no series has {history} rows (data.max_length) and {horizon} after them; the "
-                f"longest has {longest:,} in this split; ask for fewer"
+                f"longest has {longest:,} in this split; lower one of them"
             )
         self.begins = np.concatenate([[0], counts.cumsum()])
-        # The first row that is predicted ends the window already.
+        # The first predicted row is already the last row of the window.
         self.num_read = history // patch + (horizon - 1 if reads_ahead else 0)
-        # All windows are as long, so that no batch has padding, and one number stands for all of them.
+        # All windows have the same length, so batches have no padding, and one number is broadcast to all windows.
         self.lengths = np.broadcast_to(np.array(self.num_read), (int(counts.sum()), 1))
         self.left_out = int(((counts == 0) & (split.end > split.begin)).sum())
         self.remark = None
@@ -149,7 +146,7 @@ class Windows(Examples):
 
     def rows(self, index: Int[np.ndarray, " B"]) -> Int[np.ndarray, " B"]:
         """Return the first row (B,) that each of these windows predicts."""
-        # To the right, since series without a window begin where the next one does.
+        # side="right", because a series without windows begins where the next one does.
         series = np.searchsorted(self.begins, index, side="right") - 1
         return self._first[series] + index - self.begins[series]
 
@@ -158,7 +155,7 @@ class Windows(Examples):
 
     def collate(self, index: Int[np.ndarray, " B"], epoch: int, totals: dict[str, int]) -> WindowBatch:
         rows = self.rows(index)
-        # The newest feature of row i is the value of row i-1: so the last one read is of the first that is predicted.
+        # The features of row i contain the value of row i-1, so the last row to read is the first predicted row.
         read = rows[:, None] + np.arange(1 - self.history, 1)
         features = self.reading.features(read)
         features = features.reshape(len(index), self.history // self.patch, -1)
@@ -182,5 +179,5 @@ class Windows(Examples):
 
 
 def _at_least_one(present: Bool[np.ndarray, "..."]) -> int:
-    """Return the divisor of a sum of losses, at least 1: a step may have no target, as at the end of all series."""
+    """Return the number of present values as a divisor of losses: at least 1, because a step may have no target."""
     return max(int(present.sum()), 1)
