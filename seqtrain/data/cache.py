@@ -1,4 +1,4 @@
-"""A folder of finished entries that concurrent runs share: each is built once, and a partial entry is never seen."""
+"""Cache that concurrent runs share: each entry is built once, and a partial entry is never visible."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import expanded, sync
 from seqtrain.files.checked import load_json, open_append, open_new
 
-MAX_BYTES = 1 << 26  # of a value that is kept as JSON
-VERSION = 1  # part of every key; raise it whenever the same input would give another entry or layout
+MAX_BYTES = 1 << 26  # of a JSON file
+VERSION = 1  # part of every key; increment it whenever the same key would give another entry or layout
 Entry = TypeVar("Entry")
 
 
@@ -30,13 +30,13 @@ class Store:
         self.root = root or Path(os.environ.get("SEQTRAIN_CACHE") or expanded("~/.cache/seqtrain"))
 
     def entry(self, group: str, key: str, write: Callable[[Path], None], read: Callable[[Path], Entry]) -> Entry:
-        """Return what `read` makes of the entry's folder.
+        """Return the result of `read` for the entry's folder.
 
         If `read` raises, because the entry is missing or damaged, `write` fills a new folder first.
 
         Args:
             group: Name of the group.
-            key: Key of the entry; all that its content depends on.
+            key: Key of the entry; it contains everything that the content depends on.
             write: Fills a new, empty folder.
             read: Reads a folder.
 
@@ -46,7 +46,7 @@ class Store:
         folder = self.root / group / hashlib.blake2b(f"{VERSION} {key}".encode(), digest_size=16).hexdigest()
         try:
             with self._locked(folder):
-                # Whatever is wrong with an entry, it can be made again.
+                # A damaged entry of any kind can be built again.
                 try:
                     return read(folder)
                 except (OSError, ValueError, KeyError, UserError):
@@ -62,7 +62,7 @@ class Store:
         temporary = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
         try:
             write(temporary)
-            shutil.rmtree(folder, ignore_errors=True)  # a damaged entry; a folder that is not empty cannot be replaced
+            shutil.rmtree(folder, ignore_errors=True)  # a damaged entry; os.rename cannot replace a folder with files
             os.rename(temporary, folder)
             sync(folder.parent)
         finally:
@@ -70,17 +70,17 @@ class Store:
 
     @contextmanager
     def _locked(self, folder: Path) -> Iterator[None]:
-        """Hold the entry's lock, for one process at a time; it is released when the process ends."""
+        """Hold the entry's lock, which one process can hold at a time; it is released when the process ends."""
         folder.parent.mkdir(parents=True, exist_ok=True)
         with open_append(folder.with_name(folder.name + ".lock")) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            for stale in folder.parent.glob(f"{folder.name}-*"):  # of a process that was killed
+            for stale in folder.parent.glob(f"{folder.name}-*"):  # left by a process that was killed
                 shutil.rmtree(stale, ignore_errors=True)
             yield
 
 
 def cached_json(key: str, make: Callable[[], Any], cache: Path | None = None) -> Any:
-    """Return the plain JSON value under `key`; if there is none, make it and keep it."""
+    """Return the JSON value of `key`; if it is not cached, make it and cache it."""
 
     def write(folder: Path) -> None:
         with durable(folder / "value.json") as file:
@@ -91,7 +91,7 @@ def cached_json(key: str, make: Callable[[], Any], cache: Path | None = None) ->
 
 @contextmanager
 def durable(path: Path) -> Iterator[IO[bytes]]:
-    """Open a new file that is on the disk when the block ends."""
+    """Open a new file and sync it to the disk when the block ends."""
     with open_new(path) as file:
         yield file
         file.flush()

@@ -6,12 +6,12 @@ from typing import Literal, NamedTuple
 
 Kind = Literal["documents", "short documents", "text"]
 LIMITS: dict[Kind, float] = {"documents": 0.1, "short documents": 0.5, "text": 0.1}
-"""From which share on figures are those of text learnt by heart; short documents recur by themselves."""
+"""Share from which metrics measure memorised text; short documents also recur without a leak."""
 
 
 class Leak(NamedTuple):
-    """Share of a text that stands in another one."""
+    """Share of a text that occurs in another text."""
 
     share: float
-    kind: Kind  # of what it is the share
-    asked: int  # how many were looked for
+    kind: Kind  # unit that was searched for
+    asked: int  # number of units searched for

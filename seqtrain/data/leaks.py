@@ -1,8 +1,8 @@
-"""Search for leaks: the share of a split that stands in train, or in the training text of a parent run.
+"""Search for leaks: the share of a split that also occurs in train, or in the training text of a parent run.
 
-A text is kept as hashes of its rows, of their lines, and of each five lines in a row: exact duplicates are found.
-Letter case and white space do not count. Of a large text the smallest hashes are kept: equal texts keep equal ones,
-and memory is bounded.
+A text is represented by hashes of its rows, of their lines, and of every five consecutive lines, so exact duplicates
+are found. Letter case and white space are ignored. Only the smallest hashes of a large text are kept: equal texts keep
+equal hashes, and memory is bounded.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from seqtrain.files.checked import read_checked
 if TYPE_CHECKING:
     from seqtrain.data.preprocess import Rows
 
-MIN_ASKED = 30  # hashes: with fewer, chance decides
-MIN_CHARACTERS = 32  # of a row or line that is not short: short ones recur by themselves, as `good` among reviews
-MAX_CHARACTERS = 1 << 15  # of a row that is hashed whole: of a book, lines tell more
+MIN_ASKED = 30  # minimum number of hashes to search for: the share of fewer is too uncertain
+MIN_CHARACTERS = 32  # shorter rows are short documents, which recur without a leak, such as `good` among reviews
+MAX_CHARACTERS = 1 << 15  # longer rows, such as books, are not hashed as a whole, only their lines
 MAX_CACHED, MAX_KEPT = 1 << 17, 3 << 13  # hashes in the cache, and in a run's directory
 MAX_CACHED_BYTES, MAX_FILE_BYTES = (8 * (6 + count) for count in (MAX_CACHED, MAX_KEPT))
-FORMAT = 2  # of the file
-STRETCH = 5  # lines: of code split by files a tenth of the single lines recur
-KINDS = (*LIMITS, "lines")  # single lines are searched, and not asked for
-EVERY = 2**64 - 1  # the bound of a sketch that holds all hashes
+FORMAT = 2  # version of the file
+STRETCH = 5  # consecutive lines; of code that is split by files, a tenth of the single lines recur
+KINDS = (*LIMITS, "lines")  # single lines are part of the text that is searched, but are not searched for
+EVERY = 2**64 - 1  # bound of a sketch with all hashes
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """Hashes of a text: all of them that are at most `bound`."""
+    """All hashes of a text that are at most `bound`."""
 
-    hashes: Mapping[str, UInt64[np.ndarray, " n"]]  # in order, each once
+    hashes: Mapping[str, UInt64[np.ndarray, " n"]]  # by kind; sorted, without duplicates
     bound: int = EVERY
-    whole: bool = True  # False where a part of the text is not known
+    whole: bool = True  # False if a part of the text is not known
 
     @classmethod
     def of(cls, texts: Iterable[str], count: int = MAX_CACHED) -> Sketch:
-        """Read texts once, in memory that does not grow with them.
+        """Return the sketch of texts, which are read once; memory does not grow with their size.
 
         Args:
-            texts: Rows, one after another. The lines of a row of several lines count, too.
-            count: Number of hashes that are kept.
+            texts: Rows of text. The lines of a row with several lines are hashed, too.
+            count: Maximum number of hashes to keep.
         """
         kept: dict[str, set[int]] = {kind: set() for kind in KINDS}
         bound = EVERY
@@ -67,23 +67,23 @@ class Sketch:
         return cls(hashes, bound).cut(count)
 
     def together(self) -> UInt64[np.ndarray, " n"]:
-        """Return the hashes of all kinds, in order, each once."""
+        """Return the hashes of all kinds, sorted, without duplicates."""
         return reduce(np.union1d, self.hashes.values())
 
     def up_to(self, bound: int) -> Sketch:
-        """Return the hashes that are at most `bound`."""
+        """Return the sketch with only the hashes that are at most `bound`."""
         hashes: dict[str, UInt64[np.ndarray, " n"]] = {}
         for kind, of_kind in self.hashes.items():
             hashes[kind] = of_kind[of_kind <= np.uint64(bound)]
         return replace(self, hashes=hashes, bound=min(bound, self.bound))
 
     def cut(self, count: int) -> Sketch:
-        """Return the smallest `count` hashes."""
+        """Return the sketch with at most the `count` smallest hashes."""
         every = np.sort(np.concatenate(list(self.hashes.values())))
         return self if len(every) <= count else self.up_to(int(every[count]) - 1)
 
     def joined(self, other: Sketch) -> Sketch:
-        """Return the sketch of both texts together, as far as both are known."""
+        """Return the sketch of both texts together, up to the smaller bound."""
         hashes: dict[str, UInt64[np.ndarray, " n"]] = {}
         for kind, of_kind in self.hashes.items():
             hashes[kind] = np.union1d(of_kind, other.hashes[kind])
@@ -116,7 +116,7 @@ class Sketch:
             if head // 2 != FORMAT or len(counts) != len(KINDS) or sum(counts) != len(rest):
                 raise ValueError("damaged")
         except ValueError:
-            raise UserError(f"{path}: no sketch that this version can read") from None
+            raise UserError(f"{path}: not a sketch that this version can read") from None
         parts = np.split(rest, np.cumsum(counts)[:-1])
         return cls(dict(zip(KINDS, map(np.unique, parts), strict=True)), bound, bool(head % 2))
 
@@ -159,31 +159,31 @@ def sketches(rows: Rows, *, cache: Path | None = None) -> list[Sketch]:
 
 
 def trained_text(rows: Rows, *, cache: Path | None = None) -> Sketch:
-    """Return the sketch of a whole split, in which others are searched for."""
+    """Return the sketch of a whole split, in which other splits are searched for."""
     return reduce(Sketch.joined, sketches(rows, cache=cache))
 
 
 def find_leak(fields: Sequence[Sketch], known: Sketch, choose: Callable[..., Leak] = min) -> Leak | None:
-    """Return the share of a split that stands in the text of `known`; None if there is too little to tell.
+    """Return the share of a split that occurs in the text of `known`; None if the split has too few hashes.
 
     Args:
         fields: Sketch of each field of the split.
         known: Sketch of the text that is searched.
-        choose: `min`: a pair counts if both of its sides stand there; `max`: if one of them does.
+        choose: `min`: a pair is a leak if both of its sides occur there; `max`: if one of them does.
     """
     found = list(filter(None, (_field_leak(sketch, known) for sketch in fields)))
     return choose(found, key=_gravity, default=None)
 
 
 def _field_leak(field: Sketch, known: Sketch) -> Leak | None:
-    """Return the gravest leak of a field."""
+    """Return the most serious leak of a field."""
     every, asked, leaks = known.together(), field.up_to(known.bound), []
     for kind in LIMITS:
         hashes = asked.hashes[kind]
         # Short documents among longer ones are headings and the like.
         if kind == "short documents" and len(hashes) <= len(asked.hashes["documents"]):
             continue
-        # With fewer, the share is exact only if all of them were asked.
+        # With fewer, the share is exact only if all hashes are searched for.
         if len(hashes) >= MIN_ASKED or (len(hashes) and asked.bound == EVERY):
             found = int(np.isin(hashes, every, assume_unique=True).sum())
             leaks.append(Leak(found / len(hashes), kind, len(hashes)))
@@ -191,5 +191,5 @@ def _field_leak(field: Sketch, known: Sketch) -> Leak | None:
 
 
 def _gravity(leak: Leak) -> tuple[float, int]:
-    """Return the sort key of a leak: its share relative to the limit, then the number of hashes asked."""
+    """Return the sort key of a leak: its share relative to the limit, then the number of hashes searched for."""
     return leak.share / LIMITS[leak.kind], leak.asked

@@ -154,4 +154,4 @@ def test_a_sketch_is_saved_small_and_read_as_it_was_and_a_damaged_one_is_refused
         assert np.array_equal(read.hashes[kind], sketch.hashes[kind])
     for damage in (b"", b"x" * 7, b"\x00" * 64, b"\xff" * 64):
         (tmp_path / "sketch").write_bytes(damage)
-        assert "no sketch that this version can read" in refusal(Sketch.load, tmp_path / "sketch"), damage
+        assert "not a sketch that this version can read" in refusal(Sketch.load, tmp_path / "sketch"), damage

@@ -189,5 +189,5 @@ def test_a_split_in_which_nothing_is_to_be_predicted_is_refused_and_no_perfect_r
     table = Series(values, np.zeros((60, 0)), None, np.array([0, 60]), ("",), ("value",))
     train = SeriesSplit(table, np.array([0]), np.array([40]))
     found = scaling.fit(train, missing="mask", features=(), season=None)
-    with pytest.raises(UserError, match="a split has no value"):
+    with pytest.raises(UserError, match="all values of a split are missing"):
         Windows(SeriesSplit(table, np.array([40]), np.array([60])), Reading(table, found), history=8, horizon=4)

@@ -83,9 +83,9 @@ def test_a_quote_that_never_closes_is_told_with_its_line_and_one_that_closes_is_
     one = '2024-01-02 06:00:00,1,"2'
     for rows in (['"2024-01-02 06:00:00,1,2'], ['2024-01-02 06:00:00,"1,2'], [one], [one] * 30):
         said = refusal(lambda given: table(tmp_path, csv(*given)).series, rows)
-        assert "a.csv: line 32: a quote opens and is not closed in that line; close it" in said, rows
+        assert "a.csv: line 32: a quote is not closed in its line; close it" in said, rows
     said = refusal(lambda: table(tmp_path, csv('"2024-01-02 06:00:00",oops,2')).series)
-    assert "'oops' in column a is no number" in said
+    assert "'oops' in column a is not a number" in said
 
 
 # -- UCR archive -------------------------------------------------------------------------------------------------------

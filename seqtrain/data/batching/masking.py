@@ -35,7 +35,7 @@ class Masking:
     whole_word: bool  # True to hide only whole words
 
     def wanted(self, counts: Int[np.ndarray, " B"]) -> Int[np.ndarray, " B"]:
-        """Return the number of tokens to hide (B,) in pieces of `counts` tokens, at least 1, or more for whole words."""
+        """Return the number of tokens to hide (B,) in pieces of `counts` tokens: at least 1, more with whole words."""
         return np.maximum(np.rint(self.mask_prob * counts), 1).astype(np.int64)
 
 

@@ -1,8 +1,8 @@
-"""Tokenizers that others have trained: a tokenizer.json of the `tokenizers` library, rebuilt from parts that are known.
+"""Pretrained tokenizers: a tokenizer.json of the `tokenizers` library, rebuilt from supported parts.
 
-The file may be a stranger's. A part of a kind that is not listed here is refused, and so is a regular expression that
-is not one of the published ones: some take time without end. What the file says of truncation and padding is left out:
-it would cut or fill every text in silence.
+The file is untrusted. Only the kinds of parts that are listed here are accepted, and only the published regular
+expressions, because others may never finish. The file's truncation and padding are ignored, because they would
+silently change every text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from seqtrain.data.tokenizers.encoding import Tokenizer, encoded_by_library, pri
 from seqtrain.data.tokenizers.tokenizer_file import ANY, ENDS, SPACES, byte_ids
 from seqtrain.errors import UserError
 
-# Patterns by which published models split a text, as their tokenizer.json files have them.
+# Patterns with which published models split a text, as in their tokenizer.json files.
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -30,7 +30,7 @@ PATTERNS = (
     rf"{_CONTRACTIONS}?|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",  # o200k
 )
 OWN_PATTERNS = (SPACES, ENDS, ANY)
-"""Those of our own words and characters, as `export --format hub` writes them."""
+"""Patterns of seqtrain's word and character tokenizers, as `export --format hub` writes them."""
 MODELS = ("WordPiece", "BPE", "WordLevel")
 PARTS = {
     "normalizer": ("BertNormalizer", "NFC", "NFD", "NFKC", "Lowercase", "StripAccents", "Replace", "Sequence"),
@@ -40,16 +40,17 @@ PARTS = {
     ),
     "decoder": ("WordPiece", "ByteLevel", "ByteFallback", "Metaspace", "Fuse", "Strip", "Replace", "Sequence"),
 }
-"""Kinds of parts that are read."""
+"""Supported kinds of parts."""
 SEQUENCES = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
 SPECIALS = ("start", "separator", "mask")
 
 
 class ForeignTokenizer(Tokenizer):
-    """A tokenizer that others have trained, with its ids in our order: those of text first, then the special ones.
+    """A pretrained tokenizer with its ids in seqtrain's order: text tokens first, then special tokens.
 
-    `content` has `tokenizer`, a tokenizer.json; `rows`, the rows of the model's embedding, which may be more than there
-    are tokens; and `specials`, the ids of start, separator and mask in the file, as many as the model has.
+    `content` contains `tokenizer`, a tokenizer.json; `rows`, the number of rows of the model's embedding, which may
+    exceed the number of tokens; and `specials`, the ids in the file of start, separator and mask, as far as the model
+    has them.
     """
 
     kind = "foreign"
@@ -69,7 +70,7 @@ class ForeignTokenizer(Tokenizer):
         texts = self.theirs[: rows - len(specials)].tolist()
         self.file = file
         vocab = {names.get(index, f"<row {index}>"): ours for ours, index in enumerate(texts)}
-        # The hash is that of the whole content, the vocabulary that of text alone.
+        # The hash covers the whole content, the vocabulary only text tokens.
         self._set({**content, "tokenizer": file}, vocab)
         before = file["pre_tokenizer"] or {}
         parts = before.get("pretokenizers", [before])
@@ -83,9 +84,9 @@ class ForeignTokenizer(Tokenizer):
     @staticmethod
     def _check(tokens: dict[str, int], rows: Any, specials: list[Any]) -> None:
         if type(rows) is not int or not 0 < rows < 1 << 22 or any(type(index) is not int for index in tokens.values()):
-            raise ValueError("its ids are no numbers of rows")
+            raise ValueError("its ids are not row numbers of an embedding")
         if len(set(tokens.values())) != len(tokens) or not set(tokens.values()) <= set(range(rows)):
-            raise ValueError(f"its ids are not those of {rows:,} rows")
+            raise ValueError(f"its ids are not different rows of an embedding of {rows:,} rows")
         if (
             len(specials) > len(SPECIALS)
             or len(set(specials)) != len(specials)
@@ -103,12 +104,12 @@ class ForeignTokenizer(Tokenizer):
             if token["id"] not in self.content["specials"]:
                 added.append(token)
             elif token["content"] not in known:
-                # It keeps its id, but no text spells it: a text could otherwise pretend to begin anew.
+                # It keeps its id, but no text can contain it: otherwise a text could contain a start token.
                 added.append({**token, "content": f"\0{token['content']}"})
         try:
             return Backend.from_str(json.dumps({**self.file, "added_tokens": added}))
-        except Exception as error:  # its own class is that of Python
-            raise UserError(f"tokenizer.json: the library `tokenizers` does not take it: {error}") from None
+        except Exception as error:  # the library raises no other class
+            raise UserError(f"tokenizer.json: the library `tokenizers` cannot load it: {error}") from None
 
     def _encode(self, texts: list[str]) -> Iterator[np.ndarray]:
         for ids in encoded_by_library(self._backend, texts, at_spaces=True):
@@ -148,12 +149,12 @@ class ForeignTokenizer(Tokenizer):
 
 
 def checked(file: Any) -> dict[str, Any]:
-    """Return what of a tokenizer.json is used; raise ValueError for a part of a kind that is not read."""
+    """Return the parts of a tokenizer.json that are used; raise ValueError for an unsupported part."""
     model = file["model"]
     if model.get("type") not in MODELS:
-        raise ValueError(f"model {model.get('type')} is not read ({', '.join(MODELS)} are)")
+        raise ValueError(f"model {model.get('type')} is not supported; expected one of {', '.join(MODELS)}")
     if model.get("dropout"):
-        raise ValueError("its BPE drops merges by chance, and a text must have one reading")
+        raise ValueError("dropout of BPE merges is not supported, because a text must always give the same tokens")
     found: dict[str, Any] = {"version": "1.0", "truncation": None, "padding": None, "post_processor": None}
     found["added_tokens"] = [dict(token) for token in file.get("added_tokens") or ()]
     for name, kinds in PARTS.items():
@@ -167,11 +168,11 @@ def checked(file: Any) -> dict[str, Any]:
 def _check_part(name: str, part: Any, kinds: tuple[str, ...]) -> None:
     kind = part.get("type")
     if kind not in kinds:
-        raise ValueError(f"{name} {kind} is not read ({', '.join(kinds)} are)")
+        raise ValueError(f"{name} {kind} is not supported; expected one of {', '.join(kinds)}")
     if kind == "Sequence":
         for inner in part[SEQUENCES[name]]:
             _check_part(name, inner, kinds)
     pattern = part.get("pattern")
     regex = pattern.get("Regex") if isinstance(pattern, dict) else None
     if regex is not None and regex not in (*PATTERNS, *OWN_PATTERNS):
-        raise ValueError(f"{name} has the pattern {regex!r:.60}, which is none of the published ones")
+        raise ValueError(f"{name} has the pattern {regex!r:.60}, which is not one of the published patterns")

@@ -1,4 +1,4 @@
-"""The rows of a table of series, read block by block, so that memory does not grow with the file."""
+"""Rows of a table of series, read block by block, so that memory does not grow with the file."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ABSENT = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-nan", "#N/A"]
-"""What stands in a table for a value that is missing."""
+"""Texts that represent a missing value in a table."""
 
-DECIMAL_COMMA = "\"data.decimal=','\""  # as a shell takes it: the outer quotes keep the inner ones for Hydra
-BLOCK_BYTES = 1 << 22  # of a file that are read at a time; larger ones leave the caches of a CPU
-LARGEST = 1e30  # whose square is finite, and whose scaled value a float32 holds
+DECIMAL_COMMA = "\"data.decimal=','\""  # the outer quotes are for the shell, the inner ones for Hydra
+BLOCK_BYTES = 1 << 22  # bytes read at a time; larger blocks do not fit into the caches of a CPU
+LARGEST = 1e30  # maximum magnitude of a value: its square is finite, and its scaled value fits into a float32
 NO_NUMBER = re.compile(
     r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to \w+.*invalid value '(.*)'", re.S
 )
@@ -35,15 +35,15 @@ NO_NUMBER = re.compile(
 class Block:
     """Some rows of a table."""
 
-    names: list[str] | None  # of the series in it, one after another
-    starts: Int[np.ndarray, " names"]  # the row where each of them begins; the first may have begun before the block
+    names: list[str] | None  # names of its series, in order
+    starts: Int[np.ndarray, " names"]  # first row of each series; the first one may continue from the block before
     times: Int[np.ndarray, " n"] | None  # seconds since 1970, or steps
     clock: Clock | None
     numbers: Float[np.ndarray, "n C+K"]  # float64: values and known columns, NaN where missing
 
 
 def read_blocks(table: Layout) -> Iterator[Block]:
-    """Yield the rows of a file, some at a time.
+    """Yield the rows of a file in blocks.
 
     Raises:
         UserError: A value is not a number, a time is not valid, or the file is broken.
@@ -61,7 +61,7 @@ def read_blocks(table: Layout) -> Iterator[Block]:
 
 
 def read_texts(table: Layout, column: str) -> list[str]:
-    """Return a column of a file as texts, one for each row; empty where it is missing."""
+    """Return a column of a file as texts, one for each row; a missing one is empty."""
     import pyarrow as pa
 
     alone = replace(table, values=(), known=(), time=None, id=column)
@@ -73,19 +73,19 @@ def read_texts(table: Layout, column: str) -> list[str]:
 
 
 def _in_words(table: Layout, fault: str, num_rows: int) -> str:
-    """Return pyarrow's message for a broken file, reworded where a value does not fit its column.
+    """Return pyarrow's message for a broken file, reworded for a known fault.
 
     Args:
         table: The file and its columns.
         fault: The message.
-        num_rows: Rows that were read before it.
+        num_rows: Number of rows that were read before the fault.
     """
     found = NO_NUMBER.search(fault)
-    # Checked first: for a quote that stays open, pyarrow reports its end, or nothing.
+    # Checked first, because pyarrow reports a value after an unclosed quote, or none.
     if table.format in ("csv", "tsv") and (found is None or "\n" in found[3]):
         line = _open_quote(table.path)
         if line is not None:
-            return f"line {line:,}: a quote opens and is not closed in that line; close it, or take it out"
+            return f"line {line:,}: a quote is not closed in its line; close it, or remove it"
     if found is None:
         if "Empty CSV file" in fault:
             return "has no row below its header"
@@ -93,15 +93,15 @@ def _in_words(table: Layout, fault: str, num_rows: int) -> str:
             return "is not UTF-8; convert it, for example with `iconv -f latin1 -t utf-8`"
         words = fault.partition("\n")[0].rstrip(".")
         ragged = re.search(r"Expected \d+ columns, got \d+", words)
-        return f"{words}; mend the row, or put values that hold the delimiter between quotes" if ragged else words
+        return f"{words}; correct the row, or quote values that contain the delimiter" if ragged else words
     column, line, value = table.columns[int(found[1])], found[2], found[3]
-    # Only of the first block pyarrow knows the line.
-    where = f"line {int(line):,}" if line else f"below row {num_rows:,}"
-    return f"{where}: {value!r} in column {column} is no number; {_remedy(table, column, value)}"
+    # pyarrow knows the line only in the first block.
+    where = f"line {int(line):,}" if line else f"after row {num_rows:,}"
+    return f"{where}: {value!r} in column {column} is not a number; {_remedy(table, column, value)}"
 
 
 def _open_quote(path: Path) -> int | None:
-    """Return the first line in which a quote opens and does not close; None if there is none."""
+    """Return the number of the first line with an unclosed quote; None if there is none."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if line.count(b'"') % 2:
@@ -114,12 +114,12 @@ def _remedy(table: Layout, column: str, value: str) -> str:
         return f"write thousands without commas; if they are decimals, set {DECIMAL_COMMA}"
     if table.decimal == "." and "," in value:
         return f"for decimal commas set {DECIMAL_COMMA}"
-    remedies = ["leave it empty where the value is missing"]
+    remedies = ["leave it empty if the value is missing"]
     if table.time is None:
         remedies.append(f"if it is the time, set data.time_column={column}")
     if table.id is None:
-        remedies.append(f"if it names series, data.id_column={column}")
-    return "; ".join([*remedies, "or name the columns of values in data.columns"])
+        remedies.append(f"if it names series, set data.id_column={column}")
+    return "; ".join([*remedies, "or set data.columns to the columns of values"])
 
 
 def _batches(table: Layout) -> Iterator[pa.RecordBatch]:
@@ -143,7 +143,7 @@ def _from_jsonl(table: Layout) -> Iterator[pa.RecordBatch]:
     for name in table.names:
         kind = pa.float64()
         if name in (table.id, table.time):
-            # By its first value: a type that is guessed anew in each block could change on the way.
+            # From its first value: a type that is inferred for each block could change between blocks.
             kind = {int: pa.int64(), float: pa.float64()}.get(type(first[name]), pa.string())
         fields.append((name, kind))
     parsing = lines.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore")
@@ -154,7 +154,7 @@ def _from_csv(table: Layout) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     import pyarrow.csv as tables
 
-    # A value that is not a number raises, in any row, and is not read as text.
+    # With these types a value that is not a number raises in any row, instead of being read as text.
     kinds = dict.fromkeys((*table.values, *table.known), pa.float64())
     for name in (table.id, table.time):
         if name is not None:
@@ -167,7 +167,7 @@ def _from_csv(table: Layout) -> Iterator[pa.RecordBatch]:
     )
     yield from tables.open_csv(
         table.path,
-        read_options=tables.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),  # of several it tells no line
+        read_options=tables.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),  # threads report no line
         parse_options=tables.ParseOptions(delimiter=table.delimiter),
         convert_options=convert,
     )
@@ -195,7 +195,7 @@ def _runs(table: Layout, column: pa.Array) -> tuple[list[str], Int[np.ndarray, "
     text = column.cast(pa.string())
     # pandas writes nan for a missing id in a column of numbers.
     if text.null_count or not {"", "nan", "NaN"}.isdisjoint(text.unique().to_pylist()):
-        raise UserError(f"data.path={table.path}: column {table.id} has a row that names no series; give it a name")
+        raise UserError(f"data.path={table.path}: column {table.id} has a row without a name of its series; add it")
     runs = pc.call_function("run_end_encode", [text])
     ends = runs.run_ends.to_numpy(zero_copy_only=False).astype(np.int64)
     return runs.values.to_pylist(), np.concatenate([[0], ends])[:-1]
@@ -205,22 +205,22 @@ def _numbers(table: Layout, name: str, column: pa.Array) -> Float[np.ndarray, " 
     import pyarrow as pa
 
     kind = column.type
-    # Databases export prices as decimals, which are numbers all the same.
+    # Databases export prices as decimals, which are numbers, too.
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     if not (is_number or pa.types.is_null(kind)):
-        raise UserError(f"data.path={table.path}: column {name} holds {kind}, and no numbers")
+        raise UserError(f"data.path={table.path}: column {name} contains {kind}; expected numbers")
     found = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     wrong = np.abs(found) > LARGEST
     if wrong.any():
         value = found[wrong][0]
-        size = "an infinite number" if np.isinf(value) else f"{value:g}, which is too large to reckon with"
-        raise UserError(f"data.path={table.path}: column {name} holds {size}; mend it, or leave it empty")
+        size = "an infinite number" if np.isinf(value) else f"{value:g}, which is too large"
+        raise UserError(f"data.path={table.path}: column {name} contains {size}; correct it, or leave it empty")
     return found
 
 
 DAY = 86400  # seconds
 WHOLE = re.compile(r"-?\d+")
-ZONED = r"[T ]\d\d.*[Z+-]"  # a time of ISO 8601 with a time zone behind it
+ZONED = r"[T ]\d\d.*[Z+-]"  # a time in ISO 8601 with a time zone
 
 
 def in_seconds(table: Layout, column: pa.Array) -> tuple[Int[np.ndarray, " n"], Clock]:
@@ -230,10 +230,10 @@ def in_seconds(table: Layout, column: pa.Array) -> tuple[Int[np.ndarray, " n"], 
     kind = column.type
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if column.null_count or (is_text and not all(column.unique().to_pylist())):
-        raise UserError(f"data.path={table.path}: column {table.time} has a row without a time; give it one")
+        raise UserError(f"data.path={table.path}: column {table.time} has a row without a time; add it")
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         seconds = _seconds(column)
-        # A table of days has no hours to be written.
+        # The times of a table of days are written without hours.
         is_day = pa.types.is_date(kind) or (kind.tz is None and not (seconds % DAY).any())
         return seconds, Clock.of(table.time, str(column[-1].as_py())[: 10 if is_day else None])
     is_whole = pa.types.is_integer(kind) or (is_text and all(map(WHOLE.fullmatch, column[:1].to_pylist())))
@@ -244,13 +244,13 @@ def in_seconds(table: Layout, column: pa.Array) -> tuple[Int[np.ndarray, " n"], 
             raise UserError(f"data.path={table.path}: column {table.time}: {error}") from None
     if is_text or is_whole:
         return _parsed(table, column.cast(pa.string()))
-    raise UserError(f"data.path={table.path}: column {table.time} holds {kind}; expected dates, or whole numbers")
+    raise UserError(f"data.path={table.path}: column {table.time} contains {kind}; expected dates or whole numbers")
 
 
 def _seconds(column: pa.Array) -> Int[np.ndarray, " n"]:
     import pyarrow as pa
 
-    # Towards the past, also before 1970.
+    # Rounded down, also before 1970.
     whole = column.cast(pa.timestamp("s")) if pa.types.is_date(column.type) else column
     units = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[whole.type.unit]
     return whole.cast(pa.int64()).to_numpy(zero_copy_only=False) // units
@@ -263,25 +263,25 @@ def _parsed(table: Layout, column: pa.Array) -> tuple[Int[np.ndarray, " n"], Clo
     form = table.time_format
     texts: Any = pd.Series(column.to_pylist())
     try:
-        parsed = pd.to_datetime(texts, format=form or "ISO8601", utc=True, errors="coerce")  # NaT for no time
+        parsed = pd.to_datetime(texts, format=form or "ISO8601", utc=True, errors="coerce")  # NaT: not a time
     except ValueError as error:
         raise UserError(f"data.time_format={form}: {error}") from None
     if parsed.isna().any():
         wanted = form or "2026-01-31 13:00:00"
         raise UserError(
-            f"data.path={table.path}: column {table.time} holds {texts[parsed.isna()].iloc[0]!r}, which is no time "
-            f"like {wanted}; set data.time_format, as in data.time_format='%d/%m/%Y'"
+            f"data.path={table.path}: column {table.time} contains {texts[parsed.isna()].iloc[0]!r}; expected times "
+            f"like {wanted}; set data.time_format, such as data.time_format='%d/%m/%Y'"
         )
-    # To the past, also before 1970.
+    # Rounded down, also before 1970.
     seconds = parsed.dt.floor("s").dt.as_unit("s").astype("int64").to_numpy()
     if form is not None:
         offset = pd.to_datetime(texts.iloc[-1], format=form).utcoffset()
         return seconds, Clock(table.time, form, None if offset is None else int(offset.total_seconds()))
     if texts.str.contains(ZONED).nunique() > 1:
         raise UserError(
-            f"data.path={table.path}: column {table.time} has times with a time zone and others without; write all "
-            "alike"
+            f"data.path={table.path}: column {table.time} has times with a time zone and others without; use one form "
+            "for all"
         )
-    # The last one of the longest: some programs write midnight as a day, and summer has another zone than winter.
+    # The last of the longest texts: some programs omit 00:00, and the time zone may change with the season.
     lengths = texts.str.len()
     return seconds, Clock.of(table.time, texts[lengths == lengths.max()].iloc[-1])

@@ -9,14 +9,14 @@ from seqtrain.data.values.scaling import MONDAY, PERIODS, Scaling
 from seqtrain.data.values.series import Series, SeriesSplit
 from seqtrain.errors import UserError
 
-SEEN_ROWS = 1 << 16  # at a time
+SEEN_ROWS = 1 << 16  # rows processed at a time
 
 
 class Reading:
     """Features and targets of the rows of series, scaled.
 
-    For row i, a model reads all that is known just before its values are: the values of row i-1, which of them are
-    missing and for how many steps, the columns that are known ahead of row i, and its time.
+    For row i, a model reads what is known just before its values: the values of row i-1, which of them are missing and
+    for how many steps, the columns of row i that are known ahead of time, and the time of row i.
     """
 
     def __init__(self, series: Series, scaling: Scaling, dtype: type[np.floating] = np.float32) -> None:
@@ -32,30 +32,30 @@ class Reading:
         return self.scaling.num_features
 
     def series_of(self, rows: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
-        """Return the series (*shape) that each row is of."""
+        """Return the index of the series (*shape) of each row."""
         return np.searchsorted(self.series.offsets, rows, side="right") - 1
 
     def features(self, rows: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "B T F"]:
-        """Return the features (B, T, F) of these rows; a series begins with means that count as not seen."""
+        """Return the features (B, T, F) of these rows; the values before the first row of a series count as missing."""
         is_first = rows == self.series.offsets[self.series_of(rows)]
-        # Row 0 has none before it: what is read there instead is taken out.
+        # Row 0 has no row before it; the values that are read instead are masked.
         return self._features(rows, np.maximum(rows - 1, 0), is_first)
 
     def observed(self, rows: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "B T F"]:
-        """Return the features (B, T, F) of these rows with their own values, where nothing of a row is predicted."""
+        """Return the features (B, T, F) of these rows with their own values, for tasks that predict no values."""
         return self._features(rows, rows, np.zeros(rows.shape, dtype=bool))
 
     def _features(
         self, rows: Int[np.ndarray, "B T"], read: Int[np.ndarray, "B T"], is_unseen: Bool[np.ndarray, "B T"]
     ) -> Float[np.ndarray, "B T F"]:
-        """Return the features of rows whose values are those of the rows `read`, or unseen."""
+        """Return the features (B, T, F) of `rows` with the values of the rows `read`, masked where `is_unseen`."""
         values = self.scaled(read, self.series_of(rows))
         values[is_unseen] = np.nan
-        # Scaled, 0 is the mean of train: the least that can be said of a value that is not there.
+        # After scaling, 0 is the mean of train, which replaces missing values.
         parts = [np.nan_to_num(values, nan=0.0)]
         if self._since is not None:
             seen = ~np.isnan(values[..., self._masked])
-            # Logarithms, as an hour more or less tells much after two and nothing after two hundred.
+            # Logarithms, because one step more matters after two steps, and hardly after two hundred.
             since = np.log1p(self._since[read])
             since[is_unseen] = 0.0
             parts += [seen, since]
@@ -63,11 +63,11 @@ class Reading:
         return np.concatenate(parts, -1).astype(self.dtype)
 
     def scaled(self, rows: Int[np.ndarray, "*shape"], series: Int[np.ndarray, "*shape"]) -> np.ndarray:
-        """Return the values (*shape, C) of rows of these series, scaled; NaN where they are missing."""
+        """Return the scaled values (*shape, C) of rows of these series; NaN if missing."""
         return (self.series.values[rows] - self.mean[series]) / self.std[series]
 
     def known(self, rows: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "B T K"]:
-        """Return the features (B, T, K) that are known ahead of these rows' values: known columns, and the time."""
+        """Return the features (B, T, K) that are known ahead of these rows' values: known columns and the time."""
         count = len(self.series.columns)
         scaling = self.scaling
         parts = [(self.series.known[rows] - np.array(scaling.mean[count:])) / np.array(scaling.std[count:])]
@@ -77,7 +77,7 @@ class Reading:
         return np.concatenate(parts, -1)
 
     def _steps_since_seen(self) -> Float[np.ndarray, "n M"]:
-        """Return, for each row, the steps since a value was last seen in its series; 0 if it is there."""
+        """Return, for each row, the steps (n, M) since a value was last seen in its series; 0 if it is present."""
         series = self.series
         steps = np.empty((len(series.values), int(self._masked.sum())), dtype=np.float32)
         for begin, end in zip(series.offsets[:-1], series.offsets[1:], strict=True):
@@ -93,8 +93,8 @@ class Reading:
 
 
 def place_in_cycle(times: Int[np.ndarray, "*shape"], seconds: float) -> np.ndarray:
-    """Return sine and cosine (*shape, 2) of the place in a cycle of `seconds`; weeks begin on Mondays."""
-    # An angle puts midnight beside 23 o'clock, and not a day away.
+    """Return sine and cosine (*shape, 2) of the position in a cycle of `seconds`; weeks begin on Mondays."""
+    # As angles, 23:00 and midnight are close to each other.
     angle = 2 * np.pi * ((times - MONDAY) / seconds)
     return np.stack([np.sin(angle), np.cos(angle)], -1)
 
@@ -102,7 +102,7 @@ def place_in_cycle(times: Int[np.ndarray, "*shape"], seconds: float) -> np.ndarr
 class Targets:
     """Values to predict from each row of a split: those of the next `horizon` rows.
 
-    A row is an origin if its whole horizon lies in the split, so that every origin is measured alike.
+    A row is an origin if its whole horizon is in the split, so that all origins have the same number of targets.
     """
 
     def __init__(self, reading: Reading, split: SeriesSplit, horizon: int) -> None:
@@ -111,14 +111,14 @@ class Targets:
         self.end = split.end
         self.horizon = horizon
         if not split.has_a_value:
-            raise UserError("data: a split has no value, all of its rows are missing; give it other rows")
+            raise UserError("data: all values of a split are missing; choose other rows for it")
 
     def of(self, rows: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "B T H C"]:
-        """Return the scaled values from each row on; NaN where they are missing, all NaN if a row is not an origin."""
+        """Return the scaled values from each row on; NaN if missing, all NaN if a row is not an origin."""
         series = self.reading.series_of(rows)
         is_origin = self.is_origin(rows, series)
         ahead = rows[..., None] + np.arange(self.horizon)
-        # Only so that it can be looked up: such a row is no origin, and its targets are taken out.
+        # Clipped only for the look-up: a row beyond the end belongs to no origin, and is set to NaN below.
         ahead = np.minimum(ahead, len(self.reading.series.values) - 1)
         values = self.reading.scaled(ahead, np.broadcast_to(series[..., None], ahead.shape))
         values[~is_origin] = np.nan
@@ -126,5 +126,5 @@ class Targets:
 
     def is_origin(self, rows: Int[np.ndarray, "B T"], series: Int[np.ndarray, "B T"]) -> Bool[np.ndarray, "B T"]:
         """Return a mask (B, T) of the rows from which values are predicted."""
-        # Otherwise targets of train would be rows of validation.
+        # Otherwise rows of validation would be targets of train.
         return (rows >= self.begin[series]) & (rows + self.horizon <= self.end[series])

@@ -82,14 +82,14 @@ class Scaling:
     def words(self) -> str:
         """One-line description of the role of each column."""
         clock = self.clock
-        parts = [f"time {clock.column or 'made up'} ({clock.form or 'whole numbers'})"] if clock else ["no time"]
+        parts = [f"time: {clock.column or 'generated'} ({clock.form or 'integers'})"] if clock else ["no time column"]
         for name, columns in (
             ("values", self.columns),
-            ("known ahead", self.known_columns),
-            ("of time", self.features),
+            ("known ahead of time", self.known_columns),
+            ("time features", self.features),
         ):
-            parts += [f"{name} {first_few(columns, SHOWN_COLUMNS)}"] if columns else []
-        season = f"a season of {self.season:,} steps" if self.season > 1 else "no season"
+            parts += [f"{name}: {first_few(columns, SHOWN_COLUMNS)}"] if columns else []
+        season = f"season: {self.season:,} steps" if self.season > 1 else "no season"
         return f"data: {'; '.join([*parts, season])}"
 
     def _text(self) -> str:

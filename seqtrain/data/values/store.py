@@ -1,4 +1,4 @@
-"""A table of series as arrays in the cache, mapped into memory; written block by block, with checks of its order."""
+"""Cache of a table of series as memory-mapped arrays, written block by block with checks of the order of rows."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from seqtrain.errors import UserError
 class _Found:
     """State of a table while its rows are written."""
 
-    offsets: list[int] = field(default_factory=list)  # where each series begins
+    offsets: list[int] = field(default_factory=list)  # first row of each series
     names: list[str] = field(default_factory=list)
-    seen: set[str] = field(default_factory=set)  # the same names
+    seen: set[str] = field(default_factory=set)  # the names as a set
     num_rows: int = 0
     last_time: int | None = None
     clock: Clock | None = None
@@ -31,7 +31,7 @@ def write(table: Layout, folder: Path) -> None:
     """Write a table as arrays into a folder of the cache.
 
     Raises:
-        UserError: It has no rows, a value is not valid, times do not rise, or a series stands in two places.
+        UserError: It has no rows, a value is not valid, times do not increase, or rows of a series are apart.
     """
     found = _Found()
     with durable(folder / "numbers.bin") as numbers, durable(folder / "times.bin") as times:
@@ -55,14 +55,14 @@ def write(table: Layout, folder: Path) -> None:
 
 
 def _first_rows(table: Layout, found: _Found, block: Block) -> list[int]:
-    """Return the rows of a block where a new series begins; raise UserError if a series stands in two places."""
+    """Return the rows of a block where a new series begins; raise UserError if rows of a series are apart."""
     starts = []
     for name, row in zip(block.names or (), block.starts.tolist(), strict=True):
-        if found.names and name == found.names[-1]:  # it goes on from the block before
+        if found.names and name == found.names[-1]:  # continues from the previous block
             continue
         if name in found.seen:
             raise UserError(
-                f"data.path={table.path}: rows of series {name} stand in two places; sort the file by "
+                f"data.path={table.path}: rows of series {name} are not consecutive; sort the file by "
                 f"{table.id} and then by time"
             )
         found.names.append(name)
@@ -87,20 +87,20 @@ def _check_times(table: Layout, found: _Found, block: Block, starts: list[int]) 
             how = "repeats the time of the row before it, to the second"
         remedy = "sort the rows by time, and keep one of each"
         if table.id is None:
-            remedy += "; of several series, name the column that tells them apart: data.id_column"
+            remedy += "; for several series, set data.id_column to the column of their names"
         raise UserError(f"data.path={table.path}: row {found.num_rows + row + 1:,} {how}; {remedy}")
     found.last_time = int(block.times[-1])
 
 
 def _check_known(table: Layout, found: _Found, block: Block) -> None:
     """Raise UserError if a value of a known column is missing."""
-    # No value may replace it: the model would read a price that is not known.
+    # A missing value is not replaced: the model would read a wrong value as known.
     absent = np.isnan(block.numbers[:, len(table.values) :]).any(1)
     if absent.any():
         row = found.num_rows + int(np.argmax(absent)) + 1
         raise UserError(
-            f"data.path={table.path}: row {row:,} misses a value of data.known_columns; what is known ahead must "
-            "be there"
+            f"data.path={table.path}: row {row:,} lacks a value of data.known_columns, which must have a value in "
+            "each row"
         )
 
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 Format = Literal["auto", "csv", "tsv", "parquet", "jsonl"]
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".jsonl": "jsonl"}
 TIME_NAMES = ("date", "time", "timestamp", "datetime", "ds")
-RISING_NAMES = ("year", "quarter", "month", "week", "day", "hour")  # a time where it rises from row to row
-INDEX_NAMES = ("", "index", "unnamed: 0", "__index_level_0__")  # what pandas calls an index without a name
+RISING_NAMES = ("year", "quarter", "month", "week", "day", "hour")  # columns of time if their values increase
+INDEX_NAMES = ("", "index", "unnamed: 0", "__index_level_0__")  # pandas' names of an unnamed index
 SHORT_FORMS = {"%Y-%m": r"\d{4}-\d\d", "%Y%m%d": r"(19|20)\d\d(0[1-9]|1[0-2])([0-2]\d|3[01])"}
-SAMPLED_ROWS, FEWEST_STEPS = 1000, 9  # of a table, by which its columns are told apart; fewer tell nothing
+SAMPLED_ROWS, FEWEST_STEPS = 1000, 9  # rows for detecting the columns, and steps for detecting an index
 MAX_HEADER_BYTES = 1 << 20
 
 
@@ -44,8 +44,8 @@ class Layout:
     time: str | None
     time_format: str | None
     id: str | None
-    columns: tuple[str, ...]  # all of the file, in its order
-    left_out: tuple[str, ...] = ()  # indices of pandas
+    columns: tuple[str, ...]  # all columns of the file, in its order
+    left_out: tuple[str, ...] = ()  # index columns of pandas
 
     @property
     def names(self) -> list[str]:
@@ -65,24 +65,24 @@ def layout(
     id: str | None,
     label: str | None = None,
 ) -> Layout:
-    """Return the columns of a file; a time column that is not named is found by its first rows and its name.
+    """Return the columns of a file; if `time` is None, the time column is detected from its first rows and its name.
 
     Args:
         path: The file.
-        format: Its format; auto = by its extension.
+        format: Format of the file; `auto`: by its extension.
         decimal: Decimal separator.
-        values: Columns of values; None: all that have no other use.
-        known: Columns that are known ahead.
+        values: Columns of values; None: all columns without another use.
+        known: Columns that are known ahead of time.
         time: Column of time; None: detected.
-        time_format: Format for strptime, where times are not ISO 8601.
+        time_format: Format for strptime, if times are not ISO 8601.
         id: Column that names series; None: one series.
-        label: Column of labels, which is no value; None: there is none.
+        label: Column of labels; None: no labels.
 
     Raises:
         UserError: There is no such file, its format is unknown, it has no header, or it lacks a column.
     """
     if path.is_dir():
-        raise UserError(f"data.path={path}: is a folder; name one file")
+        raise UserError(f"data.path={path}: is a folder; set it to one file")
     if not path.is_file():
         raise UserError(f"data.path={path}: {absent(path, 'file')}")
     kind = FORMATS.get(path.suffix.lower()) if format == "auto" else format
@@ -114,12 +114,12 @@ def layout(
     left_out = tuple(_indices(path, sample, rest, id, time)) if values is None else ()
     rest = tuple(name for name in rest if name not in left_out)
     if "" in rest:
-        raise UserError(f"data.path={path}: column {columns.index('') + 1} has no name in its header; give it one")
+        raise UserError(f"data.path={path}: column {columns.index('') + 1} has no name in the header; name it")
     if time is not None and time_format is None and sample is not None:
         time_format = _short_form(sample.column(time))
     _check_once({**named, "data.columns": rest, "data.time_column": _given(time)})
     if not rest:
-        raise UserError(f"data.path={path}: has no column of values beside its time; name some in data.columns")
+        raise UserError(f"data.path={path}: has no column of values besides its time; set data.columns")
     return Layout(path, kind, delimiter, decimal, rest, tuple(known), time, time_format, id, tuple(columns), left_out)
 
 
@@ -128,14 +128,14 @@ def _given(*names: str | None) -> list[str]:
 
 
 def _time_column(path: Path, sample: pa.RecordBatch | None, columns: list[str], id: str | None) -> str | None:
-    """Return the column whose first rows are dates, or else one with a usual name for times; None if there is none."""
+    """Return the column whose first rows are dates, or else one with a usual name of times; None if there is none."""
     called = [name for name in columns if name.strip().lower() in TIME_NAMES]
     dated = [name for name in columns if sample is not None and _holds_dates(sample.column(name))]
     both = [name for name in called if name in dated]
     if len(dated) > 1 and len(both) != 1:
         raise UserError(
-            f"data.path={path}: columns {' and '.join(dated[:3])} hold dates; name the time in data.time_column, and "
-            "those of values in data.columns"
+            f"data.path={path}: columns {' and '.join(dated[:3])} contain dates; set data.time_column to the time, and "
+            "data.columns to the values"
         )
     rising = [name for name in columns if name.strip().lower() in RISING_NAMES and _steps(sample, name, id).min() > 0]
     return next(iter((*both, *dated, *called, *rising)), None)
@@ -144,7 +144,7 @@ def _time_column(path: Path, sample: pa.RecordBatch | None, columns: list[str], 
 def _indices(
     path: Path, sample: pa.RecordBatch | None, values: Sequence[str], id: str | None, time: str | None
 ) -> Iterator[str]:
-    """Yield the columns that are indices of pandas; raise UserError for another one that only counts up."""
+    """Yield the index columns of pandas; raise UserError for any other column that only counts up."""
     for name in values:
         steps = _steps(sample, name, id)
         if len(values) == 1 or len(steps) < FEWEST_STEPS or steps[0] <= 0 or (steps != steps[0]).any():
@@ -152,10 +152,10 @@ def _indices(
         if name.strip().lower() in INDEX_NAMES:
             yield name
             continue
-        remedy = f"if it is no value, set data.columns=[{','.join(each for each in values if each != name)}]"
+        remedy = f"if it is not a value, set data.columns=[{','.join(each for each in values if each != name)}]"
         if time is None:
             remedy = f"if it is the time, set data.time_column={name}; {remedy}"
-        raise UserError(f"data.path={path}: column {name} only counts up, as an index does; {remedy}")
+        raise UserError(f"data.path={path}: column {name} only counts up, like an index; {remedy}")
 
 
 def _holds_dates(column: pa.Array) -> bool:
@@ -168,7 +168,7 @@ def _holds_dates(column: pa.Array) -> bool:
 
 
 def _short_form(column: pa.Array) -> str | None:
-    """Return the form of dates that ISO 8601 has and pyarrow does not know; None if a row has another one."""
+    """Return the format in SHORT_FORMS of all rows, which pyarrow does not parse; None if a row has another one."""
     texts = [str(text) for text in column.to_pylist()]
     for form, wanted in SHORT_FORMS.items():
         if texts and all(re.fullmatch(wanted, text) for text in texts):
@@ -190,7 +190,7 @@ def _steps(sample: pa.RecordBatch | None, name: str, id: str | None) -> Int[np.n
 
 
 def _sample(path: Path, kind: str, delimiter: str) -> pa.RecordBatch | None:
-    """Return the first rows of a table, as pyarrow reads them; None for a broken one, which the full read reports."""
+    """Return the first rows of a table, as pyarrow reads them; None if they are broken: the full read reports it."""
     import pyarrow as pa
     import pyarrow.csv as tables
     import pyarrow.json as lines
@@ -209,7 +209,7 @@ def _sample(path: Path, kind: str, delimiter: str) -> pa.RecordBatch | None:
 
 
 def _check_once(options: dict[str, Sequence[str]]) -> None:
-    """Raise UserError if a column is named twice: it has one use only."""
+    """Raise UserError if a column is named twice; a column has only one use."""
     seen: dict[str, str] = {}
     for option, names in options.items():
         for name in names:
@@ -221,26 +221,26 @@ def _check_once(options: dict[str, Sequence[str]]) -> None:
 
 def _first_line(path: Path) -> str:
     with readable(path), open(path, "rb") as file:
-        # With a bound: a file without line ends would be read whole.
+        # Bounded, because a file without line ends would be read completely.
         line = file.readline(MAX_HEADER_BYTES)
         line = line.removeprefix(codecs.BOM_UTF8)
         if not line.strip():
             raise UserError(f"data.path={path}: is empty, or begins with an empty line")
         text = line.decode().rstrip("\r\n")
     if "\r" in text:
-        raise UserError(f"data.path={path}: its lines end in a carriage return alone; end them in line feeds")
+        raise UserError(f"data.path={path}: its lines end in a carriage return only; convert them to line feeds")
     return text
 
 
 def _header(path: Path, line: str, delimiter: str) -> list[str]:
-    """Return the names of the columns; raise UserError if the first line holds values, or a name twice."""
+    """Return the names of the columns; raise UserError if the first line contains values, or a name twice."""
     names = next(csv.reader([line], delimiter=delimiter))
     # Otherwise the first row would be lost silently, and columns would be named by its values.
     values = [name for name in names if _is_value(name)]
     if values:
         raise UserError(
-            f"data.path={path}: its first line holds the value {values[0]}, and no names of columns; put a header "
-            "line before it"
+            f"data.path={path}: its first line contains the value {values[0]}, not names of columns; add a header line "
+            "before it"
         )
     _check_distinct(path, names)
     return names
@@ -278,7 +278,7 @@ def _columns_of_records(path: Path, kind: str) -> list[str]:
     try:
         record = json.loads(_first_line(path))
     except ValueError as error:
-        raise UserError(f"data.path={path}: line 1 is no JSON ({error})") from None
+        raise UserError(f"data.path={path}: line 1 is not JSON ({error})") from None
     if not isinstance(record, dict):
-        raise UserError(f"data.path={path}: line 1 is no JSON object; each line must be one")
+        raise UserError(f"data.path={path}: line 1 is not a JSON object; each line must be one")
     return list(record)

@@ -31,14 +31,14 @@ def fault(folder: Path, content: str | bytes, **options: Any) -> str:
 
 
 FAULTS = {
-    "no header": (PLAIN.partition("\n")[2], {}, "no names of columns; put a header"),
-    "text": (csv("2024-01-02 06:00:00,abc,1"), {}, "line 32: 'abc' in column a is no number"),
+    "no header": (PLAIN.partition("\n")[2], {}, "not names of columns; add a header"),
+    "text": (csv("2024-01-02 06:00:00,abc,1"), {}, "line 32: 'abc' in column a is not a number"),
     "unsorted": (csv("2024-01-01 00:00:00,1,1"), {}, "row 31 is earlier than the row before it; sort"),
     "repeated": (csv("2024-01-02 05:00:00,1,1"), {}, "row 31 repeats the time of the row before it"),
     "constant": ("a,b\n" + "".join(f"{n % 7},3\n" for n in range(60)), {}, "column b is always 3 in train"),
     "missing": ("a,b\n" + "".join(f"{n % 7},\n" for n in range(60)), {}, "column b has no value in train"),
     "known ends": ("a,b\n" + "".join(f"{n},{n if n < 50 else ''}\n" for n in range(60)), {"known_columns": ["b"]},
-                   "row 51 misses a value of data.known_columns"),
+                   "row 51 lacks a value of data.known_columns"),
     "decimal commas": ("a;b\n" + "".join(f"{n},5;1\n" for n in range(60)), {}, "for decimal commas set"),
     "utf-16": (PLAIN.encode("utf-16"), {}, "is UTF-16; convert it"),
     "latin-1": (PLAIN.replace("b", "\xe9", 1).encode("latin-1"), {}, "not UTF-8 (byte 0xe9"),
@@ -47,40 +47,40 @@ FAULTS = {
     "empty": ("", {}, "is empty"),
     "header only": ("date,a,b\n", {}, "no row below its header"),
     "header without a line end": ("date,a,b", {}, "no row below its header"),
-    "ragged": (csv("2024-01-02 06:00:00,1,1,1"), {}, "1,1,1; mend the row, or put"),
-    "short row": (csv("2024-01-02 06:00:00,1"), {}, "got 2: 2024-01-02 06:00:00,1; mend the row"),
+    "ragged": (csv("2024-01-02 06:00:00,1,1,1"), {}, "1,1,1; correct the row, or quote"),
+    "short row": (csv("2024-01-02 06:00:00,1"), {}, "got 2: 2024-01-02 06:00:00,1; correct the row"),
     "zones and none": (csv("2024-01-02 06:00:00+02:00,1,1"), {}, "others without"),
     "days first": (csv().replace("2024-01-0", "01/0"), {}, "set data.time_format"),
-    "another form": (PLAIN, {"time_format": "%d/%m/%Y"}, "is no time like %d/%m/%Y"),
+    "another form": (PLAIN, {"time_format": "%d/%m/%Y"}, "expected times like %d/%m/%Y"),
     "no form": (PLAIN, {"time_format": "%q"}, "data.time_format=%q: 'q' is a bad directive"),
     "no time": (csv(",1,1"), {}, "has a row without a time"),
     "time by another name": (csv(header="Datum,a,b").replace("-", "."), {}, "set data.time_column=Datum"),
     "features without time": ("t,a\n" + "x,1\n" * 60, {"columns": ["a"], "time_features": ["hour"]}, "have no dates"),
-    "two times": ("d,e,a\n" + "".join(f"{time},{time},1\n" for time in hours(60)), {}, "columns d and e hold dates"),
+    "two times": ("d,e,a\n" + "".join(f"{time},{time},1\n" for time in hours(60)), {}, "columns d and e contain dates"),
     "rows counted": ("No,a\n" + "".join(f"{n},{n % 7}\n" for n in range(60)), {},
-                     "set data.time_column=No; if it is no value, set data.columns=[a]"),
+                     "set data.time_column=No; if it is not a value, set data.columns=[a]"),
     "thousands": (csv(header="date;a;b").replace(",", ";").replace("3.5", "10,129"), {}, "write thousands without"),
-    "ids that are no number": ("id,a\n" + "1.0,1\n" * 30 + "nan,2\n" * 30, {"id_column": "id"}, "names no series"),
-    "ids in two places": (csv("2024-01-02 06:00:00,1,1"), {"id_column": "a"}, "stand in two places; sort"),
+    "ids that are no number": ("id,a\n" + "1.0,1\n" * 30 + "nan,2\n" * 30, {"id_column": "id"}, "without a name of"),
+    "ids in two places": (csv("2024-01-02 06:00:00,1,1"), {"id_column": "a"}, "are not consecutive; sort"),
     "ids not named": ("date,a\n" + "".join(f"{time},1\n" for time in hours(30) * 2), {}, "data.id_column"),
     "short series": ("id,a\n" + "x,1\n" * 30 + "y,2\n", {"id_column": "id"}, "series y has 1 row, which leaves none"),
     "unknown column": (PLAIN, {"columns": ["aa"]}, "no such column; did you mean a?"),
     "unknown time": (PLAIN, {"time_column": "dat"}, "no such column; did you mean date?"),
     "a column twice": (csv(header="date,a,a"), {}, "has the column 'a' twice"),
-    "a column without a name": (csv(header="date,,b"), {}, "column 2 has no name in its header; give it one"),
+    "a column without a name": (csv(header="date,,b"), {}, "column 2 has no name in the header; name it"),
     "named twice": (PLAIN, {"columns": ["a", "a"]}, "data.columns: column a is named twice"),
     "time is known": (PLAIN, {"known_columns": ["date"]}, "data.known_columns and data.time_column: column date"),
     "time is id": (PLAIN, {"id_column": "date", "time_column": "date"}, "data.time_column and data.id_column"),
-    "infinite": (csv("2024-01-02 06:00:00,inf,1"), {}, "column a holds an infinite number"),
-    "huge": (csv("2024-01-02 06:00:00,1e300,1"), {}, "column a holds 1e+300, which is too large"),
+    "infinite": (csv("2024-01-02 06:00:00,inf,1"), {}, "column a contains an infinite number"),
+    "huge": (csv("2024-01-02 06:00:00,1e300,1"), {}, "column a contains 1e+300, which is too large"),
     "one row": ("a\n1\n", {}, "has 1 row, which leaves none for validation"),
     "gzip": (gzip.compress(PLAIN.encode()), {}, "is compressed by gzip; unpack"),
     "another file": (PLAIN, {"name": "a.txt"}, "expected a name that ends in .csv"),
     "no parquet": (PLAIN, {"name": "a.parquet"}, "cannot be read as parquet"),
-    "no object": ("[1]\n", {"name": "a.jsonl"}, "line 1 is no JSON object"),
+    "no object": ("[1]\n", {"name": "a.jsonl"}, "line 1 is not a JSON object"),
     "broken json": ('{"a": 1}\n{"a":', {"name": "a.jsonl"}, "JSON parse error"),
     "text in json": ('{"a": 1}\n{"a": "x"}\n', {"name": "a.jsonl"}, "changed from number to string in row 1"),
-    "clock": (csv().replace("2024-01-0", "1"), {"columns": ["a"], "time_column": "b", "time_format": "%H"}, "no time"),
+    "clock": (csv().replace("2024-01-0", "1"), {"columns": ["a"], "time_column": "b", "time_format": "%H"}, "like %H"),
     "rows of no train": (PLAIN, {"rows": [0, 30, 30]}, "data.rows=[0,30,30]: has no rows for train"),
     "more rows than there are": (PLAIN, {"rows": [30, 30, 30]}, "data.rows=[30,30,30]: the series has 60 rows"),
 }  # fmt: skip
@@ -102,8 +102,8 @@ def test_the_option_for_decimal_commas_is_read_as_one_when_it_is_pasted_into_a_s
 def test_a_fault_at_the_end_of_a_long_file_is_told_with_where_it_is(tmp_path, monkeypatch):
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 1 << 12)
     line = fault(tmp_path, "a,b\n" + "1.5,2\n" * 20_000 + "abc,2\n")
-    assert "'abc' in column a is no number" in line
-    where = re.search(r"(line|below row) ([\d,]+):", line)
+    assert "'abc' in column a is not a number" in line
+    where = re.search(r"(line|after row) ([\d,]+):", line)
     assert where is not None
     # pyarrow does not always know the line; what we have read by then we know.
     assert 18_000 < int(where[2].replace(",", "")) <= 20_002
@@ -203,7 +203,7 @@ def test_months_are_of_uneven_length_and_go_on_by_the_calendar(tmp_path):
         scaling = prepared(source)[0].series
         assert scaling is not None
         assert (scaling.season, scaling.features) == (12, ("yearday",))
-        assert scaling.words == "data: time Month (%Y-%m); values a; of time yearday; a season of 12 steps"
+        assert scaling.words == "data: time: Month (%Y-%m); values: a; time features: yearday; season: 12 steps"
         assert len(source.series.values) == 60
         assert source.remarks == ["data: the time between rows is one month; each row is read as one step"]
         assert source.series.times is not None
