@@ -27,22 +27,22 @@ from seqtrain.tasks.metrics.forecasts import (
     quantile_of_student_t,
 )
 
-# Share of the spread of train, since targets are scaled; without it the loss of a constant stretch has no lower bound.
+# In units of the spread of train, because targets are scaled. Without it the loss of constant targets is unbounded.
 MIN_SCALE = 1e-3
 MIN_DF = 2.0  # of Student t: above it the variance is finite
 ASYMPTOTIC = 16.0  # from here on a series is more precise than a difference of logarithms of the gamma function
-FAR = 1e4  # deviations; the square of many more is no number in float32
+FAR = 1e4  # deviations; the square of a much larger number overflows in float32
 
 
 class ForecastDistribution(ABC):
-    """From a head's numbers to a loss, and to what is asked of a forecast."""
+    """Computes parameters, loss and statistics of a forecast from the outputs of a head."""
 
     num_params: int
-    is_probabilistic: ClassVar[bool] = True  # whether it says how sure it is
+    is_probabilistic: ClassVar[bool] = True  # True if the forecast has a spread
 
     @abstractmethod
     def parameters(self, raw: Float[Tensor, "*N P"]) -> Float[Tensor, "*N P"]:
-        """Turn any numbers that a head gives into parameters."""
+        """Map any outputs of a head to valid parameters."""
 
     @abstractmethod
     def loss(self, params: Float[Tensor, "*N P"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
@@ -65,14 +65,14 @@ class ForecastDistribution(ABC):
         return torch.cat([params[..., :1] + by.unsqueeze(-1), params[..., 1:]], -1)
 
     def median(self, params: Float[Tensor, "*N P"]) -> Float[Tensor, "*N"]:
-        """Return the forecast itself, which `predict` writes and all errors are of."""
+        """Return the median: the forecast that `predict` writes and that errors are computed for."""
         return self.quantile(params, 0.5)
 
     def interval(
         self, params: Float[Tensor, "*N P"], share: float
     ) -> tuple[Float[Tensor, "*N"], Float[Tensor, "*N"]] | None:
         """Return the ends of the central interval of this share, or None if the forecast has no such quantiles."""
-        # Rounded: (1 - 0.8) / 2 is not the level 0.1 to the last bit, and quantiles know their levels alone.
+        # Rounded: (1 - 0.8) / 2 is not exactly 0.1, and quantiles exist only at their levels.
         low, high = round((1 - share) / 2, 9), round((1 + share) / 2, 9)
         try:
             return self.quantile(params, low), self.quantile(params, high)
@@ -81,7 +81,7 @@ class ForecastDistribution(ABC):
 
 
 class Point(ForecastDistribution):
-    """One number, trained by squared error: an estimate of the mean, and of nothing else."""
+    """One number, trained by squared error: an estimate of the mean only."""
 
     num_params = 1
     is_probabilistic = False
@@ -93,9 +93,9 @@ class Point(ForecastDistribution):
         return (params[..., 0] - true) ** 2
 
     def quantile(self, params: Float[Tensor, "*N 1"], level: float) -> Float[Tensor, "*N"]:
-        # Taken for the median too, where an absolute error is asked for.
+        # It also serves as the median, for absolute errors.
         if level != 0.5:
-            raise ValueError("a point forecast tells no quantiles")
+            raise ValueError("a point forecast has no quantiles")
         return params[..., 0]
 
     def crps(self, params: Float[Tensor, "*N 1"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
@@ -135,7 +135,7 @@ class StudentT(ForecastDistribution):
     def loss(self, params: Float[Tensor, "*N 3"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
         loc, scale, df = params.unbind(-1)
         deviations = ((true - loc) / (scale * df.sqrt())).abs()
-        # log(1 + x^2) of a near x, and what a far one has beyond: its square would be no number.
+        # log(1 + x^2) up to x = FAR, then its asymptote, because the square of x would overflow.
         near = torch.log1p(deviations.clamp(max=FAR) ** 2)
         tail = near + 2 * torch.log(deviations.clamp(min=FAR) / FAR)
         return 0.5 * (df + 1) * tail + scale.log() + 0.5 * math.log(2 * math.pi) - _gamma_ratio(df / 2)
@@ -153,7 +153,7 @@ def _gamma_ratio(x: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
 
     The two log-gammas grow like x log x: in float32 their difference would lose all its digits.
     """
-    # Clamped before, not chosen after: the branch that is not taken would still send NaN to the gradient.
+    # Clamped first: the branch that `where` does not select would still make the gradient NaN.
     small, large = x.clamp(max=ASYMPTOTIC), x.clamp(min=ASYMPTOTIC)
     difference = torch.lgamma(small + 0.5) - torch.lgamma(small) - 0.5 * small.log()
     inverse = 1 / large
@@ -164,9 +164,9 @@ def _gamma_ratio(x: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
 class Quantiles(ForecastDistribution):
     """Quantiles of given levels, trained by the quantile loss.
 
-    What the head gives is sorted: the answers then never cross, sorting never makes the loss larger (Chernozhukov et
-    al. 2010), and, unlike sums of positive steps, it leaves quantiles of a linear model linear. The loss is of what is
-    answered, the sorted ones.
+    The outputs of the head are sorted, so that quantiles never cross. Sorting never increases the loss (Chernozhukov et
+    al. 2010) and, unlike sums of positive steps, keeps quantiles of a linear model linear. The loss is computed from
+    the sorted quantiles.
     """
 
     def __init__(self, levels: Sequence[float]) -> None:
@@ -182,9 +182,9 @@ class Quantiles(ForecastDistribution):
         return pinball_losses(params, true, self.levels).mean(-1)
 
     def quantile(self, params: Float[Tensor, "*N Q"], level: float) -> Float[Tensor, "*N"]:
-        # Between the levels, and beyond them, nothing was trained: a number would be made up.
+        # Other levels were not trained, so any number for them would be arbitrary.
         if level not in self.levels:
-            raise ValueError(f"level={level}: the quantiles are those of {self.levels}")
+            raise ValueError(f"level={level}: the forecast has only quantiles of levels {self.levels}")
         return params[..., self.levels.index(level)]
 
     def crps(self, params: Float[Tensor, "*N Q"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
@@ -195,7 +195,7 @@ class Quantiles(ForecastDistribution):
         return params + by.unsqueeze(-1).to(params)
 
 
-SHARE = 0.8  # of the values are to lie in the interval that coverage is told of
+SHARE = 0.8  # share of values expected in the interval whose coverage is reported
 
 
 def sums(
@@ -218,7 +218,7 @@ def sums(
         A sum and the count of its targets for each metric; `crps` and `covered` only for probabilistic forecasts.
     """
     here = ~true.isnan()
-    # A missing target has a number in its place, which is not summed.
+    # A missing target is replaced by a number, which is not summed.
     filled = true.nan_to_num()
     median = distribution.median(params)
     terms: LossTerms = {"loss": forecasts.summed(distribution.loss(params.double(), filled.double()), here)}
@@ -229,7 +229,7 @@ def sums(
     terms["mase"] = forecasts.scaled_error(median, true, naive.expand_as(true))
     if distribution.is_probabilistic:
         terms["crps"] = forecasts.summed(distribution.crps(params, filled), here)
-    # A point has none, and then there is no coverage rather than one of 0.
+    # A point forecast has no interval; its coverage is left out, not 0.
     interval = distribution.interval(params, SHARE)
     if interval is not None:
         terms["covered"] = forecasts.coverage(*interval, true)

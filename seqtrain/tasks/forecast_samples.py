@@ -1,4 +1,4 @@
-"""Forecasts beside what came, for people: in words, and as pictures with their intervals, in the units of the data."""
+"""Forecasts with the true values, in words and as plots with intervals, in the units of the data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.tasks.base import Sample
 from seqtrain.tasks.forecast_heads import ForecastDistribution
 
-SHOWN_SHARES = (0.5, 0.8, 0.95)  # of the values are to lie in an interval that is told
+SHOWN_SHARES = (0.5, 0.8, 0.95)  # shares of values expected in the intervals of a plot
 MAX_SHOWN = 6  # values of a forecast in words
 
 
@@ -36,7 +36,7 @@ def samples_of(
         shown, reference = _few(ahead, least), _few(true, least)
         columns = {"text": row, "reference": reference, "forecast": shown}
         fan = _fan(params[lane, 0, :, :1].double(), distribution, batch, scaling, lane)
-        samples.append(Sample(f"{row}: {shown} (it is {reference})", columns, fan))
+        samples.append(Sample(f"{row}: {shown} (true: {reference})", columns, fan))
     return samples
 
 
@@ -56,7 +56,7 @@ def _fan(
         if interval is not None:
             bands[share] = (in_units(interval[0]), in_units(interval[1]))
     read = batch.tokens[lane].reshape(-1, scaling.num_features)[-num_read(len(params)) :]
-    # Where the model was told that a value is missing it read 0, which a picture would show as the mean.
+    # For a value marked as missing the model read 0, which a plot would show as the mean.
     if scaling.masked[0] or (scaling.apart and any(scaling.masked)):
         read = torch.where(read[:, scaling.num_channels, None] > 0, read, torch.nan)
     return by_steps(
@@ -103,8 +103,8 @@ def _few(values: Sequence[float], least: float) -> str:
 def begin(model: SequenceModel, window: Float[Tensor, "B T F"]) -> State:
     """Return the state from which the horizon is read: after all rows of a window but the newest.
 
-    The newest row has the last known value, and the first step is forecast from it. A model that reads on from a prefix
-    and a decoder behind its encoder therefore read the same rows, each of them once.
+    The newest row has the last known value, and the first step is forecast from it. So a model that continues from a
+    prefix and the decoder of an encoder-decoder read the same rows, each once.
     """
     return model.begin(window[:, :-1])
 
@@ -145,9 +145,9 @@ def free_running(
 
 def fed_back(values: Float[Tensor, "B C"], row: Float[Tensor, "B 1 F"], num_masked: int) -> Float[Tensor, "B 1 F"]:
     """Return the features of a row for these values before it, in the layout of `Reading.features`."""
-    # Made anew, so that no true value of the row can get through.
+    # New tensors, so that no true value of the row is passed on.
     seen = row.new_ones(len(row), 1, num_masked)
-    since = row.new_zeros(len(row), 1, num_masked)  # the logarithm of one plus no step
+    since = row.new_zeros(len(row), 1, num_masked)  # log(1 + 0 steps)
     known = row[..., values.shape[-1] + 2 * num_masked :]
     return torch.cat([values.unsqueeze(1).to(row.dtype), seen, since, known], -1)
 
@@ -159,29 +159,29 @@ def incompatibility(
 
     Args:
         model: The forecasting model.
-        streams: Whether a forecast is made at each row of a stream.
-        patch: Rows that are read as one time step.
-        is_point: Whether a forecast is one number for each value.
-        history: Rows of a window.
-        horizon: Rows that are predicted.
+        streams: True if a forecast is made at each row of a stream.
+        patch: Number of rows that are read as one time step.
+        is_point: True if a forecast is one number for each value.
+        history: Number of rows of a window.
+        horizon: Number of rows that are predicted.
     """
     strategy = "task.strategy=recursive"
     if streams:
         return f"tbptt.carry=true: {strategy} forecasts from windows, not at each row of a stream; use tbptt=whole"
     if patch > 1:
-        return f"task.patch={patch}: {strategy} reads its forecasts back in row by row; use task.patch=1"
+        return f"task.patch={patch}: {strategy} reads its own forecasts row by row; use task.patch=1"
     if not is_point:
         return (
-            f"task.distribution: {strategy} reads back one number a step, as if it were certain, so that intervals "
+            f"task.distribution: {strategy} reads its own forecast of each step as if it were certain, so intervals "
             "would be too narrow; use task.distribution=point, or task.strategy=direct"
         )
-    # A prefix and the horizon stand in one table of positions; of an encoder-decoder each has one of its own.
+    # Prefix and horizon share one table of positions; in an encoder-decoder each has its own.
     longest = history + horizon - 1
     if Capability.UNCONDITIONAL not in model.capabilities:
         longest = max(history - 1, horizon)
     if model.max_length is not None and longest > model.max_length:
         return (
-            f"{strategy}: reads {longest} rows, window and horizon, and model.max_length={model.max_length} positions "
-            "are fewer"
+            f"{strategy}: reads {longest} rows, window and horizon, more than model.max_length={model.max_length}; "
+            "increase it"
         )
     return None

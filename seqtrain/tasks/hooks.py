@@ -72,7 +72,7 @@ def _place(frames: Sequence[tuple[FrameType, int]]) -> str:
 
 
 def check_answers(predictor: Predictor[Any], texts: Sequence[Any], answers: Any) -> None:
-    """Raise UserError unless a predictor gave a list with one dict for each text, and NonFinite where one holds nan.
+    """Raise UserError unless a predictor gave a list with one dict for each text, and NonFinite if one contains nan.
 
     Args:
         predictor: predictor of a task, possibly third-party.
@@ -83,7 +83,7 @@ def check_answers(predictor: Predictor[Any], texts: Sequence[Any], answers: Any)
     if not isinstance(answers, list):
         wrong = f"{type(answers).__name__}, not a list of answers"
     elif len(answers) != len(texts):
-        wrong = f"{len(answers)} answers to {len(texts)} texts"
+        wrong = f"a list of length {len(answers)} instead of {len(texts)}"
     else:
         for answer in answers:
             if not isinstance(answer, dict):
@@ -93,5 +93,5 @@ def check_answers(predictor: Predictor[Any], texts: Sequence[Any], answers: Any)
         raise UserError(f"{who} returned {wrong}; fix its `predict`")
     try:
         json.dumps(answers, allow_nan=False, default=str)
-    except ValueError:  # otherwise the first label, for example, would be the answer to every text
-        raise NonFinite("an answer contains nan or inf: a weight is not finite, or one overflows") from None
+    except ValueError:  # otherwise every text would get the same answer, such as the first label
+        raise NonFinite("an answer contains nan or inf: a weight is nan or inf, or the model overflows") from None

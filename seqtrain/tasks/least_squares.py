@@ -1,4 +1,4 @@
-"""First weights of a forecast in closed form: what least squares over train gives, before any step of training."""
+"""Initial weights of a forecast in closed form: the least-squares fit to train, before any step of training."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from seqtrain.tasks.base import Say
 
 
 class LinearMap(Protocol):
-    """A model that can be a linear map of its last inputs, whose weights least squares gives."""
+    """A model that can be a linear map of its last inputs, with weights from least squares."""
 
-    linear_order: int | None  # inputs that it maps; None: its weights are drawn
+    linear_order: int | None  # number of inputs that it maps; None: its initial weights are random
 
     def set_linear(self, weights: Float[Tensor, "K H"], num_channels: int) -> Float[Tensor, "O D"]:
         """Set the weights in place, and return head weights with which each channel is mapped by `weights`.
@@ -39,7 +39,7 @@ class BeginsFitted(Protocol):
 
 
 def linear_order_of(model: SequenceModel) -> int | None:
-    """Return the number of inputs whose least squares the weights begin as; None if they are drawn."""
+    """Return the number of inputs of the least-squares fit that the model begins as; None if its weights are random."""
     return getattr(model, "linear_order", None)
 
 
@@ -58,17 +58,17 @@ def begin_with_least_squares(
     """Set model and head to the autoregression that is reported as the baseline `ar` of a forecast.
 
     Args:
-        model: One that can be linear (`LinearMap`).
-        head: Gives a number for each value ahead and channel.
-        train: The split to fit: one fit for all channels, each of which is filtered by itself.
-        reading: Its scaling.
-        order: Values that are read.
-        horizon: Values ahead.
-        relative: Whether the task adds the last value to the output of the head.
+        model: A model that can be linear (`LinearMap`).
+        head: The layer that returns a number for each future value and channel.
+        train: The split to fit to: one fit for all channels, which maps each channel separately.
+        reading: The scaled values of the split.
+        order: Number of values that are read.
+        horizon: Number of values that are forecast.
+        relative: True if the task adds the last value to the output of the head.
         say: Receives a message on the fit.
 
     Raises:
-        UserError: Train has no whole window, or the model is too narrow.
+        UserError: If train has no window without a missing value, or the model is too narrow.
     """
     from seqtrain.tasks.baselines.autoregression import Autoregression
     from seqtrain.tasks.baselines.forecasts import ScaledBlocks
@@ -76,19 +76,19 @@ def begin_with_least_squares(
     fitted = Autoregression.fit(ScaledBlocks(reading, train.begin, train.end), order, horizon)
     weights = torch.from_numpy(fitted.weights.copy())
     if relative:
-        # The task adds the last value by itself, so that much less of it is left to the weights.
+        # The task adds the last value itself, so its weight is less by 1.
         weights[-1] -= 1
     num_channels = reading.scaling.num_channels
     head.weight.copy_(cast(LinearMap, model).set_linear(weights, num_channels))
     head.bias.copy_(torch.from_numpy(fitted.bias).repeat_interleave(num_channels))
     say(
-        f"model.fit=least_squares: the weights of a linear map of the last {order:,} values are those of least squares "
-        f"over {fitted.num_windows:,} windows of train, before the first step"
+        f"model.fit=least_squares: initial weights are a linear map of the last {order:,} values, fitted by least "
+        f"squares to {fitted.num_windows:,} windows of train"
     )
     if reading.scaling.num_masked:
         say(
-            "model.fit=least_squares: a missing value is read as the mean of train; the baseline ar puts the value "
-            "before it there"
+            "model.fit=least_squares: a missing value is read as the mean of train; the baseline ar reads the value "
+            "before it instead"
         )
 
 
@@ -96,7 +96,7 @@ def incompatibility(*, is_point: bool, patch: int) -> str | None:
     """Return the reason why least squares cannot meet the options of a forecast, or None if it can."""
     if not is_point:
         return (
-            "model.fit=least_squares: gives a number for each value ahead, and no distribution; use "
+            "model.fit=least_squares: gives one number for each future value, not a distribution; use "
             "task.distribution=point, or model.fit=trained"
         )
     if patch > 1:

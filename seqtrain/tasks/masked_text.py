@@ -1,4 +1,4 @@
-"""Texts in which tokens are hidden: what a model guesses, in words."""
+"""Texts with hidden tokens, and a model's guesses of these, in words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def fill(tokenizer: Tokenizer, text: str, tokens: Sequence[int]) -> str:
     """Replace each [MASK] of a text by a token; the rest of the text is unchanged."""
     *others, last = text.split(HIDDEN)
     written = ""
-    adjacent: list[int] = []  # tokens side by side are decoded together: it may take several to spell a character
+    adjacent: list[int] = []  # adjacent tokens are decoded together: a character may take several
     for other, token in zip(others, tokens, strict=True):
         before = other.removesuffix(tokenizer.before)
         if before:
@@ -27,7 +27,7 @@ def fill(tokenizer: Tokenizer, text: str, tokens: Sequence[int]) -> str:
 def bracketed(tokenizer: Tokenizer, tokens: list[int], guesses: list[int]) -> str:
     """Return tokens as one line of at most MAX_CHARACTERS characters; those that have a guess are in brackets."""
     words: list[str] = []
-    plain: list[int] = []  # decoded run by run: it may take several tokens to spell a character
+    plain: list[int] = []  # decoded together: a character may take several tokens
     for token, guess in zip(tokens, guesses, strict=True):
         if guess == IGNORED and token < tokenizer.vocab_size:
             plain.append(token)

@@ -85,7 +85,7 @@ def test_where_pairs_share_a_place_the_bigram_is_near_and_said_to_be_an_estimate
     near = baselines(train, split, VOCABULARY, said.append, cache=tmp_path / "near")["bigram"]["loss"]
     assert near == pytest.approx(exact, rel=0.1)
     assert near != exact, "else nothing was shared"
-    assert said == ["the bigram is an estimate: of 11 tokens not all pairs can be told apart"]
+    assert said == ["the bigram is an estimate: not all pairs of 11 tokens can be distinguished"]
 
 
 def test_of_a_long_text_blocks_spread_over_all_of_it_are_counted_and_said(

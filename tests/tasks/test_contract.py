@@ -151,9 +151,9 @@ PREDICTORS = {
     "no answers": (
         "        return answers\n\n    def words",
         "        return []\n\n    def words",
-        "returned 0 answers to 1 texts",
+        "returned a list of length 0 instead of 1",
     ),
-    "no dict": ("answers.append(answer)", "answers.append(number)", "gave float as an answer, not a dict"),
+    "no dict": ("answers.append(answer)", "answers.append(number)", "returned float as an answer, not a dict"),
     "an error": ("asked = {**self.takes", "asked = {**self.nothing", "its `predict` failed: AttributeError: "),
 }
 

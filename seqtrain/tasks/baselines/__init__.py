@@ -1,1 +1,1 @@
-"""Predictors that know little or nothing of sequences, to hold results against."""
+"""Baselines: predictors that use little or nothing of a sequence, for comparison with models."""

@@ -1,4 +1,4 @@
-"""Linear autoregression by least squares: each value a weighted sum of those before it, in closed form.
+"""Linear autoregression by least squares: each value is a weighted sum of earlier values, fitted in closed form.
 
 The normal equations are summed up while a series is read, so that memory does not grow with its length.
 """
@@ -14,24 +14,24 @@ from jaxtyping import Float
 from seqtrain.errors import UserError, first_few
 
 Block = tuple[Hashable, Float[np.ndarray, "_ C"]]
-"""The id of a series, and the next rows of it; blocks of one series stand one after another, in the order of time."""
+"""The id of a series and its next rows. Blocks of a series are consecutive and in the order of time."""
 
-MAX_VALUES = 2**21  # numbers of windows that are in memory at once: 16 MiB in float64
+MAX_VALUES = 2**21  # numbers of windows in memory at once: 16 MiB in float64
 
 
 def windows(blocks: Iterable[Block], length: int, *, skip: int = 0) -> Iterator[Float[np.ndarray, "_ C {length}"]]:
-    """Yield all windows of `length` rows in order, some at a time; none reaches from one series into another.
+    """Yield all windows of `length` rows in order, several at a time. No window spans two series.
 
     Args:
         blocks: The series.
-        length: Rows of a window.
-        skip: Rows at the start of each series that no window has.
+        length: Number of rows of a window.
+        skip: Number of rows at the start of each series that are left out.
     """
     current: Hashable = object()  # equal to no id
     tail = np.empty((0, 0))
     to_skip = 0
     for series, values in blocks:
-        # The tail of one series in front of another would be a window that never was.
+        # Rows of one series must not precede those of another in a window.
         if series != current:
             current, tail, to_skip = series, values[:0], skip
         rest = values[to_skip:]
@@ -42,12 +42,12 @@ def windows(blocks: Iterable[Block], length: int, *, skip: int = 0) -> Iterator[
             step = max(MAX_VALUES // (length * joined.shape[1]), 1)
             for begin in range(0, len(views), step):
                 yield views[begin : begin + step]
-        # The last rows come again: a window may begin in them and end in the next block.
+        # The last rows are kept: a window may begin in them and end in the next block.
         tail = joined[max(len(joined) - length + 1, 0) :]
 
 
-# Directions in which windows vary less than this share of their largest variance are left out, as least squares of
-# least norm does: rounding is all that is known of them.
+# Directions in which the variance of windows is below this share of the largest are left out, as in least squares of
+# minimum norm: such a variance is only rounding error.
 SMALLEST_VARIANCE = 1e-13
 
 
@@ -57,16 +57,16 @@ class Autoregression:
 
     weights: Float[np.ndarray, "K H"]  # the last row is that of the newest value
     bias: Float[np.ndarray, " H"]
-    num_windows: int  # that were fitted, over all channels
+    num_windows: int  # windows that were fitted, over all channels
 
     @property
     def order(self) -> int:
-        """K, the values that are read."""
+        """K, the number of values that are read."""
         return self.weights.shape[0]
 
     @property
     def horizon(self) -> int:
-        """H, the values that are forecast."""
+        """H, the number of values that are forecast."""
         return self.weights.shape[1]
 
     @classmethod
@@ -75,11 +75,11 @@ class Autoregression:
 
         Args:
             blocks: The series, read once; channels should be of one scale.
-            order: K, how many values are read.
-            horizon: H, how many are forecast, each by a fit of its own.
+            order: K, the number of values that are read.
+            horizon: H, the number of values that are forecast, each by a separate fit.
 
         Raises:
-            UserError: where no window is whole.
+            UserError: If train has no window without a missing value.
         """
         equations = NormalEquations(order, horizon)
         for block in windows(blocks, order + horizon):
@@ -87,7 +87,7 @@ class Autoregression:
         if not equations.count:
             raise UserError(
                 f"autoregression of order {order}: train has no {order + horizon} values in a row without a missing "
-                "one; use a smaller order, or fill in what is missing"
+                "one; use a smaller order, or fill in the missing values"
             )
         return cls(*equations.solve(), equations.count)
 
@@ -100,9 +100,9 @@ class Autoregression:
 
 
 class NormalEquations:
-    """X^T X and X^T Y around the means of all rows, whatever the blocks in which they come (Chan et al. 1983).
+    """X^T X and X^T Y around the mean of all rows, updated block by block (Chan et al. 1983).
 
-    Sums around zero would lose to rounding what a large mean has in front of small changes.
+    In sums around zero, small changes of values with a large mean would be lost to rounding.
     """
 
     def __init__(self, order: int, horizon: int) -> None:
@@ -134,7 +134,7 @@ class NormalEquations:
         """Return weights and bias."""
         moments, crossed = self.products[:, : self.order], self.products[:, self.order :]
         variances, directions = np.linalg.eigh(moments)
-        # A constant has no variance but that of rounding its mean.
+        # The variance of a constant is only the rounding error of its mean.
         rounding = self.count * self.order * (np.finfo(np.float64).eps * np.abs(self.mean).max()) ** 2
         known = variances > max(SMALLEST_VARIANCE * variances[-1], rounding)
         directions = directions[:, known]
@@ -151,8 +151,8 @@ def choose_order(
         train: The series of train, read once for each order: a list, or an iterable that can be read repeatedly.
         validation: The series of validation. The first `context` rows of each precede validation and are only read.
         orders: The candidates.
-        horizon: H, how many values are forecast.
-        context: Rows before validation. If at least the largest order, all orders forecast the same rows.
+        horizon: H, the number of values that are forecast.
+        context: Number of rows before validation. If at least the largest order, all orders forecast the same rows.
 
     Raises:
         UserError: If no order has a whole window in both.
@@ -168,10 +168,10 @@ def choose_order(
             errors[order] = total / count
     if not errors:
         raise UserError(
-            f"autoregression: neither of the orders {first_few(orders)} has {horizon} values behind it "
-            "without a missing one in train and in validation; use smaller ones, or fill in what is missing"
+            f"autoregression: for orders {first_few(orders)} and horizon {horizon}, train or validation has no "
+            "window without a missing value; use smaller orders, or fill in the missing values"
         )
-    return min(errors, key=errors.__getitem__)  # of orders that are as good, the smaller one
+    return min(errors, key=errors.__getitem__)  # the smallest of equally good orders
 
 
 def squared_error(model: Autoregression, blocks: Iterable[Block], *, skip: int = 0) -> tuple[float, int]:
@@ -180,7 +180,7 @@ def squared_error(model: Autoregression, blocks: Iterable[Block], *, skip: int =
     for block in windows(blocks, model.order + model.horizon, skip=skip):
         rows = block.transpose(0, 2, 1)
         errors = (model.predict(rows[:, : model.order]) - rows[:, model.order :]) ** 2
-        # A window counts whole or not at all, as in the fit.
+        # A window with a missing value is left out, as in the fit.
         whole = ~np.isnan(errors).any(1)
         total += float(errors.sum(1)[whole].sum())
         count += int(whole.sum()) * model.horizon

@@ -24,23 +24,23 @@ from seqtrain.tasks.base import Say
 
 DISCOUNT = 0.75
 LIMIT = 64 << 20  # bytes that xz is run on: some seconds for every ten million
-LONG = 10_000_000  # bytes; from here on a person waits for it
+LONG = 10_000_000  # bytes; above it, a message announces the compression
 BLOCK = 1 << 16  # characters, or tokens, taken at a time
-PAIRS = 1 << 21  # neighbours that are counted at a time
-MOST_TOKENS = 1 << 26  # of train that are counted, some ten seconds: a start must not read all of a billion
-MOST_PAIRS = 1 << 32  # that are told apart: all of them for vocabularies up to 65,535, and 512 MiB at most
+PAIRS = 1 << 21  # pairs of neighbouring tokens that are counted at a time
+MOST_TOKENS = 1 << 26  # most tokens of train that are counted, about ten seconds: a start must not read a billion
+MOST_PAIRS = 1 << 32  # most pairs that are distinguished: all for vocabularies up to 65,535; 512 MiB at most
 
 
 def baselines(
     train: Corpus, split: Corpus, vocab_size: int, say: Say, *, cache: Path | None = None
 ) -> dict[str, dict[str, float]]:
-    """Compute `loss` (nats a token) and `bits_per_byte` of `split` under uniform, unigram and bigram counts of `train`.
+    """Compute `loss` (nats per token) and `bits_per_byte` of `split` by uniform, unigram and bigram counts of `train`.
 
     Above MOST_PAIRS pairs of tokens a message says that the bigram is an estimate. Above MOST_TOKENS tokens of train a
     message says that only so many are counted.
     """
     if vocab_size * (vocab_size + 1) > MOST_PAIRS:
-        say(f"the bigram is an estimate: of {vocab_size:,} tokens not all pairs can be told apart")
+        say(f"the bigram is an estimate: not all pairs of {vocab_size:,} tokens can be distinguished")
 
     key = f"counts {vocab_size} {train.tokens_hash()} {split.tokens_hash()}"
     if len(train.tokens) > MOST_TOKENS:
@@ -50,7 +50,7 @@ def baselines(
     def measure() -> dict[str, dict[str, float]]:
         losses = {"uniform": math.log(vocab_size)}
         counts = token_counts(train, vocab_size, MOST_TOKENS)
-        # One more for each: a token that train lacks would have an infinite loss.
+        # One is added to each count: otherwise a token that train lacks would have an infinite loss.
         unigram = (counts + 1) / (counts.sum() + vocab_size)
         losses["unigram"] = -float(token_counts(split, vocab_size) @ np.log(unigram)) / len(split.tokens)
         losses["bigram"] = _bigram_loss(train, split, unigram)
@@ -63,7 +63,7 @@ def baselines(
 def token_counts(corpus: Corpus, vocab_size: int, most: int | None = None) -> Int[np.ndarray, " V"]:
     """Count each token; a corpus of more than `most` tokens is sampled evenly, about `most` tokens in all."""
     counts = np.zeros(vocab_size, np.int64)
-    for begin in _begins(len(corpus.tokens), most):  # at once, numpy would copy all tokens as 8 bytes each
+    for begin in _begins(len(corpus.tokens), most):  # in blocks: numpy copies each token as 8 bytes
         counts += np.bincount(corpus.tokens[begin : begin + PAIRS], minlength=vocab_size)
     return counts
 
@@ -79,9 +79,9 @@ def _begins(num_tokens: int, most: int | None) -> list[int]:
 
 @dataclass(frozen=True)
 class Text:
-    """A text that can be read again, and what is known of it without reading it."""
+    """A text that can be read repeatedly, with its hash and size."""
 
-    hash: str  # of another one for another text
+    hash: str  # differs between texts
     num_bytes: int  # in UTF-8
     documents: Callable[[], Iterator[str]]
 
@@ -89,8 +89,8 @@ class Text:
 def xz_baselines(train: Text, split: Text, say: Say, *, cache: Path | None = None) -> dict[str, dict[str, float]]:
     """Compute `bits_per_byte` of the split's text under `xz -9`: alone, and as the bytes it adds to the training text.
 
-    A cached result is returned without reading the
-    texts. If the compression takes long, a message says so before it starts.
+    A cached result is returned without reading the texts. If the compression takes long, a message says so before it
+    starts.
     """
 
     def both() -> Iterator[str]:
@@ -103,9 +103,9 @@ def xz_baselines(train: Text, split: Text, say: Say, *, cache: Path | None = Non
             say(f"xz: compresses {size} twice; the cache keeps the result")
         # A token store gives the text that its tokens spell, which may differ from the text that was tokenized.
         split_bytes = _num_bytes(split.documents())
-        everything = _num_bytes(train.documents()) + split_bytes  # so large a dictionary forgets nothing
+        everything = _num_bytes(train.documents()) + split_bytes  # a dictionary of this size holds all of it
         leaving = threading.Event()
-        with ThreadPoolExecutor() as pool:  # the compressor lets other threads run
+        with ThreadPoolExecutor() as pool:  # the compressor releases the GIL
             jobs = [
                 pool.submit(_compressed, documents(), everything, leaving)
                 for documents in (both, train.documents, split.documents)
@@ -113,7 +113,7 @@ def xz_baselines(train: Text, split: Text, say: Say, *, cache: Path | None = Non
             try:
                 after, train_alone, alone = (job.result() for job in jobs)
             finally:
-                leaving.set()  # Ctrl-C does not wait for a result that nobody will read
+                leaving.set()  # so that Ctrl-C does not wait for an unused result
         return {
             "xz": {"bits_per_byte": 8 * alone / split_bytes},
             "xz_given_train": {"bits_per_byte": 8 * (after - train_alone) / split_bytes},
@@ -123,7 +123,7 @@ def xz_baselines(train: Text, split: Text, say: Say, *, cache: Path | None = Non
 
 
 class Pairs(NamedTuple):
-    """Distinct tokens with the one before each, ordered by that context, then by token."""
+    """Distinct pairs of a token and its context, the token before it, ordered by context, then by token."""
 
     keys: np.ndarray  # (n,) int64, context * V + token; the context of a document's first token is the start token
     counts: np.ndarray  # (n,) int64
@@ -164,10 +164,10 @@ class _Followers:
         """Start counts of 0 for `asked`, distinct keys in order."""
         self.asked = asked
         self.vocab_size = vocab_size
-        self.counts = np.zeros(len(asked), np.int64)  # of each pair that is asked for
+        self.counts = np.zeros(len(asked), np.int64)  # of each pair in `asked`
         self.seen = np.zeros(vocab_size + 1, np.int64)  # how often each token is a context
         self.distinct = np.zeros(vocab_size + 1, np.int64)  # how many tokens follow it
-        # A bit for each pair there can be. What is never touched takes no memory.
+        # A bit for each possible pair. Parts that are never written take no memory.
         self._bits = np.zeros(min((vocab_size + 1) * vocab_size, MOST_PAIRS) // 8 + 1, np.uint8)
 
     def read(self, keys: Int[np.ndarray, " m"]) -> None:
@@ -176,7 +176,7 @@ class _Followers:
         contexts = pairs // self.vocab_size
         self.seen += np.bincount(contexts, counts, minlength=self.vocab_size + 1).astype(np.int64)
         if len(self.asked):
-            # A pair beyond the last one is looked up there, and found to be another.
+            # A pair beyond the last one is compared with the last, and differs from it.
             places = np.minimum(np.searchsorted(self.asked, pairs), len(self.asked) - 1)
             found = self.asked[places] == pairs
             self.counts[places[found]] += counts[found]
@@ -185,7 +185,7 @@ class _Followers:
     def _are_new(self, pairs: Int[np.ndarray, " m"]) -> Bool[np.ndarray, " m"]:
         """Return a mask of the pairs not seen before, and mark them as seen.
 
-        Pairs with the same bit are not told apart.
+        Pairs with the same bit are not distinguished.
         """
         places = pairs % MOST_PAIRS
         order = np.argsort(places, kind="stable")
@@ -213,7 +213,7 @@ def _bigram_loss(train: Corpus, split: Corpus, unigram: Float[np.ndarray, " V"])
 
 def _compressed(documents: Iterator[str], dictionary: int, leaving: threading.Event) -> int:
     """Return the number of bytes after `xz -9`; the number is meaningless once `leaving` is set."""
-    # xz takes no smaller dictionary than 4096 bytes.
+    # xz accepts no dictionary below 4096 bytes.
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": max(4096, dictionary)}]
     compressor = lzma.LZMACompressor(lzma.FORMAT_XZ, filters=filters)
     blocks = itertools.takewhile(lambda _: not leaving.is_set(), _blocks(documents))
@@ -230,5 +230,5 @@ def _num_bytes(documents: Iterator[str]) -> int:
 def _blocks(documents: Iterator[str]) -> Iterator[bytes]:
     for text in documents:
         for begin in range(0, len(text), BLOCK):
-            # A document may be a whole book: encoded at once it would stand in memory twice.
+            # In blocks, because a document may be a whole book, which encoded at once would be in memory twice.
             yield text[begin : begin + BLOCK].encode()

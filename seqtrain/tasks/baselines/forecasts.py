@@ -16,27 +16,27 @@ from seqtrain.errors import UserError
 from seqtrain.tasks.baselines import smoothing
 from seqtrain.tasks.baselines.autoregression import Autoregression, Block, choose_order
 
-HELD_OUT = 0.2  # of train, its end: by it the order of the autoregression is chosen
+HELD_OUT = 0.2  # share of train, at its end, that selects the order of the autoregression
 MAX_OPERATIONS = 2e12  # of all fits of autoregressions: about a minute
-MAX_VALUES = 1 << 20  # of windows at a time: 8 MiB in float64
-BLOCK_ROWS = 1 << 16  # of a series at a time
+MAX_VALUES = 1 << 20  # numbers of windows in memory at once: 8 MiB in float64
+BLOCK_ROWS = 1 << 16  # rows of a series that are read at a time
 
 WAVES = 3  # of a year, each with a sine and a cosine
-FITTED_ROWS = 1 << 16  # of a series, spread over train, by which waves are fitted
+FITTED_ROWS = 1 << 16  # most rows of a series that waves are fitted to, spread over train
 
-# From the values that a model reads, and the rows that are predicted.
+# Forecasts from the values that a model reads and the rows that are predicted.
 Forecaster = Callable[[Float[np.ndarray, "N K C"], Int[np.ndarray, "N H"]], Float[np.ndarray, "N H C"]]
 
 
 class Errors:
-    """Sums of the errors of a forecaster over all origins of a split, as the model is measured."""
+    """Sums of the errors of a forecaster over all origins of a split, measured as for the model."""
 
     def __init__(self, naive: Float[np.ndarray, "S C"], std: Float[np.ndarray, "S C"]) -> None:
         """Start sums of 0.
 
         Args:
             naive: Seasonal naive error of train of each channel.
-            std: Unit of each channel, by which it was scaled.
+            std: Standard deviation by which each channel was scaled.
         """
         self.naive = naive
         self.std = std
@@ -55,14 +55,14 @@ class Errors:
         self.squared_original += float(np.nansum(in_units**2))
         self.count += int((~np.isnan(true)).sum())
         naive = np.broadcast_to(self.naive[series][:, None], errors.shape)
-        # A series that repeats itself has no error to divide by, as for the model.
+        # A series that repeats itself has no naive error to divide by, as for the model.
         counts = (naive > 0) & ~np.isnan(true)
         self.over_naive += float((errors[counts] / naive[counts]).sum())
         self.count_naive += int(counts.sum())
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The same metrics that a model has."""
+        """The same metrics as those of a model."""
         count = max(self.count, 1)
         found = {"mse": self.squared / count, "mae": self.absolute / count, "mae_original": self.original / count}
         found["mse_original"] = self.squared_original / count
@@ -81,7 +81,7 @@ def add_errors(forecaster: Forecaster, windows: Windows, index: Int[np.ndarray, 
         series = reading.series_of(rows)
         read = rows[:, None] + np.arange(-history, 0)
         values = reading.scaled(read, np.broadcast_to(series[:, None], read.shape))
-        # A window of which nothing was seen is forecast by the mean of train.
+        # A window without any value is forecast by the mean of train, which is 0.
         found = np.nan_to_num(forecaster(values, rows[:, None] + np.arange(horizon)), nan=0.0)
         true = windows.targets.of(rows[:, None])[:, 0].astype(np.float64)
         for errors in sums:
@@ -102,11 +102,11 @@ def baselines(train: SeriesSplit, windows: Windows, season: int, say: Callable[[
         train: The split that the autoregression is fitted to.
         windows: The windows of the measured split.
         season: Steps of a season.
-        say: Receives messages on the order of the autoregression, and on what was left out.
+        say: Receives messages on the order of the autoregression and on baselines that are left out.
     """
     reading = windows.reading
     if reading.series.asked_after is not None:
-        # No value is read, so that the others would say the mean, too, by names that promise more.
+        # No value is read, so the other baselines would be the mean too, under names that promise more.
         return {"mean": always_mean}
     forecasters: dict[str, Forecaster] = {"last_value": lambda values, ahead: last_value(values, ahead.shape[1])}
     if 1 < season <= windows.history:
@@ -129,7 +129,7 @@ def baselines(train: SeriesSplit, windows: Windows, season: int, say: Callable[[
 
 
 def yearly_harmonics(train: SeriesSplit, reading: Reading) -> Forecaster:
-    """Fit the place in the year alone: a mean and WAVES waves for each channel of each series, by least squares."""
+    """Fit a mean and WAVES waves of the year to each channel of each series, by least squares."""
     times = train.series.times
     assert times is not None
 
@@ -158,7 +158,7 @@ Fill = Callable[[Float[np.ndarray, "N M C"]], Float[np.ndarray, "N M C"]]
 def fitted_autoregressions(
     train: SeriesSplit, reading: Reading, history: int, horizon: int, season: int, say: Callable[[str], None]
 ) -> tuple[dict[str, Autoregression], Fill]:
-    """Fit linear autoregressions, each one for all channels: of all values that a model reads, and of fewer.
+    """Fit linear autoregressions, each for all channels: one of all values that a model reads, and one of fewer.
 
     `ar_shorter` is returned if an order below `history` forecasts the end of train better. The second result is the
     function that fills in the missing values of a window.
@@ -174,10 +174,10 @@ def fitted_autoregressions(
             left_out = fault.lines[0]
             continue
         if is_filled:
-            say(f"ar: no {history + horizon} values of train stand in a row; the mean is put where one is missing")
+            say(f"ar: train has no {history + horizon} values in a row; missing ones are replaced by the mean")
         if "ar_shorter" in found:
             order = found["ar_shorter"].order
-            say(f"ar_shorter: of the last {order} values, the order that forecasts the end of train best")
+            say(f"ar_shorter: order {order}, which forecasts the end of train best")
         return found, np.nan_to_num if is_filled else filled
     say(f"ar is left out: {left_out}")
     return {}, filled
@@ -210,12 +210,12 @@ def _orders(history: int, season: int, num_rows: int, horizon: int) -> list[int]
 
 @dataclass(frozen=True)
 class ScaledBlocks:
-    """Rows of series, scaled, some at a time and as often as they are asked for: no table is ever in memory whole."""
+    """Scaled rows of series, in blocks, so that no table is in memory as a whole. They can be read repeatedly."""
 
     reading: Reading
     begin: Int[np.ndarray, " S"]
     end: Int[np.ndarray, " S"]
-    is_filled: bool = False  # the mean of train, which is 0, stands where a value is missing
+    is_filled: bool = False  # missing values are replaced by the mean of train, which is 0
 
     def __iter__(self) -> Iterator[Block]:
         for number, (begin, end) in enumerate(zip(self.begin, self.end, strict=True)):
@@ -238,8 +238,8 @@ def seasonal_naive(
 
     Args:
         values: Windows of at least a period, NaN where a value is missing.
-        horizon: How many values are forecast.
-        period: Rows after which the series is assumed to repeat.
+        horizon: Number of values that are forecast.
+        period: Number of rows after which the series is assumed to repeat.
     """
     # Only whole periods, counted from the end: (N, periods, period, *C).
     periods = values.shape[1] // period
@@ -259,10 +259,10 @@ def drift(values: Float[np.ndarray, "N K *C"], horizon: int) -> Float[np.ndarray
     first = present.argmax(1)
     behind = present[:, ::-1].argmax(1)  # rows that are missing at the end
     distance = np.maximum(values.shape[1] - 1 - behind - first, 1)[:, None]
-    # Both ends alone: it is the mean of all steps between them (Hyndman and Athanasopoulos).
+    # From both ends only: the slope is the mean of all steps between them (Hyndman and Athanasopoulos).
     slope = (newest - oldest) / distance
     steps = np.arange(1, horizon + 1).reshape(1, horizon, *[1] * (values.ndim - 2))
-    # The last value may stand some rows before the window's end.
+    # The last value may be some rows before the window's end.
     return newest + slope * (steps + behind[:, None])
 
 

@@ -20,7 +20,7 @@ KNOWN = {
     "nearest_dtw": Baseline("the nearest series of train, by dynamic time warping", "the nearest series by warping"),
     "ridge": Baseline("ridge regression on mean, spread, range, ends and slope", "ridge on simple features"),
 }
-"""All of them, as tasks name them."""
+"""All baselines, by the names that tasks use."""
 
 
 def scaled_series(rows: Rows, preprocessor: Preprocessor) -> list[Float[np.ndarray, "T C"]]:
@@ -44,7 +44,7 @@ def _filled(values: Float[np.ndarray, "T C"]) -> Float[np.ndarray, "T C"]:
 
 
 def resampled(series: list[Float[np.ndarray, "T C"]], length: int) -> Float[np.ndarray, "n T C"]:
-    """Return series of equal length, interpolated in time where they had another."""
+    """Return series of equal length, interpolated in time if their length differs."""
     found = []
     for values in series:
         if len(values) != length:
@@ -59,20 +59,20 @@ class Neighbours(NamedTuple):
 
     euclid: Int[np.ndarray, " m"]
     dtw: Int[np.ndarray, " m"] | None
-    reason: str | None  # why there is none by dynamic time warping
+    reason: str | None  # why `dtw` is None
 
 
 def nearest_by_euclid(
     train: list[Float[np.ndarray, "T C"]], split: list[Float[np.ndarray, "T C"]]
 ) -> Int[np.ndarray, " m"]:
-    """Find the nearest series of train by Euclidean distance; of unequal length resampled to the longest of train."""
+    """Find the nearest series of train by Euclidean distance, all resampled to the length of the longest of train."""
     length = max(map(len, train))
     known = resampled(train, length).reshape(len(train), -1)
     asked = resampled(split, length).reshape(len(split), -1)
     found = []
     for begin in range(0, len(asked), BLOCK):
         block = asked[begin : begin + BLOCK]
-        # |a - b|^2 without its part that is the same for all of train.
+        # |a - b|^2 without the term that is the same for all of train.
         found.append(((known**2).sum(1) - 2 * block @ known.T).argmin(1))
     return np.concatenate(found)
 
@@ -81,7 +81,7 @@ def nearest(train: list[Float[np.ndarray, "T C"]], split: list[Float[np.ndarray,
     """Find the nearest series of train: by Euclidean distance, and by dynamic time warping without a window."""
     euclid, length = nearest_by_euclid(train, split), max(map(len, train))
     if len(train) * len(split) * length**2 > MAX_DTW:
-        return Neighbours(euclid, None, "baseline nearest_dtw is left out: so many long series take minutes")
+        return Neighbours(euclid, None, "baseline nearest_dtw is left out: so many long series would take minutes")
     try:
         from aeon.distances import dtw_pairwise_distance  # pyright: ignore[reportMissingImports]
     except ImportError:
@@ -91,7 +91,7 @@ def nearest(train: list[Float[np.ndarray, "T C"]], split: list[Float[np.ndarray,
 
 
 def features(series: list[Float[np.ndarray, "T C"]]) -> Float[np.ndarray, "n F"]:
-    """Return simple features: of each channel its mean, deviation, range, ends, slope and mean absolute step."""
+    """Return simple features of each channel: mean, deviation, range, ends, slope and mean absolute step."""
     rows = []
     for values in series:
         steps = np.abs(np.diff(values, axis=0)).mean(0) if len(values) > 1 else np.zeros(values.shape[1])
@@ -116,7 +116,7 @@ def ridge(
 def predictions(
     train: Rows, split: Rows, preprocessor: Preprocessor
 ) -> tuple[dict[str, Shaped[np.ndarray, " m"]], str | None]:
-    """Return what each baseline says of each series, its label or number, and why one is left out, or None."""
+    """Return the label or number that each baseline predicts for each series, and why one is left out, or None."""
     labels = train.labels
     assert isinstance(labels, np.ndarray)
     known, asked = scaled_series(train, preprocessor), scaled_series(split, preprocessor)

@@ -1,7 +1,7 @@
 """Exponential smoothing (Hyndman et al. 2002) and the Theta method (Assimakopoulos & Nikolopoulos 2000) as baselines.
 
-Both are those of statsforecast, an extra, fitted to each window and channel anew. Of ETS the errors and the trend
-are chosen, too, by AICc. The season is additive where there is one: AICc would leave it out of a short window.
+Both are those of statsforecast, an optional dependency, and are fitted to each window and channel. AICc selects the
+error and the trend of ETS. A season is always additive, because AICc would leave it out for a short window.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ MAX_FITS = {"ets": 3_000, "theta": 60_000}  # one for each window and channel: a
 
 
 def models(windows: Windows, season: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Return the models of statsforecast by name; none where it is not installed.
+    """Return the models of statsforecast by name; none if it is not installed.
 
     Args:
         windows: The windows of the measured split.
-        season: Steps of a season; of windows that hold fewer than two, there is none.
-        say: Receives a message on what was left out.
+        season: Steps of a season. Windows shorter than two seasons are fitted without a season.
+        say: Receives a message on each model that is left out.
     """
     try:
         from statsforecast.models import AutoETS, Theta  # pyright: ignore[reportMissingImports]
@@ -42,21 +42,21 @@ def models(windows: Windows, season: int, say: Callable[[str], None]) -> dict[st
     }
     for name, most in MAX_FITS.items():
         if count > most:
-            say(f"{name} is left out: {count:,} windows and channels to fit take minutes")
+            say(f"{name} is left out: fitting {count:,} windows and channels takes minutes")
             del found[name]
     return found
 
 
 def forecast(model: Any, values: Float[np.ndarray, "N K C"], horizon: int) -> Float[np.ndarray, "N {horizon} C"]:
     """Fit a model to each channel of each window, and forecast; a window that it cannot fit repeats its last value."""
-    known = np.nan_to_num(values)  # the mean of train, where nothing was seen before
+    known = np.nan_to_num(values)  # 0 is the mean of train, used where no value came before
     found = np.repeat(known[:, -1:], horizon, 1)
     for number, channel in np.ndindex(len(known), known.shape[2]):
         window = known[number, :, channel]
-        if np.ptp(window) == 0:  # there is nothing to fit
+        if np.ptp(window) == 0:  # a constant window has nothing to fit
             continue
         try:
             found[number, :, channel] = model.forecast(y=window, h=horizon)["mean"]
-        except Exception:  # whatever a library raises of a window that is too short, say
+        except Exception:  # any error of the library, such as for a window that is too short
             continue
     return found

@@ -1,7 +1,7 @@
 """Baselines of texts: the most frequent label of a word, naive Bayes, linear models and the nearest text.
 
-All but `bag_of_words` read words as they are written, not a run's tokens, so that their figures are the same beside
-every tokenizer.
+All but `bag_of_words` read words as they are written, not a run's tokens, so their results are the same for every
+tokenizer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from seqtrain.tasks.metrics.retrieval import Scores
 def word_numbers(
     texts: Iterable[str], known: dict[str, int], cut: Callable[[str], list[str]] = words
 ) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " texts"]]:
-    """Return the numbers of all words, end to end, and how many words each text has.
+    """Return the numbers of all words, end to end, and the number of words of each text.
 
     Args:
         texts: The texts.
@@ -59,7 +59,7 @@ def majority_of_words(
 def naive_bayes(
     train: Sequence[str], labels: Int[np.ndarray, " n"], split: Sequence[str], num_labels: int
 ) -> Int[np.ndarray, " m"]:
-    """Return the likeliest label of each text of `split`, by multinomial naive Bayes on words and pairs of neighbours.
+    """Return the likeliest label of each text of `split`, by multinomial naive Bayes on words and pairs of words.
 
     A word counts once in a text (presence, Wang & Manning 2012), with add-one smoothing. `labels` are those of the
     texts of `train`.
@@ -80,7 +80,7 @@ def naive_bayes(
 
 
 def _features(texts: Sequence[str], numbers: dict[str, int]) -> tuple[Int[np.ndarray, " f"], Int[np.ndarray, " f"]]:
-    """Return each text's distinct words and pairs of neighbours, once: the text of each, and its number."""
+    """Return the distinct words and pairs of neighbouring words of each text: the text and the number of each."""
     words, lengths = word_numbers(texts, numbers)
     owner = np.repeat(np.arange(len(lengths)), lengths)
     inside = owner[1:] == owner[:-1]
@@ -93,19 +93,19 @@ def _features(texts: Sequence[str], numbers: dict[str, int]) -> tuple[Int[np.nda
 NEEDED = "it needs scikit-learn: pip install 'seqtrain[linear]'"
 # Punctuation marks are words: `good !` and `good !!` differ, and `good.` holds the word `good`.
 WORD = r"[\w']+|[^\w\s]"
-INVERSE_PENALTY = 10.0  # scikit-learn's own 1.0 is 2 to 4 points worse on each of four sets of sentences
-MAX_CHARACTERS = 64 << 20  # of train: so long a fit takes minutes
+INVERSE_PENALTY = 10.0  # scikit-learn's default 1.0 is 2 to 4 points worse on each of four sets of sentences
+MAX_CHARACTERS = 64 << 20  # of train; a fit to as many takes minutes
 MAX_ITERATIONS = 1000
-OPTIONS = f"{WORD} {INVERSE_PENALTY} {MAX_ITERATIONS}"  # that its figures depend on
+OPTIONS = f"{WORD} {INVERSE_PENALTY} {MAX_ITERATIONS}"  # options that its results depend on
 
 
 def tfidf_linear(train: Sequence[str], labels: Int[np.ndarray, " n"], split: Sequence[str]) -> Int[np.ndarray, " m"]:
-    """Return the label of each text of `split`, by a linear model of words and pairs of neighbours.
+    """Return the label of each text of `split`, by a linear model of words and pairs of neighbouring words.
 
     Args:
-        train: Texts that it learns from, unless `left_out` has a reason against it.
-        labels: Theirs; at least two distinct ones.
-        split: Texts that it answers.
+        train: Texts to fit to, for which `left_out` returns None.
+        labels: Labels of `train`, at least two distinct ones.
+        split: Texts to label.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
@@ -117,10 +117,10 @@ def tfidf_linear(train: Sequence[str], labels: Int[np.ndarray, " n"], split: Seq
 
 
 def left_out(train: Sequence[str]) -> str | None:
-    """Return why there is no such baseline here, or None."""
+    """Return why `tfidf_linear` is left out for these texts, or None."""
     if not any(text.strip() for text in train):
         return "train has no word"
-    # A fit of hours at the end of a training would look as if that hung.
+    # A fit of hours at the end of a training would look like a hang.
     if sum(map(len, train)) > MAX_CHARACTERS:
         return f"train has more than {MAX_CHARACTERS >> 20} million characters"
     try:
@@ -131,14 +131,14 @@ def left_out(train: Sequence[str]) -> str | None:
 
 
 def tfidf_cosines(queries: Sequence[str], candidates: Sequence[str]) -> Scores:
-    """Return cosines of TF-IDF over character trigrams, of which two languages share more than of words.
+    """Return cosines of TF-IDF over character trigrams: two languages share more of these than words.
 
     The inverse document frequencies are computed over all queries and candidates together.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     letters = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 3), sublinear_tf=True)
-    # No label and no pairing is looked at here, only letters, so that to fit it on what is asked gives nothing away.
+    # Fitting on the evaluated texts leaks nothing: only letters are used, no label and no pairing.
     letters.fit([*queries, *candidates])
     left: Any = letters.transform(queries)  # sparse matrices, which pyright does not know
     right: Any = letters.transform(candidates)
@@ -146,7 +146,7 @@ def tfidf_cosines(queries: Sequence[str], candidates: Sequence[str]) -> Scores:
     return lambda block: (left[block] @ right).toarray()
 
 
-DAMPING = 1.0  # the square root of the penalty on weights: that of one example
+DAMPING = 1.0  # square root of the penalty on weights, as large as the weight of one example
 
 
 def bag_of_words(
@@ -163,7 +163,7 @@ def _token_counts(corpus: Corpus, vocab_size: int) -> csr_matrix:
     """Count each token in each document: (n, V), sparse."""
     ends = np.concatenate([[0], np.cumsum(corpus.lengths)])
     ones = np.ones(len(corpus.tokens))
-    # Tokens that come twice in a row are added up.
+    # Repeated tokens of a document are summed.
     return csr_matrix((ones, corpus.tokens.astype(np.int64), ends), shape=(len(corpus.lengths), vocab_size))
 
 
@@ -173,22 +173,22 @@ def closest(known: Sequence[str], asked: Sequence[str]) -> list[int]:
     The score is the cosine of their sets of words. A word is weighted by the logarithm of its rarity among known texts
     (Spärck Jones 1972; Salton 1975).
     """
-    rows: dict[str, list[int]] = defaultdict(list)  # of each word the texts that have it
+    rows: dict[str, list[int]] = defaultdict(list)  # the texts that contain each word
     for row, text in enumerate(known):
         for word in distinct_words(text):
             rows[word].append(row)
     places, weights, norms = {}, {}, np.zeros(len(known))
     for word, having in rows.items():
-        places[word] = np.array(having)  # once: an index that is a list is turned into one at each use
-        weights[word] = math.log(1 + len(known) / len(having)) ** 2  # squared: it stands in both vectors
+        places[word] = np.array(having)  # converted once: a list would be converted at each use
+        weights[word] = math.log(1 + len(known) / len(having)) ** 2  # squared, because it is in both vectors
         norms[places[word]] += weights[word]
-    norms = np.sqrt(np.maximum(norms, 1e-12))  # a text without words is like none
+    norms = np.sqrt(np.maximum(norms, 1e-12))  # a text without words is similar to none
     nearest = []
     for text in asked:
         products = np.zeros(len(known))
         for word in sorted(distinct_words(text) & places.keys()):  # sorted: a sum of floats depends on its order
             products[places[word]] += weights[word]
-        nearest.append(int((products / norms).argmax()))  # the length of the asked one changes no order
+        nearest.append(int((products / norms).argmax()))  # the norm of the asked text does not change the order
     return nearest
 
 

@@ -1,1 +1,1 @@
-"""Metrics of whole texts as sums over sentences, so that no score depends on how sentences were batched."""
+"""Metrics as sums over sentences or targets, so that no score depends on the batches."""

@@ -1,4 +1,4 @@
-"""Intervals of what is computed from blocks: they are drawn anew with replacement (Efron 1979; Künsch 1989)."""
+"""Bootstrap intervals of a statistic: blocks are resampled with replacement (Efron 1979; Künsch 1989)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def resample(
     num_resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Float[np.ndarray, " R *K"]:
-    """Draw blocks with replacement and compute a statistic, or K of them, of each draw.
+    """Draw blocks with replacement and compute a statistic, or K of them, for each draw.
 
     Args:
         statistic: Function of the number of times (N,) each block was drawn.
@@ -32,7 +32,7 @@ def resample(
     rng = np.random.default_rng(seed)
     draws = []
     for _ in range(num_resamples):
-        # How often, and not which: a statistic of sums is then one product.
+        # Counts, not indices: a statistic of sums is then one product.
         times_drawn = np.bincount(rng.integers(num_blocks, size=num_blocks), minlength=num_blocks)
         draws.append(statistic(times_drawn))
     return np.array(draws)

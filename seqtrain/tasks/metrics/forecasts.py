@@ -19,8 +19,8 @@ Term = tuple[Tensor, int]
 
 
 def summed(values: Float[Tensor, "*N"], here: Bool[Tensor, "*N"]) -> Term:
-    """Sum the values that count; return the sum and their number."""
-    # Chosen, not multiplied: a missing target is NaN, and NaN times 0 is NaN.
+    """Sum the values where `here` is True; return the sum and their number."""
+    # Selected, not multiplied by the mask: a missing target is NaN, and NaN times 0 is NaN.
     return values[here].double().sum(), int(here.sum())
 
 
@@ -37,8 +37,8 @@ def absolute_error(found: Float[Tensor, "*N"], true: Float[Tensor, "*N"]) -> Ter
 def scaled_error(found: Float[Tensor, "*N"], true: Float[Tensor, "*N"], scale: Float[Tensor, "*N"]) -> Term:
     """Sum absolute errors over the seasonal naive error of train; the mean is the MASE (Hyndman and Koehler 2006).
 
-    `scale`: that of the series of each target, from `Scaling.naive`. A target whose series has none above 0 is not
-    counted: a series that repeats itself exactly has no error to measure by, and one that is too short none at all.
+    `scale`: seasonal naive error of the series of each target, from `Scaling.naive`. A target counts only if
+    its scale is above 0: a series that repeats itself exactly has a scale of 0, one that is too short has none.
     """
     scale = scale.double()
     scaled = ~true.isnan() & (scale > 0)
@@ -84,7 +84,7 @@ def crps_of_student_t(
     nu, place, width, y = (part.detach().double().cpu().numpy() for part in (df, loc, scale, true))
     z = (y - place) / width
     density = np.exp(-0.5 * (nu + 1) * np.log1p(z**2 / nu) - 0.5 * np.log(nu) - betaln(nu / 2, 0.5))
-    # By logarithms, as both functions underflow where there are many degrees of freedom.
+    # By logarithms, because both functions underflow for many degrees of freedom.
     self_distance = 2 * np.sqrt(nu) / (nu - 1) * np.exp(betaln(0.5, nu - 0.5) - 2 * betaln(nu / 2, 0.5))
     score = z * (1 - 2 * stdtr(nu, -z)) + 2 * density * (nu + z**2) / (nu - 1) - self_distance
     return torch.from_numpy(np.asarray(width * score)).to(true.device)

@@ -1,6 +1,6 @@
 """Metrics of labels by word: the F1 of spans, and ranges of positions that double in length.
 
-Spans are those that BIO labels stand for, by the definition of seqeval (and of CoNLL's script).
+Spans are read from BIO labels by the definition of seqeval (and of CoNLL's script).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch import Tensor
 
 OUTSIDE = "O"
 BIO = re.compile(r"[BIES]-.+", re.DOTALL)
-STARTS, ENDS = ("B", "S"), ("E", "S")  # prefixes that begin a span in any case, and those after which none goes on
+STARTS, ENDS = ("B", "S"), ("E", "S")  # prefixes that always begin a span, and prefixes that always end one
 
 
 class Span(NamedTuple):
-    """A stretch of positions of one type, the last one with it."""
+    """A range of positions of one type, including the last one."""
 
     type: str
     first: int
@@ -28,7 +28,7 @@ class Span(NamedTuple):
 
 def is_bio(labels: Collection[str]) -> bool:
     """Return True if labels mark spans: `O`, or a type after `B-`, `I-`, `E-` (end) or `S-` (single); not all `O`."""
-    # One other label is enough: parts of speech may have names such as `B-1`.
+    # A single other label decides against it: parts of speech may have names such as `B-1`.
     marked = [label for label in labels if label != OUTSIDE]
     for label in marked:
         if not BIO.fullmatch(label):
@@ -43,7 +43,7 @@ def spans(labels: Sequence[str]) -> list[Span]:
     """
     found: list[Span] = []
     before, type_before, first = OUTSIDE, "", 0
-    # One more label than there are, which ends a span that reaches the end.
+    # One label is appended, which ends a span that reaches the last position.
     for position, label in enumerate([*labels, OUTSIDE]):
         prefix, _, kind = label.partition("-")
         if before != OUTSIDE and (prefix == OUTSIDE or _begins(before, type_before, prefix, kind)):
@@ -60,8 +60,8 @@ def _begins(before: str, type_before: str, prefix: str, kind: str) -> bool:
 
 
 def count_spans(predicted: Sequence[str], true: Sequence[str], kind: str | None = None) -> tuple[int, int, int]:
-    """Count spans that are right (type and both ends), predicted, and true; `kind`: of this type alone."""
-    # A span of the right type with a wrong end is as wrong as any other.
+    """Count spans: correct ones (type and both ends), predicted ones, and true ones; with `kind`, of this type only."""
+    # A span of the right type with a wrong end counts as wrong.
     ours, theirs = ({span for span in spans(each) if kind in (None, span.type)} for each in (predicted, true))
     return len(ours & theirs), len(ours), len(theirs)
 
@@ -88,7 +88,7 @@ NUM_RANGES = 32  # the last one holds all positions beyond
 
 def range_of(positions: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
     """Return the index of the range of each position; position 0 is in the first range."""
-    # By comparisons of integers: a logarithm in floats would put a power of two beside its range.
+    # By integer comparisons: a logarithm in floats could put a power of two into the wrong range.
     ends = 2 ** torch.arange(NUM_RANGES - 1, device=positions.device)
     return torch.searchsorted(ends, positions)
 

@@ -1,4 +1,4 @@
-"""Retrieval: the rank of a query's own answer among all candidates, and what follows from ranks."""
+"""Retrieval: the rank of a query's own answer among all candidates, and the metrics computed from ranks."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 DEPTHS = (1, 5, 10)
-# Cosines this near are equal: a text has another last bit among others, and a constant vector has many bits of noise.
+# Cosines this close count as equal: a text's last bits depend on its batch, and a constant vector has more noise.
 TIE = 1e-6
-MAX_CELLS = 1 << 22  # cosines that are in memory at a time: 32 MiB, and a few arrays of that shape beside them
+MAX_CELLS = 1 << 22  # cosines in memory at once: 32 MiB, and a few more arrays of that shape
 
 Scores = Callable[[slice], Float[np.ndarray, "b N"]]
 """The cosine of each query of a block with each candidate."""
 Marks = Callable[[slice], Bool[np.ndarray, "b N"]]
-"""Of each query of a block a mark on some candidates."""
+"""A mask of candidates for each query of a block."""
 
 
 class Ranks(NamedTuple):
     """The rank of the first right candidate of each query, as counts."""
 
-    above: Int[np.ndarray, " n"]  # wrong ones with a larger cosine
-    wrong: Int[np.ndarray, " n"]  # wrong ones with the same cosine
-    right: Int[np.ndarray, " n"]  # right ones with the same cosine; at least one
+    above: Int[np.ndarray, " n"]  # wrong candidates with a larger cosine
+    wrong: Int[np.ndarray, " n"]  # wrong candidates with the same cosine
+    right: Int[np.ndarray, " n"]  # right candidates with the same cosine; at least one
 
     def recall(self, depth: int) -> float:
         """Return the share of queries with a right candidate in the first `depth`, expected over the order of ties."""
-        drawn = depth - self.above  # places that are left to the candidates with this cosine
+        drawn = depth - self.above  # places that are left for the candidates with this cosine
         missed = np.ones(len(self.above))
         for place in range(depth):
-            # The next place goes to a wrong one, too: drawn without putting back.
+            # Chance that the next place goes to a wrong candidate too, drawn without replacement.
             chance = np.maximum(self.wrong - place, 0) / np.maximum(self.wrong + self.right - place, 1)
             missed = np.where(place < drawn, missed * chance, missed)
         return float(np.where(drawn > 0, 1 - missed, 0.0).mean())
 
     def mrr(self) -> float:
         """Return the mean of 1 / the place of the first right candidate, expected over the order of ties."""
-        # Most queries stand in the same few places.
+        # Most queries share a few distinct cases.
         cases, counts = np.unique(np.stack(self), axis=1, return_counts=True)
         total = 0.0
         for case, count in zip(cases.T.tolist(), counts.tolist(), strict=True):
@@ -54,7 +54,7 @@ def _reciprocal(above: int, wrong: int, right: int) -> float:
     """Return the expected 1 / place of the first of `right` among `wrong`, in random order after `above` others."""
     if wrong == 0:
         return 1 / (above + 1)
-    before = np.arange(wrong + 1)  # wrong ones that come before it
+    before = np.arange(wrong + 1)  # wrong candidates before it
     missed = np.concatenate([[1.0], np.cumprod((wrong - before[:-1]) / (wrong + right - before[:-1]))])
     return float((missed * right / (wrong + right - before) / (above + before + 1)).sum())
 
@@ -73,7 +73,7 @@ def rank(scores: Scores, is_right: Marks, is_left_out: Marks | None = None, *, c
         The ranks of the queries that have a right candidate.
     """
     parts = []
-    # Whole rows, not tiles: the place of the best right candidate must be known before the others are counted.
+    # Whole rows, not tiles: the cosine of the best right candidate must be known before the others are counted.
     step = max(1, MAX_CELLS // candidates)
     for begin in range(0, count, step):
         block = slice(begin, min(begin + step, count))
@@ -82,9 +82,9 @@ def rank(scores: Scores, is_right: Marks, is_left_out: Marks | None = None, *, c
             left_out = is_left_out(block)
             right &= ~left_out
             cosines = np.where(left_out, -np.inf, cosines)
-        # The first right one alone decides recall and 1 / place; whatever stands behind it does not count.
+        # Only the first right candidate determines recall and 1 / place; later ones do not count.
         best = np.where(right, cosines, -np.inf).max(1, keepdims=True)
-        # A query without a right candidate cannot be answered: it would count as a miss of the vectors.
+        # A query without a right candidate is left out: it would count as a miss.
         asked = np.isfinite(best[:, 0])
         cosines, right, best = cosines[asked], right[asked], best[asked]
         tied = np.abs(cosines - best) <= TIE
@@ -128,9 +128,9 @@ def _unit(vectors: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
 
 
 def partition(scores: Scores, is_right: Marks, *, count: int) -> float:
-    """Return the mean over rows of the log-sum-exp of each one's scores, as a query and as a candidate in equal parts.
+    """Return the mean log-sum-exp of the scores of each query and of each candidate, in equal parts.
 
-    Row i is query and candidate i; candidates that are right as well, but for its own, are left out.
+    Query i and candidate i are a pair. Other right candidates of a query are left out.
     """
     by_query, by_candidate = np.zeros(count), np.full(count, -np.inf)
     step = max(1, MAX_CELLS // count)

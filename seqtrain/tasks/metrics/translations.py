@@ -18,7 +18,7 @@ from seqtrain.tasks.base import LossTerms, Reduced
 
 def update(hypotheses: Sequence[str], references: Sequence[str]) -> LossTerms:
     """Return the sentences' terms: the statistics of `bleu` and `chrf`, and the number of exact matches."""
-    # In float64: from 2**24 on, float32 no longer counts one by one.
+    # In float64, because float32 cannot represent every count above 2**24.
     bleu_sum, chrf_sum = torch.zeros(BLEU_STATISTICS).double(), torch.zeros(CHRF_STATISTICS).double()
     matches = 0
     for hypothesis, reference in zip(hypotheses, references, strict=True):
@@ -31,7 +31,7 @@ def update(hypotheses: Sequence[str], references: Sequence[str]) -> LossTerms:
 
 def compute(totals: Reduced) -> dict[str, float]:
     """Compute the metrics from the totals of `update`; {} if no translations were counted."""
-    if not totals.get("bleu", (None, 0))[1]:  # only training's loss, or a share without examples
+    if not totals.get("bleu", (None, 0))[1]:  # only the training loss, or a process without examples
         return {}
     matches, count = totals["exact_match"]
     return {
@@ -43,7 +43,7 @@ def compute(totals: Reduced) -> dict[str, float]:
 
 ORDERS = 4
 BLEU_STATISTICS = 2 + 2 * ORDERS
-# The effective order changes a sentence's own score, never its counts, and saves a warning for each.
+# The effective order changes a sentence's score, never its counts, and avoids a warning per sentence.
 SENTENCE_BLEU = BLEU(effective_order=True)
 
 
@@ -62,7 +62,7 @@ def bleu_score(sums: Sequence[float] | Float[Tensor, " 10"]) -> float:
 def bleu_signature() -> str:
     """Return the signature that sacreBLEU prints with a score, with its version, for comparison with other scores."""
     metric = BLEU()
-    metric.corpus_score([""], [[""]])  # it wants to know how many references there are
+    metric.corpus_score([""], [[""]])  # sacreBLEU must first see the number of references
     return str(metric.get_signature())
 
 
@@ -70,7 +70,7 @@ METRIC = CHRF()
 CHRF_STATISTICS = 3 * METRIC.order
 
 
-# sacreBLEU has no public name for the statistics that it sums itself; the tests hold these two to its public score.
+# sacreBLEU has no public function for the statistics that it sums; tests compare these two with its public score.
 
 
 def chrf_statistics(hypothesis: str, reference: str) -> Float[Tensor, "18"]:
