@@ -180,7 +180,7 @@ def _field_leak(field: Sketch, known: Sketch) -> Leak | None:
     every, asked, leaks = known.together(), field.up_to(known.bound), []
     for kind in LIMITS:
         hashes = asked.hashes[kind]
-        # Short documents among longer ones are headings and the like.
+        # Short documents among longer ones are often headings.
         if kind == "short documents" and len(hashes) <= len(asked.hashes["documents"]):
             continue
         # With fewer, the share is exact only if all hashes are searched for.

@@ -465,7 +465,7 @@ def _label_names(source: Source, kind: LabelKind) -> tuple[str, ...]:
     names = sorted(distinct)
     if len(names) == 1:
         raise UserError(f"data: every row of train has the label {names[0]}; there is nothing to tell apart")
-    # A trailing blank in one cell would become a class of its own, invisible in a table of results.
+    # A trailing space in one cell would make a separate class, which looks the same in a table of results.
     by_stripped: dict[str, str] = {}
     for name in names:
         other = by_stripped.setdefault(name.strip(), name)
@@ -484,7 +484,7 @@ def _split_label(label: str, kind: LabelKind) -> list[str]:
 def _read_row_labels(
     source: Source, split: Split, preprocessor: Preprocessor, kind: LabelKind, columns: Mapping[str, Corpus]
 ) -> np.ndarray | list[np.ndarray]:
-    """Return the labels of a split in the form that `Rows` holds."""
+    """Return the labels of a split in the form of `Rows.labels`."""
     if kind == "number":
         return _read_numbers(source, split)
     indices = _read_label_indices(source, split, preprocessor.labels, kind)

@@ -140,7 +140,7 @@ def test_a_folder_for_each_label_gives_its_texts_and_what_is_left_out_is_said(tm
         put(tmp_path / name, f"text of {name}\n")
     rows, said = read(tmp_path)
     assert rows == [("text of neg/2.txt", "neg"), ("text of neg/3.txt", "neg"), ("text of pos/1.txt", "pos")]
-    assert "2 in neg, 1 in pos; left out: 1 unlabelled texts in unsup, 1 file beside the folders" in said
+    assert "2 in neg, 1 in pos; left out: 1 unlabelled texts in unsup, 1 file next to the folders" in said
 
 
 def test_several_test_sets_are_one_split_and_none_is_train_too(tmp_path: Path) -> None:

@@ -120,8 +120,8 @@ def test_a_run_of_a_mixture_that_is_killed_and_resumed_ends_with_the_same_bits(
     words += ("trainer.log_every=1",)
     whole = seqtrain(*words, "run_dir=whole", cwd=folder)
     assert whole.rc == 0, whole.err
-    assert "75.0% of the tokens are of a" in whole.err
-    assert "25.0% of the tokens are of b" in whole.err
+    assert "75.0% of the tokens are from a" in whole.err
+    assert "25.0% of the tokens are from b" in whole.err
     child = seqtrain.start(*words, "run_dir=killed", cwd=folder)
     wait_until(lambda: newest_step(folder / "killed") >= 12, child, "step 12")
     child.kill()
@@ -148,12 +148,12 @@ def test_validation_of_a_mixture_is_that_of_each_store_once() -> None:
 @pytest.mark.usefixtures("_inside")
 def test_a_mixture_that_cannot_be_is_refused() -> None:
     refused: list[tuple[dict[str, Any], str]] = [
-        ({"mix": ["a:3", "c:1"]}, "a and c hold tokens of different tokenizers"),
+        ({"mix": ["a:3", "c:1"]}, "a and c have different tokenizers"),
         ({"mix": ["a:3"]}, "data.mix: expected 2 to 256 stores, found 1"),
         ({"mix": ["a", "b:1"]}, "data.mix: a: expected FOLDER:WEIGHT"),
         ({"mix": ["a:0", "b:1"]}, "data.mix: a:0: expected FOLDER:WEIGHT"),
         ({"mix": ["a:1", "b:1"], "path": "a"}, "data.path and data.mix: both set the data; leave one out"),
-        ({"mix": ["a:1", "b:1", "a:2"]}, "data.mix: a and a hold the same tokens"),
+        ({"mix": ["a:1", "b:1", "a:2"]}, "data.mix: a and a contain the same tokens"),
         ({"mix": ["a:1e-9", "b:1"]}, "data.mix: an epoch that reads each store once has "),
         ({}, "give the folder of a store as data.path, or several"),
     ]

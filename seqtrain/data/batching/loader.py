@@ -30,7 +30,7 @@ class Plan(Protocol):
     num_tokens: int  # in an epoch
 
     @property
-    def padding(self) -> float: ...  # the fraction of the positions that hold no token
+    def padding(self) -> float: ...  # fraction of positions without a token
 
     def chunk(self, epoch: int, step: int) -> Any: ...
 
@@ -117,7 +117,7 @@ def _leave_later(number: int, frame: FrameType | None) -> None:
 
 
 class MicroBatches(Dataset):
-    """Micro-batch n of this process, as a function of n alone."""
+    """Micro-batches of this process; micro-batch n is a function of n only."""
 
     def __init__(self, batcher: Batcher, plan: Plan, accumulate: int, world: int, rank: int) -> None:
         self.batcher = batcher

@@ -41,7 +41,7 @@ class Masking:
 
 @dataclass(kw_only=True)
 class MaskedBatch(ExampleBatch):
-    """Pieces of text with hidden tokens; `targets` (B, T) holds the hidden tokens."""
+    """Pieces of text with hidden tokens; `targets` (B, T) contains the hidden tokens."""
 
     places: Int[Tensor, " M"]  # flat indices b * T + t of the targets; searching for them would wait for the GPU
     next_labels: Int[Tensor, " B"]  # 0: the second sentence follows the first; 1: it does not; IGNORED: no second one

@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 
 def mixed(key: UInt64[np.ndarray, "*#shape"], step: Integer[np.ndarray, "*#shape"]) -> UInt64[np.ndarray, "*#shape"]:
     """Return the number that a generator seeded with `key` gives as its `step`-th, from 0; both broadcast."""
-    # The generator adds STEP for each number: so the n-th is had without those before it.
+    # The generator adds STEP for each number, so the n-th number is computed without the earlier ones.
     with np.errstate(over="ignore"):
         x = key + (step.astype(np.uint64) + np.uint64(1)) * np.uint64(STEP)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(FIRST)
@@ -24,18 +24,18 @@ def mixed(key: UInt64[np.ndarray, "*#shape"], step: Integer[np.ndarray, "*#shape
 
 
 class SplitMix64:
-    """A sequence of choices that depends on the seed only."""
+    """A sequence of choices that depends only on the seed."""
 
     def __init__(self, seed: int) -> None:
         self._state = seed & MASK
 
     def below(self, count: int) -> int:
         """Return a number from 0 to `count` - 1."""
-        self._state = (self._state + STEP) & MASK  # Python's integers do not wrap by themselves
+        self._state = (self._state + STEP) & MASK  # Python's integers do not overflow
         x = self._state
         x = (x ^ (x >> 30)) * FIRST & MASK
         x = (x ^ (x >> 27)) * SECOND & MASK
-        return (x ^ (x >> 31)) * count >> 64  # the upper bits of the product: fairer than a remainder
+        return (x ^ (x >> 31)) * count >> 64  # the upper bits of the product: less biased than a remainder
 
     def choice(self, items: Sequence[Item]) -> Item:
         return items[self.below(len(items))]
@@ -46,27 +46,27 @@ class SplitMix64:
         return [left.pop(self.below(len(left))) for _ in range(count)]
 
 
-ROUNDS = 6  # four are enough for a permutation that cannot be told from a random one (Luby and Rackoff 1988)
+ROUNDS = 6  # four suffice for a permutation that is indistinguishable from a random one (Luby and Rackoff 1988)
 
 
 def permuted(places: Int[np.ndarray, " k"], count: int, *key: int) -> Int[np.ndarray, " k"]:
-    """Return the items at these places in a random order of 0 to `count` - 1.
+    """Return the items at these positions of a random order of 0 to `count` - 1.
 
     Args:
-        places: From 0 to `count` - 1, (k,).
+        places: Positions from 0 to `count` - 1, (k,).
         count: Number of items; memory does not depend on it.
         key: Numbers that decide the order, such as a seed and an epoch.
 
     Returns:
         Numbers from 0 to `count` - 1, (k,), distinct for distinct places.
     """
-    # A network permutes numbers of an even count of bits: at most four times as many as there are things.
+    # The network permutes all numbers of an even number of bits: at most four times as many numbers as items.
     half = np.uint64(max(-(-(count - 1).bit_length() // 2), 1))
     keys = _round_keys(key)
     found = places.astype(np.uint64)
     outside = np.arange(len(found))
     while len(outside):
-        # A walk through the cycle of the larger permutation comes back to the things that there are.
+        # Following a cycle of the larger permutation always returns to a number below `count`.
         walked = _network(found[outside], half, keys)
         found[outside] = walked
         outside = outside[walked >= count]
@@ -85,7 +85,7 @@ def _network(
 
 
 def _round_keys(key: tuple[int, ...]) -> list[UInt64[np.ndarray, " 1"]]:
-    """Return a key (1,) for each round."""
+    """Return a key (1,) for each round of the network."""
     state = np.zeros(1, dtype=np.uint64)
     for number in key:
         state = mixed(state ^ np.uint64(number & MASK), np.zeros(1, dtype=np.uint64))

@@ -83,7 +83,7 @@ class CopySymbols(Synthetic):
         for _ in range(self.symbols):
             # Symbols may repeat, as in the papers: else the last ones could be inferred by elimination.
             kept.append(f"s{generator.below(self.alphabet)}")
-        # All questions are equal: only the position after the blanks tells which symbol is asked for.
+        # All questions are equal: only the position after the blanks determines which symbol is asked for.
         words = [*kept, *[BLANK] * length, *[ASK] * self.symbols]
         return words, [*[NOT_ASKED] * (self.symbols + length), *kept]
 

@@ -222,7 +222,7 @@ class Hub(Source):
             kind = getattr(known[column.name], "dtype", "nested values")  # a list of features has no dtype
             if not _can_be_read(column, kind):
                 faults.append(
-                    f"{column.option}={column.name}: holds {kind}, not {column.storage}; "
+                    f"{column.option}={column.name}: contains {kind}, not {column.storage}; "
                     f"set {column.option} to a column of {column.storage}"
                 )
         if faults:

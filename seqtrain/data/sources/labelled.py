@@ -150,7 +150,7 @@ class Rows:
         return cls(groups, labels, whole.hexdigest(), stratified)
 
     def repeated(self) -> tuple[int, int]:
-        """Return the number of texts that occur more than once, and the number of rows that hold them."""
+        """Return the number of texts that occur more than once, and the number of rows that contain them."""
         counts = [count for count in Counter(self.groups).values() if count > 1]
         return len(counts), sum(counts)
 

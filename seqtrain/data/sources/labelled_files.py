@@ -177,7 +177,7 @@ class LabelledSource(FileSource):
         files = [file.path for file in find(key, path, "txt", [])]  # of any extension
         where = expanded(path)
         if where.is_dir() and self.format != "lines":
-            # Tables have precedence over classes: a README beside them is not a class.
+            # Tables have precedence over classes: a README next to them is not a class.
             tables = [file for file in files if unpacked_name(file).suffix.lower() in TABLES]
             if not tables or self.format == "folders":
                 return self._class_files(key, where, files)
@@ -317,7 +317,7 @@ def labelled_texts(key: str, home: Path, paths: Sequence[Path]) -> tuple[list[tu
         )
     left_out = [f"{count:,} unlabelled texts in {name}" for name, count in unlabelled.items()]
     if beside:
-        left_out.append(f"{beside:,} file{'s' * (beside != 1)} beside the folders")
+        left_out.append(f"{beside:,} file{'s' * (beside != 1)} next to the folders")
     return found, left_out
 
 

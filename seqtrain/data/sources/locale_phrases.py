@@ -364,7 +364,7 @@ class Drafts:
 
 
 def _known(said: str | None, *identifiers: str) -> str:
-    """Return `said`; raise LookupError if it is empty, or Babel wrote an identifier instead of a missing name."""
+    """Return `said`; raise LookupError if it is empty, or Babel has put an identifier in place of a missing name."""
     if not said or any(each in said for each in identifiers):
         raise LookupError(f"no name for {' or '.join(identifiers)}")
     return said

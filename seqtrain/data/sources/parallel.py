@@ -171,11 +171,11 @@ def _check_ways(tables: Mapping[Split, str | None], sides: Mapping[Split, Sides]
         raise UserError(*faults)
     if by_line and by_row:
         raise UserError(
-            f"{key_of(by_row[0])} and {key_of(by_line[0], 'source_')}: give rows that hold both sides, or line files "
+            f"{key_of(by_row[0])} and {key_of(by_line[0], 'source_')}: give rows with both sides, or line files "
             "for each side, not both"
         )
     if "train" not in by_line + by_row:
-        raise UserError("data.path: missing; give rows that hold both sides, or data.source_path and data.target_path")
+        raise UserError("data.path: missing; give rows with both sides, or data.source_path and data.target_path")
     # To `pathlib` an empty path is the working directory.
     if "" in chain.from_iterable(sides.values()):
         raise UserError("data.source_path, data.target_path: an empty path; give a file with a sentence a line")

@@ -52,7 +52,7 @@ class PersonOrPlace(Generated):
         """Draw two sentences that differ in the verb, and so in the type of their names."""
         words: list[str] = generator.choice(OPENINGS).split()
         labels = ["O"] * len(words)
-        # The order is fixed: each choice depends on the number of choices before it.
+        # The order of the choices must not change: each one depends on the state of the generator.
         for number in range(1 + generator.below(3)):
             link = generator.choice(LINKS).split() if number else []
             name = [generator.choice(NAMES)]

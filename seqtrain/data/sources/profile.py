@@ -67,7 +67,7 @@ def profiles(rows: Iterable[Sequence[str]], width: int) -> list[Profile]:
 
 
 def label_places(columns: Sequence[Profile], known: Collection[str], is_number: bool) -> list[int]:
-    """Return the columns, from 0, that may hold the labels.
+    """Return the columns, from 0, that may contain the labels.
 
     Args:
         columns: Profiles of all columns.
@@ -82,7 +82,7 @@ def label_places(columns: Sequence[Profile], known: Collection[str], is_number: 
 
 
 def text_places(columns: Sequence[Profile], label: int) -> list[int]:
-    """Return the columns, from 0, that may hold the text, apart from the column of labels."""
+    """Return the columns, from 0, that may contain the text, without the column of labels."""
     others = [place for place in range(len(columns)) if place != label]
     if len(others) == 1:
         return others

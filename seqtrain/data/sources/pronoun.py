@@ -59,7 +59,7 @@ class Pronoun(Generated):
 
     def draw(self, generator: SplitMix64) -> tuple[Row, Row]:
         """Draw two sentences that differ in one word, in random order."""
-        # The order is fixed: each choice depends on the number of choices before it.
+        # The order of the choices must not change: each one depends on the state of the generator.
         scene = generator.choice(SCENES)
         start = f"{generator.choice(OPENINGS)} the {generator.choice(scene.first)} {scene.verb}"
         start += f" the {generator.choice(scene.second)} because"

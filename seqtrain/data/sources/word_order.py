@@ -97,7 +97,7 @@ def _draw_frame(generator: SplitMix64) -> str:
     form = generator.choice(FORMS)
     for place in ("{yes}", "{no}"):
         form = form.replace(place, f"{generator.choice(DEGREES)} {place}")
-    # The order is fixed: each choice depends on the number of choices before it.
+    # The order of the choices must not change: each one depends on the state of the generator.
     before = generator.choice(BEFORE)
     inside = generator.choice(INSIDE)
     subject = generator.choice(SUBJECTS)

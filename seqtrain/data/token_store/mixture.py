@@ -115,7 +115,7 @@ def mix_stores(stores: Sequence[TokenStore], weights: Sequence[float], block: in
     Args:
         stores: Stores of one tokenizer.
         weights: Weight of each store, above 0.
-        block: Tokens of a store that stand together.
+        block: Number of consecutive tokens of a store.
 
     Raises:
         UserError: The tokenizers differ, or an epoch has too many blocks.
@@ -124,7 +124,7 @@ def mix_stores(stores: Sequence[TokenStore], weights: Sequence[float], block: in
     for store in stores:
         if store.tokenizer.hash != first.tokenizer.hash:
             raise UserError(
-                f"data.mix: {first.path} and {store.path} hold tokens of different tokenizers; prepare one of them "
+                f"data.mix: {first.path} and {store.path} have different tokenizers; prepare one of them "
                 f"with the other's (seqtrain prepare --tokenizer {first.path / 'tokenizer.json'})"
             )
         if "train" not in store.splits:
@@ -136,13 +136,13 @@ def mix_stores(stores: Sequence[TokenStore], weights: Sequence[float], block: in
     splits: dict[Split, Corpus] = {"train": _mixed_corpus(stores, tokens)}
     for split in SPLITS[1:]:
         having = {store.splits[split].hash: store.splits[split] for store in stores if split in store.splits}
-        if having:  # each once, also where several stores have the same
+        if having:  # each once, even if several stores have the same
             splits[split] = _joined(list(having.values()), first.tokenizer.vocab_size)
     hash = _hash([splits[split].hash for split in splits])
     remarks = []
     for store, count, times in zip(stores, tokens.counts, tokens.shares(), strict=True):
-        share = f"{count / tokens.counts.sum():.1%} of the tokens are of {store.path}"
-        remarks.append(f"data.mix: {share}, read {times:.2f} times an epoch")
+        share = f"{count / tokens.counts.sum():.1%} of the tokens are from {store.path}"
+        remarks.append(f"data.mix: {share}, read {times:.2f} times per epoch")
     return TokenStore(first.path, first.tokenizer, hash, splits, tuple(remarks))
 
 
@@ -153,7 +153,7 @@ def _check_distinct(stores: Sequence[TokenStore]) -> None:
         other = paths.setdefault(store.splits["train"].hash, store.path)
         if other is not store.path:
             raise UserError(
-                f"data.mix: {other} and {store.path} hold the same tokens; give one of them, with both weights"
+                f"data.mix: {other} and {store.path} contain the same tokens; give one of them, with both weights"
             )
 
 

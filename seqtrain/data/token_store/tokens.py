@@ -116,13 +116,13 @@ class MappedTokens(TokenArray):
         self.dtype = np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
         self._edges = np.cumsum([0, *(part.count for part in self.parts)])
         self._maps: dict[int, tuple[mmap.mmap, np.ndarray]] = {}
-        self._touched = 0  # bytes that may have been mapped since all were let go
+        self._touched = 0  # bytes that may have been mapped since the last release
 
     def __len__(self) -> int:
         return int(self._edges[-1])
 
     def take(self, index: Int[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "*shape"]:
-        # A row of places is a run of tokens that stand together; places of a list may be anywhere.
+        # A row of a 2-D index is a run of consecutive tokens; the positions of a 1-D index may be anywhere.
         runs = index.shape[0] if index.ndim > 1 else index.size
         if len(self.parts) == 1:
             self._touch(0, runs * FAULT_BYTES)
@@ -190,7 +190,7 @@ class Pages:
 
     def __init__(self, array: Shaped[np.ndarray, "..."]) -> None:
         self._array = array
-        self._touched = 0  # bytes that may have been mapped since all were let go
+        self._touched = 0  # bytes that may have been mapped since the last release
 
     def touch(self, num_bytes: int) -> None:
         """Count the bytes that a read may have mapped."""

@@ -219,7 +219,7 @@ def bounds(
 
 
 def in_rows(count: int) -> str:
-    """Return a number of rows in words."""
+    """Return a number of rows for a message."""
     return "1 row" if count == 1 else f"{count:,} rows"
 
 
