@@ -118,7 +118,7 @@ class SequenceModel(nn.Module, ABC):
 
         Args:
             state: the state of all lanes.
-            branches: whether a lane will have several continuations, as in a beam.
+            branches: True if a lane will have several continuations, as in a beam.
         """
         return StateStepper(self, state)
 
@@ -137,8 +137,8 @@ def name_of(model: SequenceModel) -> str:
         return found
     # The YAML file that chose the class is unknown when a run is loaded; seqtrain's models are named like their
     # modules.
-    room, _, module = type(model).__module__.rpartition(".")
-    return module if room == __package__ else type(model).__name__
+    package, _, module = type(model).__module__.rpartition(".")
+    return module if package == __package__ else type(model).__name__
 
 
 def can_encode(model: SequenceModel) -> bool:
@@ -151,7 +151,7 @@ def can_encode(model: SequenceModel) -> bool:
 
 @runtime_checkable
 class ReadsLast(Protocol):
-    """A model that can compute the last hidden state cheaper than all of them."""
+    """A model that can compute the last hidden state at less cost than all hidden states."""
 
     def last(self, tokens: Shaped[Tensor, "B T *F"]) -> Float[Tensor, "B 1 D"]:
         """Return the last hidden state that `forward` computes for sequences without padding."""

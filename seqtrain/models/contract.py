@@ -61,7 +61,7 @@ LAWS: list[Law] = [
     reading.chance_acts_in_training_only,
     state.state_keeps_its_precision,
 ]
-"""All laws, in the order of checking: first those that others build on."""
+"""All laws, in the order of checking: first those on which others depend."""
 
 
 class Verdict(NamedTuple):

@@ -121,7 +121,7 @@ def _last(tokens: list[int], count: int | None) -> list[int]:
 def _sound(scores: Float[Tensor, "N V"]) -> Float[Tensor, "N V"]:
     """Return the scores; raise NonFinite for nan or inf, which would otherwise yield an arbitrary token silently."""
     if not bool((scores < torch.inf).all()):
-        raise NonFinite("the scores of the next token are not finite: a weight is not finite, or one overflows")
+        raise NonFinite("the scores of the next token are not finite: a weight is nan or inf, or the model overflows")
     return scores
 
 

@@ -70,10 +70,10 @@ class DLinear(SequenceModel):
 def of_the_average(weights: Float[Tensor, "K D"], kernel_size: int) -> Float[Tensor, "K D"]:
     """Return window weights that equal applying `weights` to the window's moving average (A^T times `weights`)."""
     half = kernel_size // 2
-    # What each value gives to the averages around it, those beyond both ends of the window with them.
+    # The share of each value in the averages around it, including averages beyond both ends of the window.
     shares = F.avg_pool1d(F.pad(weights.t(), (2 * half, 2 * half)), kernel_size, stride=1)
     # The paper pads with the end values themselves; zeros would pull the trend down at both ends.
     first = shares[:, : half + 1].sum(1, keepdim=True)
     last = shares[:, -half - 1 :].sum(1, keepdim=True)
-    # Beyond the ends stand the first and the last value again, so theirs is all that falls there.
+    # The first and the last value are repeated beyond the ends, so all shares there are theirs.
     return torch.cat([first, shares[:, half + 1 : -half - 1], last], 1).t()

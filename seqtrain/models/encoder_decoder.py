@@ -154,7 +154,7 @@ class EncoderDecoder(SequenceModel):
         if encoder != "cnn":
             reasons["kernel_size"] = f"applies only to encoder=cnn; this model has encoder={encoder}"
         if decoder not in CELLS:
-            reasons["attention"] = f"applies only to recurrent decoders; decoder={decoder} has attention of its own"
+            reasons["attention"] = f"applies only to recurrent decoders; decoder={decoder} has its own attention"
         return reasons
 
     @property

@@ -1,4 +1,4 @@
-"""GRU-D (Che et al. 2018, arXiv 1606.01865): a GRU whose inputs and state fade while values are missing."""
+"""GRU-D (Che et al. 2018, arXiv 1606.01865): a GRU whose inputs and state decay while values are missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class GRUD(SequenceModel):
     """One layer of h_t = GRU(embed(x'_t, m_t), exp(-max(0, W d_t + b)) h_{t-1}).
 
     m_t tells which values were observed at step t, and d_t how many steps earlier each was last observed. A missing
-    value is read as x'_t = exp(-max(0, w d_t + c)) x, with x its last observed value: it fades towards 0, the mean of
+    value is read as x'_t = exp(-max(0, w d_t + c)) x, with x its last observed value: it decays to 0, the mean of
     train. d_t is linear in time here, while the data's features contain its logarithm.
 
     For tokens, and for series without missing values in train, the model is a GRU.
@@ -83,7 +83,7 @@ class GRUD(SequenceModel):
     def _filled(
         self, features: Float[Tensor, "B T F"], state: State
     ) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B T M"], State]:
-        """Return the features with missing values faded, the steps since each value was observed before, and the state.
+        """Return the features with decayed missing values, the steps since each value was last observed, and the state.
 
         The state lacks `hidden`.
         """

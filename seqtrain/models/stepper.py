@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 State = dict[str, Tensor]
-"""What earlier tokens left: a flat dict; every tensor is batch-first, and all zeros means that nothing was read."""
+"""State after earlier tokens: a flat dict of batch-first tensors; all zeros means that nothing was read."""
 
 
 class Stepper(ABC):

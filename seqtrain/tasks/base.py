@@ -61,7 +61,7 @@ class Metric:
     # True if it compares whole answers with labels or references, as accuracy or BLEU do. Then runs may be compared
     # even if they differ in tokenizer, in how much of an example they read, or in how they search for an answer.
     of_answers: bool = False
-    signature: str | None = None  # how exactly it is computed, such as sacreBLEU's signature
+    signature: str | None = None  # exact definition, such as sacreBLEU's signature
 
     def __post_init__(self) -> None:
         # A typing error such as `maximum` would silently count as one direction, and might select the worst weights as
@@ -140,8 +140,8 @@ class TaskLoss(nn.Module, ABC):
         """Return the loss terms of a batch and the state after it; in training only the differentiated terms.
 
         Without a state the batch is read independently, and the returned state is not used. A task on a stream reads
-        with
-        `models.base.read(model, batch.tokens, state, batch.starts)`, which resets the state where a document begins.
+        with `models.base.read(model, batch.tokens, state, batch.starts)`, which resets the state where a document
+        begins.
         """
 
     @abstractmethod
@@ -211,8 +211,8 @@ class Task(TaskData, TaskLoss, TaskReport):
         """Return the task's name in messages: as in `task=...`, or the class name of a third-party task."""
         # The YAML file that chose a third-party class is unknown when a run is loaded, and its file may contain several
         # classes.
-        room, _, module = cls.__module__.rpartition(".")
-        return module if room == __package__ else cls.__name__
+        package, _, module = cls.__module__.rpartition(".")
+        return module if package == __package__ else cls.__name__
 
     @classmethod
     def said(cls) -> dict[str, Any]:

@@ -213,7 +213,7 @@ def shows_each_example(subject: TaskSubject) -> None:
         samples = task.samples(model, subject.shown, subject.preprocessor, subject.options)
     expected = 1 if subject.shown is None else len(subject.shown.tokens)
     if len(samples) != expected:
-        raise Broken(f"`samples` gives {len(samples)} texts for {expected} examples")
+        raise Broken(f"`samples` gives a list of length {len(samples)} instead of {expected}")
     for sample in samples:
         if not isinstance(sample.text, str):
             raise Broken(f"`samples` gives {type(sample.text).__name__} for an example, not a string")
@@ -307,7 +307,7 @@ LAWS: list[Law] = [
     predictors_answer,
     head_has_a_cost,
 ]
-"""All laws, in the order of checking: first those that others build on."""
+"""All laws, in the order of checking: first those on which others depend."""
 
 BEFORE_TRAINING = (
     metrics_are_named,
@@ -317,7 +317,7 @@ BEFORE_TRAINING = (
     baselines_are_named,
     shows_each_example,
 )
-"""Laws that a training depends on: if one does not hold, it would fail at its first step, or only at its last."""
+"""Laws checked before a training, which would otherwise fail at its first step, or only at its last."""
 
 
 OF_EXAMPLES = (parts_add_up, nothing_without_targets)

@@ -80,12 +80,12 @@ class Forecast(SeriesTask):
     known_baselines = MappingProxyType(
         {
             "last_value": Baseline("the last value, again and again", "the last value"),
-            "mean": Baseline("always the mean of train, where no value is read", "the mean of train"),
+            "mean": Baseline("always the mean of train, if no value is read", "the mean of train"),
             "seasonal_naive": Baseline("the values of a season ago", "the season before"),
             "drift": Baseline("the line through the first and the last value read"),
-            "harmonics": Baseline("the place in the year, by three waves", "waves of a year"),
+            "harmonics": Baseline("the time of year, by three waves", "waves of a year"),
             "ar": Baseline("a linear map of all values read, by least squares", "a linear autoregression"),
-            "ar_shorter": Baseline("one of fewer values, chosen on the end of train", "a shorter autoregression"),
+            "ar_shorter": Baseline("a linear map of fewer values, chosen at train's end", "a shorter autoregression"),
             **smoothing.KNOWN,
         }
     )
@@ -114,7 +114,7 @@ class Forecast(SeriesTask):
             relative: True to forecast the difference to the last value.
             patch: Rows of a window read as one time step.
             dim: The model's width.
-            strategy: Whether all values are forecast at once, or each from the forecasts before it.
+            strategy: direct: all values at once; recursive: each value from the forecasts before it.
             carry: True to read series as a stream.
             max_length: Rows of a window.
             preprocessor: Contains the number of channels and their scaling.
@@ -147,7 +147,7 @@ class Forecast(SeriesTask):
         """Return the reason why a loss has no single distance from its input; None if it has one."""
         if not self.recursive:
             return None
-        return "with strategy=recursive a window has a loss at each step ahead, and reads on between them"
+        return "with strategy=recursive a window has a loss at each step ahead, with inputs between them"
 
     def incompatibility(self, model: SequenceModel) -> str | None:
         if self.streams and self.patch > 1:

@@ -82,8 +82,8 @@ def begin_with_least_squares(
     head.weight.copy_(cast(LinearMap, model).set_linear(weights, num_channels))
     head.bias.copy_(torch.from_numpy(fitted.bias).repeat_interleave(num_channels))
     say(
-        f"model.fit=least_squares: initial weights are a linear map of the last {order:,} values, fitted by least "
-        f"squares to {fitted.num_windows:,} windows of train"
+        f"model.fit=least_squares: initial weights are an autoregression of order {order:,}, fitted by least squares "
+        f"to {fitted.num_windows:,} windows of train"
     )
     if reading.scaling.num_masked:
         say(

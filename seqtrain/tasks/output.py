@@ -101,7 +101,7 @@ class Output(NamedTuple):
             multiplied by the transpose of the map that widens them.
             hidden: hidden states, as wide as the output of `embed`.
             bias: one value for each output.
-            end: whether there is one more output, the end, which shares the start's vector.
+            end: True for one more output, the end, which shares the start's vector.
         """
         projection = getattr(embed, "projection", None)
         if projection is not None:
@@ -117,7 +117,7 @@ class Output(NamedTuple):
 
         Args:
             targets: one target for each row of `hidden`.
-            double: whether the nats are computed in float64.
+            double: True to compute the nats in float64.
 
         Returns:
             Nats of each row, 0 where its target is `IGNORED`, and the likeliest output of each row.

@@ -219,9 +219,10 @@ class Score(Predictor[T]):
         return {"unknown": unknown, "loss": loss, **self.total(sum(nats), loss, text), "tokens": tokens}
 
     def words(self, answer: dict[str, Any]) -> str:
-        lines = [f"{answer['loss']:.4f} nats a token, {self.total_words(answer)}, {len(answer['tokens'])} tokens"]
+        count = len(answer["tokens"])
+        lines = [f"{answer['loss']:.4f} nats a token, {self.total_words(answer)}, {count} token{'s' * (count != 1)}"]
         if answer["unknown"]:
-            lines[0] += f"; {answer['unknown']} are <unk>, whose spelling is not counted"
+            lines[0] += f"; <unk>, whose spelling is not counted: {answer['unknown']}"
         for token in answer["tokens"]:
             lines.append(f"{token['bits']:8.3f} bits  {token['text']}")
         return "\n".join(lines)

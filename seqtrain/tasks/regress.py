@@ -191,5 +191,5 @@ class Regress(ExampleTask):
         for lane, (number, true) in enumerate(zip(numbers, batch.targets.tolist(), strict=True)):
             text = shown_input(batch, lane, preprocessor)
             columns = {"text": text, "label": true, "predicted": number}
-            samples.append(Sample(f"{number:.6g} (it is {true:.6g}): {text}", columns))
+            samples.append(Sample(f"{number:.6g} (true: {true:.6g}): {text}", columns))
         return samples

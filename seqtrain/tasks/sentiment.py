@@ -107,7 +107,7 @@ class Sentiment(ExampleTask):
         labels: tuple[str, ...],
         label_counts: tuple[int, ...],
     ) -> None:
-        """Make the head and set the weights of the labels.
+        """Build the head and set the weights of the labels.
 
         Args:
             pool: Pooling of the hidden states of a sequence.
@@ -246,7 +246,7 @@ class Sentiment(ExampleTask):
 def _probabilities(logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
     """Return the probability of each label; raise NonFinite for nan or inf, for which some label would still win."""
     if not bool(logits.isfinite().all()):
-        raise NonFinite("the scores of the labels are not finite: a weight is not finite, or one overflows")
+        raise NonFinite("the scores of the labels are not finite: a weight is nan or inf, or the model overflows")
     return logits.double().softmax(-1)
 
 

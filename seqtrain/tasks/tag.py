@@ -298,8 +298,8 @@ class Tag(ExampleTask):
         count = int((np.array(barred_steps(self.labels))[before, after] != 0).sum())
         if count:
             raise UserError(
-                f"task.crf=true: {count:,} labels of the data break a span (I- after O or another type, or a span "
-                "without its E-); write B- where a span begins, or leave task.crf out"
+                f"task.crf=true: the data breaks a span at {count:,} of its labels (I- after O or another type, or a "
+                "span without its E-); write B- where a span begins, or leave task.crf out"
             )
 
     def chance(self, split: Rows, preprocessor: Preprocessor) -> dict[str, float]:
@@ -387,7 +387,7 @@ class Tag(ExampleTask):
             label, true = self.labels[one], self.labels[other]
             given.append(label)
             right.append(true)
-            written.append(f"{text}/{label}" if one == other else f"{text}/{label} (it is {true})")
+            written.append(f"{text}/{label}" if one == other else f"{text}/{label} (true: {true})")
         columns = {
             "text": whole,
             "label": " ".join(right),

@@ -149,8 +149,8 @@ def _malformed_words(rows: Sequence[Int[np.ndarray, " _"]], labels: tuple[str, .
     if not count:
         return []
     return [
-        f"{count:,} BIO labels in {num_rows:,} examples continue a span that has not begun (I- after O "
-        "or another type); each counts as the beginning of a span, as in seqeval"
+        f"BIO labels that continue no span (I- after O or another type): {count:,}, in {num_rows:,} of {len(rows):,} "
+        "examples; each counts as the beginning of a span, as in seqeval"
     ]
 
 

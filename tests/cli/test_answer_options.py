@@ -98,7 +98,7 @@ def test_scores_and_labels_are_said_with_their_units() -> None:
     answer = {"loss": 1.5, "unknown": 1, "tokens": [{"text": "a", "bits": 2.25}, {"text": "é", "bits": 4.0}]}
     said = NextToken.predictors["score"](nothing, nothing).words({**answer, "bits_per_byte": 2.0833})
     assert said.splitlines() == [
-        "1.5000 nats a token, 2.0833 bits per byte, 2 tokens; 1 are <unk>, whose spelling is not counted",
+        "1.5000 nats a token, 2.0833 bits per byte, 2 tokens; <unk>, whose spelling is not counted: 1",
         "   2.250 bits  a",
         "   4.000 bits  é",
     ]

@@ -93,7 +93,7 @@ def test_labels_that_break_a_span_are_refused_in_one_line(seqtrain: Seqtrain, tm
     words = ("train", "task=tag", "task.crf=true", "data=conll", "model=gru", "logger=none")
     broken = seqtrain(*words, "data.path=words.conll", cwd=tmp_path)
     assert broken.rc == 2
-    assert broken.err.strip().splitlines()[-1].startswith("error: task.crf=true: 36 labels of the data break a span")
+    assert broken.err.strip().splitlines()[-1].startswith("error: task.crf=true: the data breaks a span at 36 of its")
     alone = seqtrain(*words, "data.path=one.conll", cwd=tmp_path)
     assert alone.rc == 2
     assert "nothing to tell apart" in alone.err.strip().splitlines()[-1]

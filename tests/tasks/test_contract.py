@@ -75,7 +75,7 @@ WRONG = {
     "a sample for some examples alone": (
         'return [Sample(f"{found:.3g}, and it is {true:.3g}") for found, true in pairs]',
         'return [Sample(f"{found:.3g}, and it is {true:.3g}") for found, true in pairs][:1]',
-        "`samples` gives 1 texts for 4 examples",
+        "`samples` gives a list of length 1 instead of 4",
     ),
 }
 

@@ -1,1 +1,1 @@
-"""The two halves of an encoder-decoder, each of several kinds: any encoder meets any decoder in `Encoded` and State."""
+"""The encoders and decoders of an encoder-decoder. `Encoded` and State connect any encoder to any decoder."""

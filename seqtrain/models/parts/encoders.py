@@ -1,4 +1,4 @@
-"""Encoders: they read a whole source, from which a decoder of any kind begins."""
+"""Encoders, which read a whole source for a decoder of any kind."""
 
 from __future__ import annotations
 
