@@ -23,7 +23,7 @@ MAX_SHOWN = 6  # values of a forecast in words
 def samples_of(
     params: Float[Tensor, "B 1 H C P"], distribution: ForecastDistribution, batch: WindowBatch, scaling: Scaling
 ) -> list[Sample]:
-    """Return a sample for each window of a batch: the forecast of its first channel beside the true values."""
+    """Return a sample for each window of a batch: the forecast of its first channel with the true values."""
     found = distribution.median(params)[:, 0].double().cpu()  # (B, H, C)
     mean, std = _moments(scaling, batch.series[:, 0])
     samples = []

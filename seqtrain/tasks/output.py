@@ -232,7 +232,7 @@ def _turn_into_gradient(
     Args:
         scores: Logits without the offset.
         offset: Added to the scores of each row.
-        targets: Of each row; `IGNORED` where there is none.
+        targets: Target of each row, or `IGNORED`.
         label_smoothing: As in `Output.loss`.
         sums: Precision of everything but the products.
     """

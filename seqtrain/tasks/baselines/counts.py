@@ -157,7 +157,7 @@ def _keys(corpus: Corpus, vocab_size: int, most: int | None = None) -> Iterator[
         yield context * vocab_size + tokens
 
 
-class _Followers:
+class _PairCounts:
     """Counts of some pairs in a text, in memory that does not grow with the text."""
 
     def __init__(self, asked: Int[np.ndarray, " n"], vocab_size: int) -> None:
@@ -201,7 +201,7 @@ def _bigram_loss(train: Corpus, split: Corpus, unigram: Float[np.ndarray, " V"])
     """Compute the mean negative log-probability of each token of `split` after the one before it."""
     vocab_size = len(unigram)
     asked = Pairs.of(split, vocab_size)
-    known = _Followers(asked.keys, vocab_size)
+    known = _PairCounts(asked.keys, vocab_size)
     for keys in _keys(train, vocab_size, MOST_TOKENS):
         known.read(keys)
     backoff = np.divide(DISCOUNT * known.distinct, known.seen, out=np.ones(vocab_size + 1), where=known.seen > 0)
