@@ -130,9 +130,6 @@ def _run(argv: Sequence[str]) -> int:
 
         print(f"seqtrain {version('seqtrain')}")
         return 0
-    if command == "demo":
-        script = f"examples/lecture/{rest[0].replace('-', '_') if rest else 'NAME'}.py"
-        raise UserError(f"demo: demonstrations are scripts of the repository now: python {script}")
     if command not in COMMANDS and command not in HIDDEN:
         raise UserError(f"{command}: no such command{did_you_mean(command, COMMANDS)}")
     _check_surroundings(command, rest)
