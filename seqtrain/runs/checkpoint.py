@@ -89,7 +89,7 @@ def newest_sound(
 
     Raises:
         UserError: All sound files were written by another run: config.yaml was edited, or they were put there. Or the
-            folder or a file cannot be read: it may be undamaged, and continuing without it would overwrite later files.
+            folder or a file cannot be read: it may be sound, and continuing without it would overwrite what it saved.
     """
     of_others: dict[Path, str] = {}
     for _, path in reversed(_steps(folder)):

@@ -109,7 +109,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadPattern:
     """Properties of how training reads the data that determine its cost."""
 
     length: int  # tokens read at a time; for examples, the mean
@@ -133,7 +133,7 @@ def estimate(
     model: SequenceModel,
     task: Task,
     plan: StreamPlan | ExamplePlan,
-    reading: Reading,
+    reading: ReadPattern,
     *,
     accumulate: int,
     steps: int | None,
@@ -179,7 +179,7 @@ def estimate(
     return replace(cost, epochs=steps / plan.steps, tokens=tokens, flops=cost.flops_per_token * tokens)
 
 
-def training_flops(model: SequenceModel, task: Task, reading: Reading) -> float:
+def training_flops(model: SequenceModel, task: Task, reading: ReadPattern) -> float:
     """Return FLOPs per token: forward, and backward for the fraction of tokens that gradients reach.
 
     With warm-up chunks, the number is per token of the newest chunk; the first windows of an epoch have fewer of them.
@@ -217,7 +217,7 @@ def num_sequential_steps(model: SequenceModel, length: int) -> int | None:
     return model.sequential_steps(length) if isinstance(model, Sequential) else None
 
 
-def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) -> int:
+def activations(model: SequenceModel, task: Task, lanes: int, reading: ReadPattern) -> int:
     """Return the bytes that a training step keeps for the backward pass, counted on the meta device without computing.
 
     On the meta device torch unrolls recurrences token by token, which takes seconds for a long chunk. If memory grows
@@ -226,7 +226,7 @@ def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) 
     model, task = copy.deepcopy(model).to("meta"), copy.deepcopy(task).to("meta")
     if reading.recompute is not None:
         num_cuts = len(reading.pieces) - 1
-        piece = Reading(length=max(reading.pieces), carry=True)
+        piece = ReadPattern(length=max(reading.pieces), carry=True)
         return activations(model, task, lanes, piece) + num_cuts * _state_bytes(model, lanes)
     length, lengths = reading.length, (FEW_TOKENS, 2 * FEW_TOKENS, 3 * FEW_TOKENS)
     step_by_step = (num_sequential_steps(model, length) or 0) >= length
@@ -238,7 +238,7 @@ def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) 
     return _kept(model, task, lanes, reading)
 
 
-def _kept(model: SequenceModel, task: Task, lanes: int, reading: Reading) -> int:
+def _kept(model: SequenceModel, task: Task, lanes: int, reading: ReadPattern) -> int:
     """Return the bytes that the forward pass of a model and a task on the meta device keeps."""
     kept: dict[int, torch.UntypedStorage] = {}  # a storage that is kept twice, or as a view, counts once
 

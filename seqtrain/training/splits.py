@@ -26,7 +26,7 @@ from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
 from seqtrain.tasks.base import ExampleTask, Facts, Say, SeriesTask, Task
 from seqtrain.training.accumulators import LOSS
-from seqtrain.training.cost import Reading
+from seqtrain.training.cost import ReadPattern
 
 LONG = 2.0  # seconds; baselines that take longer log their time
 
@@ -142,7 +142,7 @@ class Data(ABC):
         """Return a loader that reads every token or example of a split once; each process reads its own share."""
 
     @abstractmethod
-    def reading(self) -> Reading:
+    def reading(self) -> ReadPattern:
         """Return how training reads its data, for the cost."""
 
     @abstractmethod
@@ -195,9 +195,9 @@ class StreamData(Data):
             self.batcher(split), self.eval_plan(split), batch_size=batch_size, world=here.world, rank=here.rank
         )
 
-    def reading(self) -> Reading:
+    def reading(self) -> ReadPattern:
         cut = self.tbptt
-        return Reading(length=cut.k1, warmup_chunks=cut.warmup_chunks, carry=cut.carry, recompute=cut.recompute)
+        return ReadPattern(length=cut.k1, warmup_chunks=cut.warmup_chunks, carry=cut.carry, recompute=cut.recompute)
 
     def context(self) -> dict[str, Any]:
         context = {"eval_lanes": self.plan("validation").lanes, "carry": self.tbptt.carry}
@@ -335,7 +335,7 @@ class ExampleData(Data):
         batch_size = batch_size or self.batching.eval_batch_size or len(self.batcher(split).lengths)
         return ExampleLoader(self.batcher(split), self.eval_plan(split, batch_size), world=here.world, rank=here.rank)
 
-    def reading(self) -> Reading:
+    def reading(self) -> ReadPattern:
         examples = self.batcher("train")
         lengths = distinct_of_all(examples.lengths)
         longest = int(lengths.rows.max())
@@ -344,7 +344,7 @@ class ExampleData(Data):
         reached = num_reached / lengths.num_tokens
         # An estimate from the first step: for all steps, a task might have to draw every mask.
         first = self.plan("train").chunk(0, 0).examples
-        return Reading(
+        return ReadPattern(
             length=min(round(lengths.num_tokens / (len(examples.lengths) * lengths.rows.shape[1])), most),
             carry=self.tbptt.carry or reached < 1,  # longer examples are read from state to state
             targets_per_token=examples.totals(first, 0)[LOSS] / int(examples.lengths[first].sum()),

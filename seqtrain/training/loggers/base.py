@@ -40,7 +40,7 @@ Record = dict[str, Any]
 """One point: `step`, `epoch`, `tokens`, `seconds`, `record` (its position in metrics.jsonl) and the measured values."""
 
 NO_METRICS = ("step", "record", "time")  # entries of a record: its position, and the time of recording
-NO_HYPERPARAMETERS = ("logger", "callbacks", "run_dir", "dry_run")  # they do not affect results
+NO_HYPERPARAMETERS = ("logger", "callbacks", "run_dir", "dry_run")  # how a run is observed and where it is stored
 SHOWN_IN_SUMMARY = (
     *("status", "reason", "metrics", "best", "baselines", "parameters", "steps", "tokens", "flops", "seconds"),
     *("tokens_per_second", "padding"),

@@ -41,7 +41,7 @@ class AveragedWeights(WeightAveraging):
         self._average_model.to(pl_module.device)  # Lightning creates it before the weights are on their device
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Keep the average active for samples and plots; `on_validation_end` comes before a checkpoint is saved."""
+        """Keep the average active for samples and plots; `on_validation_end` ends it before a checkpoint is saved."""
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_validation_epoch_end(trainer, pl_module)
