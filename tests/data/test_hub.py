@@ -268,7 +268,7 @@ def test_a_data_set_that_changes_is_read_anew(tmp_path: Path) -> None:
 FAULTS: dict[str, tuple[dict[str, list[Any]], dict[str, Any], str]] = {
     "no such column": ({}, {"columns": ["c"]}, "data.columns=c: {path} has no such column"),
     "text": ({"b": ["x"] * 60}, {}, "data.path={path}: column b contains string; expected numbers"),
-    "lists": ({"b": [[1.0, 2.0]] * 60}, {}, "data.path={path}: column b holds "),
+    "lists": ({"b": [[1.0, 2.0]] * 60}, {}, "data.path={path}: column b contains "),
     "unsorted": ({"date": hours(60)[::-1]}, {}, "data.path={path}: row 2 is earlier than the row before it"),
     "no such split": ({}, {"read_split": "test"}, "data.read_split=test: {path} has train"),
     "gap": (
