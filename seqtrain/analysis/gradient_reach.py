@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from seqtrain.analysis.recording import INPUT, Reading, prepared, recording
+from seqtrain.analysis.recording import INPUT, Recorded, prepared, recording
 from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.plan import Chunk, StreamPlan
 from seqtrain.data.batching.stream import IGNORED, Stream
@@ -33,7 +33,7 @@ from seqtrain.training.carried_state import CarriedState, read_batch
 class Placed(NamedTuple):
     """A recorded forward pass and the position of its first input in each lane."""
 
-    reading: Reading  # empty: a forward pass without a gradient
+    reading: Recorded  # empty: a forward pass without a gradient
     begin: Int[np.ndarray, " B"]
     count: Int[np.ndarray, " B"]  # number of inputs without padding
 
@@ -201,7 +201,7 @@ def _origins(plan: StreamPlan, stream: Stream, losses: np.ndarray, first: np.nda
     return stream.documents[np.searchsorted(stream.documents, losses, side="right") - 1]
 
 
-def _placed(readings: Sequence[Reading], chunk: Chunk) -> list[Placed]:
+def _placed(readings: Sequence[Recorded], chunk: Chunk) -> list[Placed]:
     """Return the readings of a chunk and its warm-up, with their positions."""
     chunks, placed, rest, missing = (*chunk.warmup_chunks, chunk), [], list(readings), 0
     for each in chunks:
@@ -231,7 +231,7 @@ def _read_by_columns(
     return torch.cat(hidden, 1), state
 
 
-def _ended(readings: Sequence[Reading], lengths: np.ndarray, width: int, k2: int) -> list[Placed]:
+def _ended(readings: Sequence[Recorded], lengths: np.ndarray, width: int, k2: int) -> list[Placed]:
     """Return the reading of an example that gradients can reach; it ends with the example.
 
     Args:

@@ -17,7 +17,7 @@ from seqtrain.models.layers.recurrence import pack_state, unpack_state
 
 INPUT = "embedded input"
 
-Reading = dict[str, Float[Tensor, "B T E"]]
+Recorded = dict[str, Float[Tensor, "B T E"]]
 """Values of one forward pass: the output of the front end, under INPUT, and the input of each layer, by its name."""
 
 
@@ -74,7 +74,7 @@ class Recorder:
     """The forward passes of a model since `readings` was last emptied."""
 
     def __init__(self) -> None:
-        self.readings: list[Reading] = []
+        self.readings: list[Recorded] = []
         self.left_out: list[str] = []  # layers that read positions in another order
         self._checked: set[str] = set()
 

@@ -20,7 +20,7 @@ from seqtrain.errors import UserError
 from seqtrain.experiment.dry_run import dry_run
 from seqtrain.experiment.start import Request
 from seqtrain.training import budget
-from seqtrain.training.cost import Reading, training_flops
+from seqtrain.training.cost import ReadPattern, training_flops
 from seqtrain.training.data import make_data
 from seqtrain.training.model_and_task import make_pair
 from seqtrain.training.session import cost_of
@@ -179,7 +179,7 @@ def test_what_is_read_in_pieces_costs_what_a_piece_sees_of_those_before(made: Ma
     model, task = make_pair(config, data.preprocessor, data.label_counts)
     share = float(lengths.clip(max=4).sum() / lengths.sum())
     given = 1 / float(lengths.mean())
-    alone, carried = (training_flops(model, task, Reading(4, carry, (), given, share)) for carry in (False, True))
+    alone, carried = (training_flops(model, task, ReadPattern(4, carry, (), given, share)) for carry in (False, True))
     assert costs[0].flops_per_token == pytest.approx(carried, rel=0.01)
     assert carried > 1.1 * alone
 

@@ -50,7 +50,7 @@ def test_a_decoders_operations_are_those_that_torch_counts() -> None:
 def test_training_costs_three_times_the_forward_pass() -> None:
     for tied, carried in product((True, False), (True, False)):
         model = Case("gpt", ()).make()
-        expected = cost.training_flops(model, next_token(model, tied=tied), cost.Reading(4, carried))
+        expected = cost.training_flops(model, next_token(model, tied=tied), cost.ReadPattern(4, carried))
         assert expected == counted(model, 4, carried, backward=True, tied=tied), (tied, carried)
 
 
@@ -59,7 +59,7 @@ def test_a_head_is_paid_for_each_target_and_backward_for_each_token_that_gradien
     task = next_token(model, tied=False)
     core, head = 2 * 2 * 4 * 8 * (8 + 8), 2 * 8 * VOCABULARY
     for targets, reached in ((1.0, 1.0), (0.15, 1.0), (0.5, 0.25), (0.0, 0.0)):
-        found = cost.training_flops(model, task, cost.Reading(4, True, (), targets, reached))
+        found = cost.training_flops(model, task, cost.ReadPattern(4, True, (), targets, reached))
         assert found == pytest.approx((1 + 2 * reached) * core + 3 * targets * head)
 
 
@@ -164,7 +164,7 @@ def estimated(
     tbptt = TBPTT(k1=8, k2=8, carry=carry, reset="never")
     plan = StreamPlan(documents=np.array([0, 90, 150]), lanes=lanes, tbptt=tbptt, seed=0, shuffle=False)
     task = next_token(model, tied=tied)
-    return cost.estimate(model, task, plan, cost.Reading(8, carry), accumulate=accumulate, steps=12)
+    return cost.estimate(model, task, plan, cost.ReadPattern(8, carry), accumulate=accumulate, steps=12)
 
 
 def test_parameters_by_part_add_up_and_the_state_is_what_a_lane_carries() -> None:
@@ -199,7 +199,7 @@ def test_both_front_ends_of_separate_vocabularies_are_embeddings_and_a_frozen_we
     )
     freeze(model, ["embed"])
     options: dict[str, Any] = {"accumulate": 1, "steps": 1}
-    reading = cost.Reading(8, True)
+    reading = cost.ReadPattern(8, True)
     found, one = (
         cost.estimate(each, next_token(each), plan, reading, **options).parameters for each in (model, shared)
     )
@@ -252,7 +252,7 @@ def test_a_number_that_trains_takes_memory_by_where_and_how_it_trains(monkeypatc
 def test_weights_are_no_activations_wherever_they_are() -> None:
     model = Case("gpt", ()).make()
     one, other = (
-        cost.activations(model, next_token(model, tied=tied), 2, cost.Reading(8, True)) for tied in (True, False)
+        cost.activations(model, next_token(model, tied=tied), 2, cost.ReadPattern(8, True)) for tied in (True, False)
     )
     assert one == other  # a head of its own keeps what the embedding as head keeps, but for weights
 
@@ -260,7 +260,7 @@ def test_weights_are_no_activations_wherever_they_are() -> None:
 def test_the_estimate_leaves_model_and_task_as_they_were() -> None:
     model = Case("gpt", ()).make()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    cost.activations(model, next_token(model), 2, cost.Reading(8, True))
+    cost.activations(model, next_token(model), 2, cost.ReadPattern(8, True))
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
 
@@ -282,7 +282,7 @@ def test_what_a_recurrence_keeps_of_a_long_chunk_is_told_from_few_of_its_tokens(
 
     monkeypatch.setattr(cost, "_kept", noted)
     for name, carry in product(("rnn", "gru", "lstm"), (True, False)):
-        model, reading = Case(name, (("num_layers", 2), ("dropout", 0.1))).make(), cost.Reading(40, carry)
+        model, reading = Case(name, (("num_layers", 2), ("dropout", 0.1))).make(), cost.ReadPattern(40, carry)
         task = next_token(model)
         whole = kept(model.to("meta"), task.to("meta"), 2, reading)
         assert cost.activations(model, task, 2, reading) == whole, (name, carry)
@@ -290,7 +290,7 @@ def test_what_a_recurrence_keeps_of_a_long_chunk_is_told_from_few_of_its_tokens(
 
 
 def test_a_recurrence_that_keeps_more_of_later_tokens_is_counted_whole() -> None:
-    model, reading = Case("lstm", ()).make(), cost.Reading(40, True)
+    model, reading = Case("lstm", ()).make(), cost.ReadPattern(40, True)
     model.embed = torch.nn.Sequential(model.embed, Attends())
     task = next_token(model, tied=False)
     assert cost.activations(model, task, 2, reading) == cost._kept(model.to("meta"), task.to("meta"), 2, reading)

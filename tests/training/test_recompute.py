@@ -18,7 +18,7 @@ from seqtrain.models.base import Capability
 from seqtrain.tasks import output
 from seqtrain.training import carried_state
 from seqtrain.training.compatibility import incompatibility
-from seqtrain.training.cost import Reading, activations, training_flops
+from seqtrain.training.cost import ReadPattern, activations, training_flops
 from tests.conftest import Seqtrain
 from tests.journeys import walk
 from tests.support.model_cases import Case, assert_near, next_token
@@ -125,13 +125,13 @@ def test_the_cost_counts_what_is_read_again_and_the_memory_of_a_piece(name: str)
     setting.step()
     with FlopCounterMode(display=False) as counter, torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         setting.step()
-    reading = Reading(12, True, recompute=5)
+    reading = ReadPattern(12, True, recompute=5)
     if name == "gpt":  # of a recurrent layer torch counts other products
         found = training_flops(setting.model, setting.learner.task, reading)
         assert found == pytest.approx(counter.get_total_flops() / (12 * LANES))
     kept = [
         activations(setting.model, setting.learner.task, LANES, each)
-        for each in (reading, Reading(5, True), Reading(12, True))
+        for each in (reading, ReadPattern(5, True), ReadPattern(12, True))
     ]
     states = sum(value.nbytes for value in setting.model.initial(LANES).values())
     assert kept[0] == kept[1] + 2 * states

@@ -22,7 +22,7 @@ from seqtrain.experiment.start import Request
 from seqtrain.models.base import Capability, Segment, SequenceModel, State, detach
 from seqtrain.tasks.sentiment import Pool, Sentiment, pool_segments
 from seqtrain.training.compatibility import incompatibility
-from seqtrain.training.cost import Reading, training_flops
+from seqtrain.training.cost import ReadPattern, training_flops
 from tests.conftest import Seqtrain
 from tests.support.examples import files, options
 from tests.support.model_cases import Case, assert_near, cases, outputs, shipped_first, some_tokens
@@ -210,7 +210,7 @@ def test_the_cost_counts_a_backward_pass_of_the_tokens_that_are_reached_alone() 
     found = batch(some_tokens(2, 12), [12, 12], [0, 1])
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         given.evaluate(model, found, None)[0]["loss"][0].backward()
-    expected = training_flops(model, given, Reading(4, True, (), 1 / 12, 1 / 3))
+    expected = training_flops(model, given, ReadPattern(4, True, (), 1 / 12, 1 / 3))
     assert counter.get_total_flops() / found.count == pytest.approx(expected, rel=1e-12)
 
 

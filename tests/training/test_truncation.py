@@ -21,7 +21,7 @@ from seqtrain.data.batching.stream import EvalLoader, Stream
 from seqtrain.models.base import Capability, SequenceModel, State, detach, read_warmup
 from seqtrain.tasks.output import Output
 from seqtrain.tasks.predictors import Loaded
-from seqtrain.training.cost import Reading, activations, training_flops
+from seqtrain.training.cost import ReadPattern, activations, training_flops
 from seqtrain.training.learner import Learner
 from tests.support.model_cases import START, VOCABULARY, Case, assert_near, next_token, outputs, shipped_first
 from tests.support.streams import LANES, Setting
@@ -249,12 +249,13 @@ def test_the_cost_counts_what_is_read_again(name: str, carry: bool) -> None:
     with FlopCounterMode(display=False) as counter, torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         before = read_warmup(model, batch.warmup_chunks, model.initial(LANES) if carry else None)[-1]
         task.evaluate(model, batch, before)
-    found = training_flops(model, task, Reading(2, carry, tbptt.warmup_chunks))
+    found = training_flops(model, task, ReadPattern(2, carry, tbptt.warmup_chunks))
     if name == "gpt":  # of a recurrent layer torch counts other products
         assert found == 3 * counter.get_total_flops() / batch.count
-    assert found > 2 * training_flops(model, task, Reading(2, carry))
+    assert found > 2 * training_flops(model, task, ReadPattern(2, carry))
     alone, longer = (
-        activations(model, task, LANES, Reading(2, carry, warmup_chunks)) for warmup_chunks in ((), tbptt.warmup_chunks)
+        activations(model, task, LANES, ReadPattern(2, carry, warmup_chunks))
+        for warmup_chunks in ((), tbptt.warmup_chunks)
     )
     assert longer > 2 * alone
 

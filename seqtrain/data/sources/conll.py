@@ -100,7 +100,7 @@ class Conll(FileSource):
 # -- CoNLL -------------------------------------------------------------------------------------------------------
 
 
-class Layout(NamedTuple):
+class ConllLayout(NamedTuple):
     """Layout of a CoNLL file, determined from the first line of its first sentence."""
 
     line: int
@@ -111,7 +111,7 @@ class Layout(NamedTuple):
     is_guessed: bool  # True if the column of tokens was not set by the user
 
     @classmethod
-    def of(cls, path: Path, number: int, line: str, options: Conll) -> Layout:
+    def of(cls, path: Path, number: int, line: str, options: Conll) -> ConllLayout:
         """Return the layout; raise UserError if the line lacks a column, or if both columns are the same."""
         fields, place = _split(line, "\t" in line), f"{path}:{number}"
         width = len(fields)
@@ -137,7 +137,7 @@ class Layout(NamedTuple):
 
 def _read_conll(path: Path, options: Conll) -> Iterator[tuple[list[str], list[str]]]:
     """Yield tokens and labels of each sentence of a CoNLL file."""
-    layout: Layout | None = None
+    layout: ConllLayout | None = None
     separated = False  # True once a line has ended a sentence
     comments = options.comments
     if comments == "auto" and path.suffix.lower() == CONLLU:  # an ID begins each token's line
@@ -154,7 +154,7 @@ def _read_conll(path: Path, options: Conll) -> Iterator[tuple[list[str], list[st
         if layout is None:
             # A line with a tab is a token: in tweets many words begin with #.
             tokens_of = [each for each in block if comments != "auto" or each[1][:1] != COMMENT or "\t" in each[1]]
-            layout = Layout.of(path, *tokens_of[0], options) if tokens_of else None
+            layout = ConllLayout.of(path, *tokens_of[0], options) if tokens_of else None
         if layout is None:  # only comments
             continue
         if comments == "auto":
@@ -175,7 +175,7 @@ def _split(line: str, has_tabs: bool) -> list[str]:
     return line.split("\t") if has_tabs else re.split(r"[ \t]+", line.strip(" \t"))
 
 
-def _below_comments(path: Path, block: list[tuple[int, str]], layout: Layout) -> list[tuple[int, str]]:
+def _below_comments(path: Path, block: list[tuple[int, str]], layout: ConllLayout) -> list[tuple[int, str]]:
     """Return a sentence's lines without the comments above it; raise UserError if a comment may be a token."""
     for place, (number, line) in enumerate(block):
         is_whole = len(_split(line, layout.has_tabs)) == layout.width > 1
@@ -189,7 +189,7 @@ def _below_comments(path: Path, block: list[tuple[int, str]], layout: Layout) ->
     return []
 
 
-def _sentence(path: Path, block: list[tuple[int, str]], layout: Layout) -> tuple[list[str], list[str]]:
+def _sentence(path: Path, block: list[tuple[int, str]], layout: ConllLayout) -> tuple[list[str], list[str]]:
     """Return the tokens and labels of the lines of a sentence."""
     tokens, labels = [], []
     for number, line in block:

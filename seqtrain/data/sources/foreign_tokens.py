@@ -29,7 +29,7 @@ BLOCK_TOKENS = 1 << 22  # tokens read at a time
 MAX_VOCABULARY = 1 << 24
 
 
-class Layout(NamedTuple):
+class TokenLayout(NamedTuple):
     """Tokens of one path, and the starts of its documents if the files record them."""
 
     parts: Sequence[Part]
@@ -82,7 +82,7 @@ class ForeignTokens(TokenSource):
             )
 
     @abstractmethod
-    def layout(self, path: Path) -> Layout:
+    def layout(self, path: Path) -> TokenLayout:
         """Return the tokens at a path; raise UserError if they are not in this format, or a file is truncated."""
 
     @property
@@ -299,7 +299,7 @@ class NanoGPT(ForeignTokens):
                 self.validation_path = str(folder / "val.bin")
         super().__post_init__()
 
-    def layout(self, path: Path) -> Layout:
+    def layout(self, path: Path) -> TokenLayout:
         plain_file(path, "ids of two bytes each, such as nanoGPT's train.bin")
         with open(path, "rb") as file:
             head = file.read(HEADER_BYTES)
@@ -310,7 +310,7 @@ class NanoGPT(ForeignTokens):
             if version != VERSION:
                 raise UserError(f"{path}: has a header of version {version}; only version {VERSION} is supported")
             offset = HEADER_BYTES
-        return Layout([whole_tokens(path, "<u2", offset=offset, count=count)], None, [path])
+        return TokenLayout([whole_tokens(path, "<u2", offset=offset, count=count)], None, [path])
 
 
 # -- datatrove ---------------------------------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ class Datatrove(ForeignTokens):
     document = "a document of datatrove"
     called = "datatrove"
 
-    def layout(self, path: Path) -> Layout:
+    def layout(self, path: Path) -> TokenLayout:
         files = [path]
         if path.is_dir():
             files = listed(path, "*.ds")
@@ -339,7 +339,7 @@ class Datatrove(ForeignTokens):
             count = int(ends[-1]) if len(ends) else 0
             size = plain_file(file, "ids, as datatrove writes them").stat().st_size
             parts.append(whole_tokens(file, "<u4" if count and size == 4 * count else "<u2", count=count))
-        return Layout(parts, partial(_starts, parts, indices), [*files, *indices])
+        return TokenLayout(parts, partial(_starts, parts, indices), [*files, *indices])
 
 
 def _starts(parts: Sequence[Part], indices: Sequence[Path]) -> Int[np.ndarray, " offsets"]:

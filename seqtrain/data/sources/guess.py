@@ -23,7 +23,7 @@ Place = str | int
 
 
 @dataclass(frozen=True)
-class Reading:
+class FileLayout:
     """Layout of one file, detected or set by the user, or of one folder with a subfolder for each class."""
 
     kind: Kind
@@ -90,7 +90,7 @@ class Asked:
         return any(isinstance(place, str) for place in (*self.text, *self.label))
 
 
-def table_reading(path: Path, kind: Kind, packed: Packed, asked: Asked, known: Collection[str]) -> Reading:
+def table_reading(path: Path, kind: Kind, packed: Packed, asked: Asked, known: Collection[str]) -> FileLayout:
     """Return the layout of a csv or tsv.
 
     Args:
@@ -120,10 +120,10 @@ def table_reading(path: Path, kind: Kind, packed: Packed, asked: Asked, known: C
     num_labels = None
     if is_whole and at is not None and not asked.is_number and not columns[at].overflowed:
         num_labels = len(columns[at].counts) or None
-    return Reading(kind, text_place, label_place, header, quoted, packed, num_labels)
+    return FileLayout(kind, text_place, label_place, header, quoted, packed, num_labels)
 
 
-def loose_reading(path: Path, packed: Packed, asked: Asked, known: Collection[str], *, sure: bool) -> Reading:
+def loose_reading(path: Path, packed: Packed, asked: Asked, known: Collection[str], *, sure: bool) -> FileLayout:
     """Return the layout of a file of any extension: a table with tabs, JSON lines, or lines of a label and a text.
 
     Args:
@@ -160,10 +160,10 @@ def loose_reading(path: Path, packed: Packed, asked: Asked, known: Collection[st
             f"{path}: no labels found: its {labels.rows:,} lines begin with {len(labels.counts):,} different words; "
             "give lines of a label and a text (data.format=lines if these are), or jsonl, csv, tsv or parquet"
         )
-    return Reading("lines", 2, 1, header, False, packed, len(labels.counts) if is_whole else None)
+    return FileLayout("lines", 2, 1, header, False, packed, len(labels.counts) if is_whole else None)
 
 
-def keyed_reading(path: Path, kind: Kind, packed: Packed, asked: Asked, names: Sequence[str]) -> Reading:
+def keyed_reading(path: Path, kind: Kind, packed: Packed, asked: Asked, names: Sequence[str]) -> FileLayout:
     """Return the layout of a jsonl or parquet file, whose columns always have names.
 
     Args:
@@ -176,7 +176,7 @@ def keyed_reading(path: Path, kind: Kind, packed: Packed, asked: Asked, names: S
     if not asked.by_name and (asked.text or asked.label):
         raise UserError(f"{path}: columns of {kind} have names; set data.column and data.label_column to them")
     text, label = _named(path, names, [], asked, ())
-    return Reading(kind, text, label, True, False, packed)
+    return FileLayout(kind, text, label, True, False, packed)
 
 
 def _has_header(

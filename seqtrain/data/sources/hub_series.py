@@ -14,7 +14,7 @@ from seqtrain.data.sources.hub import Hub
 from seqtrain.data.sources.hub_files import errors_in_one_line
 from seqtrain.data.sources.series import TableSeries
 from seqtrain.data.values.series import Series
-from seqtrain.data.values.tables import Layout
+from seqtrain.data.values.tables import TableLayout
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import expanded
 
@@ -64,7 +64,7 @@ class HubSeries(TableSeries):
             return super().read()
 
     @cached_property
-    def _layout(self) -> Layout:
+    def _layout(self) -> TableLayout:
         with _renamed(str(self._table), self.path):
             return self._layout_of(self._table, "parquet")
 

@@ -15,9 +15,9 @@ from seqtrain.data.sources.files import EXTENSIONS, TextFile, check_is_text, fin
 from seqtrain.data.sources.guess import (
     FASTTEXT,
     Asked,
+    FileLayout,
     Kind,
     Place,
-    Reading,
     first_keys,
     keyed_reading,
     loose_reading,
@@ -38,7 +38,7 @@ class LabelledFile(NamedTuple):
     """A file of rows; or of one text, if the file has a `label`."""
 
     path: Path
-    reading: Reading
+    reading: FileLayout
     is_number: bool = False
     label: str | None = None
 
@@ -145,7 +145,7 @@ class LabelledSource(FileSource):
             raise UserError("data.header=false: columns then have no names; give their numbers, counted from 1")
         super().__post_init__()
         self._found: dict[Split, list[LabelledFile]] = {}
-        self._read_as: dict[str, Reading] = {}  # layout by path, for the files found so far
+        self._read_as: dict[str, FileLayout] = {}  # layout by path, for the files found so far
         self._left_out: dict[str, str] = {}  # by folder: a description of the files that are not read
 
     def _given(self) -> dict[Split, str | None]:
@@ -202,16 +202,16 @@ class LabelledSource(FileSource):
         if left_out:
             words += f"; left out: {', '.join(left_out)}"
         self._left_out[str(home)] = words
-        reading = Reading("folders", packed=Packed("none", self.encoding))
+        reading = FileLayout("folders", packed=Packed("none", self.encoding))
         self._read_as[str(home)] = reading
         found = []
         for path, label in texts:
             # For each file, because a folder may contain compressed and other files.
-            own = Reading("folders", packed=packed_as(path, self.encoding))
+            own = FileLayout("folders", packed=packed_as(path, self.encoding))
             found.append(LabelledFile(path, own, self._asked.is_number, label))
         return found
 
-    def _reading(self, split: Split, path: Path) -> Reading:
+    def _reading(self, split: Split, path: Path) -> FileLayout:
         """Return the layout of a file."""
         packed = packed_as(path, self.encoding)
         kind: Kind | None = cast("Kind | None", None if self.format == "auto" else self.format)

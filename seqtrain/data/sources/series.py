@@ -21,7 +21,7 @@ from seqtrain.data.values import store
 from seqtrain.data.values.blocks import read_texts
 from seqtrain.data.values.scaling import PERIODS, Missing, TimeFeature
 from seqtrain.data.values.series import Series, SeriesSplit, bounds, without_gaps
-from seqtrain.data.values.tables import Format, Layout, layout
+from seqtrain.data.values.tables import Format, TableLayout, layout
 from seqtrain.errors import UserError, first_few
 
 Channels = Literal["together", "apart"]
@@ -144,10 +144,10 @@ class TableSeries(SeriesSource):
 
     @cached_property
     @abstractmethod
-    def _layout(self) -> Layout:
+    def _layout(self) -> TableLayout:
         """Columns of the table and their uses."""
 
-    def _layout_of(self, path: Path, format: Format, label: str | None = None) -> Layout:
+    def _layout_of(self, path: Path, format: Format, label: str | None = None) -> TableLayout:
         return layout(
             path,
             format=format,
@@ -214,7 +214,7 @@ class SeriesFile(TableSeries):
         return (series, []) if self.label_column is not None else super()._in_steps(series)
 
     @cached_property
-    def _layout(self) -> Layout:
+    def _layout(self) -> TableLayout:
         return self._layout_of(Path(self.path), self.format, self.label_column)
 
     def labels(self, split: Split, kind: LabelKind) -> list[str]:

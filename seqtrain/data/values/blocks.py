@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from seqtrain.data.sources.opening import readable
 from seqtrain.data.values.series import Clock
-from seqtrain.data.values.tables import Layout
+from seqtrain.data.values.tables import TableLayout
 from seqtrain.errors import UserError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Block:
     numbers: Float[np.ndarray, "n C+K"]  # float64: values and known columns, NaN where missing
 
 
-def read_blocks(table: Layout) -> Iterator[Block]:
+def read_blocks(table: TableLayout) -> Iterator[Block]:
     """Yield the rows of a file in blocks.
 
     Raises:
@@ -60,7 +60,7 @@ def read_blocks(table: Layout) -> Iterator[Block]:
         raise UserError(f"data.path={table.path}: {_in_words(table, str(error), num_rows)}") from None
 
 
-def read_texts(table: Layout, column: str) -> list[str]:
+def read_texts(table: TableLayout, column: str) -> list[str]:
     """Return a column of a file as texts, one for each row; a missing one is empty."""
     import pyarrow as pa
 
@@ -72,7 +72,7 @@ def read_texts(table: Layout, column: str) -> list[str]:
     return found
 
 
-def _in_words(table: Layout, fault: str, num_rows: int) -> str:
+def _in_words(table: TableLayout, fault: str, num_rows: int) -> str:
     """Return pyarrow's message for a broken file, reworded for a known fault.
 
     Args:
@@ -109,7 +109,7 @@ def _open_quote(path: Path) -> int | None:
     return None
 
 
-def _remedy(table: Layout, column: str, value: str) -> str:
+def _remedy(table: TableLayout, column: str, value: str) -> str:
     if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d*)?", value):
         return f"write thousands without commas; if they are decimals, set {DECIMAL_COMMA}"
     if table.decimal == "." and "," in value:
@@ -122,7 +122,7 @@ def _remedy(table: Layout, column: str, value: str) -> str:
     return "; ".join([*remedies, "or set data.columns to the columns of values"])
 
 
-def _batches(table: Layout) -> Iterator[pa.RecordBatch]:
+def _batches(table: TableLayout) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
     if table.format == "parquet":
@@ -133,7 +133,7 @@ def _batches(table: Layout) -> Iterator[pa.RecordBatch]:
         yield from _from_csv(table)
 
 
-def _from_jsonl(table: Layout) -> Iterator[pa.RecordBatch]:
+def _from_jsonl(table: TableLayout) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     import pyarrow.json as lines
 
@@ -150,7 +150,7 @@ def _from_jsonl(table: Layout) -> Iterator[pa.RecordBatch]:
     yield from lines.open_json(table.path, lines.ReadOptions(block_size=BLOCK_BYTES), parsing)
 
 
-def _from_csv(table: Layout) -> Iterator[pa.RecordBatch]:
+def _from_csv(table: TableLayout) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     import pyarrow.csv as tables
 
@@ -173,7 +173,7 @@ def _from_csv(table: Layout) -> Iterator[pa.RecordBatch]:
     )
 
 
-def _block(table: Layout, batch: pa.RecordBatch) -> Block:
+def _block(table: TableLayout, batch: pa.RecordBatch) -> Block:
     columns = (*table.values, *table.known)
     numbers = np.empty((len(batch), len(columns)))
     for place, name in enumerate(columns):
@@ -187,7 +187,7 @@ def _block(table: Layout, batch: pa.RecordBatch) -> Block:
     return Block(names, starts, times, clock, numbers)
 
 
-def _runs(table: Layout, column: pa.Array) -> tuple[list[str], Int[np.ndarray, " names"]]:
+def _runs(table: TableLayout, column: pa.Array) -> tuple[list[str], Int[np.ndarray, " names"]]:
     """Return the name of each run of equal ids, and its first row (names,)."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -201,7 +201,7 @@ def _runs(table: Layout, column: pa.Array) -> tuple[list[str], Int[np.ndarray, "
     return runs.values.to_pylist(), np.concatenate([[0], ends])[:-1]
 
 
-def _numbers(table: Layout, name: str, column: pa.Array) -> Float[np.ndarray, " n"]:
+def _numbers(table: TableLayout, name: str, column: pa.Array) -> Float[np.ndarray, " n"]:
     import pyarrow as pa
 
     kind = column.type
@@ -223,7 +223,7 @@ WHOLE = re.compile(r"-?\d+")
 ZONED = r"[T ]\d\d.*[Z+-]"  # a time in ISO 8601 with a time zone
 
 
-def in_seconds(table: Layout, column: pa.Array) -> tuple[Int[np.ndarray, " n"], Clock]:
+def in_seconds(table: TableLayout, column: pa.Array) -> tuple[Int[np.ndarray, " n"], Clock]:
     """Return seconds since 1970, or steps, and their format; raise UserError for a missing or invalid time."""
     import pyarrow as pa
 
@@ -256,7 +256,7 @@ def _seconds(column: pa.Array) -> Int[np.ndarray, " n"]:
     return whole.cast(pa.int64()).to_numpy(zero_copy_only=False) // units
 
 
-def _parsed(table: Layout, column: pa.Array) -> tuple[Int[np.ndarray, " n"], Clock]:
+def _parsed(table: TableLayout, column: pa.Array) -> tuple[Int[np.ndarray, " n"], Clock]:
     """Return texts as seconds since 1970, and their format."""
     import pandas as pd
 

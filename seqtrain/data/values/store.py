@@ -11,7 +11,7 @@ import numpy as np
 from seqtrain.data.cache import durable, read_json
 from seqtrain.data.values.blocks import Block, read_blocks
 from seqtrain.data.values.series import Clock, Series
-from seqtrain.data.values.tables import Layout
+from seqtrain.data.values.tables import TableLayout
 from seqtrain.errors import UserError
 
 
@@ -27,7 +27,7 @@ class _Found:
     clock: Clock | None = None
 
 
-def write(table: Layout, folder: Path) -> None:
+def write(table: TableLayout, folder: Path) -> None:
     """Write a table as arrays into a folder of the cache.
 
     Raises:
@@ -54,7 +54,7 @@ def write(table: Layout, folder: Path) -> None:
         file.write(json.dumps(about).encode())
 
 
-def _first_rows(table: Layout, found: _Found, block: Block) -> list[int]:
+def _first_rows(table: TableLayout, found: _Found, block: Block) -> list[int]:
     """Return the rows of a block where a new series begins; raise UserError if rows of a series are apart."""
     starts = []
     for name, row in zip(block.names or (), block.starts.tolist(), strict=True):
@@ -72,7 +72,7 @@ def _first_rows(table: Layout, found: _Found, block: Block) -> list[int]:
     return starts
 
 
-def _check_times(table: Layout, found: _Found, block: Block, starts: list[int]) -> None:
+def _check_times(table: TableLayout, found: _Found, block: Block, starts: list[int]) -> None:
     """Raise UserError if a row of a series is not later than the one before it."""
     if block.times is None or not len(block.times):
         return
@@ -92,7 +92,7 @@ def _check_times(table: Layout, found: _Found, block: Block, starts: list[int]) 
     found.last_time = int(block.times[-1])
 
 
-def _check_known(table: Layout, found: _Found, block: Block) -> None:
+def _check_known(table: TableLayout, found: _Found, block: Block) -> None:
     """Raise UserError if a value of a known column is missing."""
     # A missing value is not replaced: the model would read a wrong value as known.
     absent = np.isnan(block.numbers[:, len(table.values) :]).any(1)
@@ -104,7 +104,7 @@ def _check_known(table: Layout, found: _Found, block: Block) -> None:
         )
 
 
-def read(table: Layout, folder: Path) -> Series:
+def read(table: TableLayout, folder: Path) -> Series:
     """Return the table in a folder of the cache; raise ValueError if it is damaged."""
     about = read_json(folder / "about.json")
     offsets = np.array(about["offsets"], dtype=np.int64)

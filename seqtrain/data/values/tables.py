@@ -32,7 +32,7 @@ MAX_HEADER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """Columns of a table and their uses."""
 
     path: Path
@@ -64,7 +64,7 @@ def layout(
     time_format: str | None,
     id: str | None,
     label: str | None = None,
-) -> Layout:
+) -> TableLayout:
     """Return the columns of a file; if `time` is None, the time column is detected from its first rows and its name.
 
     Args:
@@ -120,7 +120,9 @@ def layout(
     _check_once({**named, "data.columns": rest, "data.time_column": _given(time)})
     if not rest:
         raise UserError(f"data.path={path}: has no column of values besides its time; set data.columns")
-    return Layout(path, kind, delimiter, decimal, rest, tuple(known), time, time_format, id, tuple(columns), left_out)
+    return TableLayout(
+        path, kind, delimiter, decimal, rest, tuple(known), time, time_format, id, tuple(columns), left_out
+    )
 
 
 def _given(*names: str | None) -> list[str]:

@@ -205,11 +205,11 @@ def long_texts_are_read(subject: Subject) -> None:
         agree(last, hidden[:, middle:], f"{time} tokens cut at {middle}: hidden states after the cut")
 
 
-Reading = tuple[SequenceModel, Int[Tensor, "B T"], str, State | None, list[int]]
+Padded = tuple[SequenceModel, Int[Tensor, "B T"], str, State | None, list[int]]
 """A model, the tokens that it reads, a description of the reading, the start state, and the lengths of the lanes."""
 
 
-def padded_readings(subject: Subject) -> Iterator[Reading]:
+def padded_readings(subject: Subject) -> Iterator[Padded]:
     """Yield right-padded readings, with lengths of 0 only for a model with state: an empty lane leaves it unchanged."""
     model = subject.make()
     time = num_tokens(model)
