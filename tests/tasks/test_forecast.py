@@ -274,7 +274,7 @@ def test_before_the_first_step_it_is_the_baseline(channels: Any, window: int, re
     expected = task.baselines(rows["train"], rows["validation"], preprocessor, said.append)["ar"]
     for name in ("mse", "mae", "mase"):
         assert found[name] == pytest.approx(expected[name], rel=1e-9)
-    assert f"the last {HISTORY} values" in said[0]
+    assert f"an autoregression of order {HISTORY}" in said[0]
 
 
 def test_where_values_are_missing_it_is_said_that_the_baseline_reads_others() -> None:
