@@ -51,8 +51,8 @@ from seqtrain.training.shipped import (
 from seqtrain.training.transfer import freeze
 
 WANTED = {
-    Capability.CAUSAL: "causal hidden states (no token sees a later one)",
-    Capability.BIDIRECTIONAL: "bidirectional hidden states (every token sees every other)",
+    Capability.CAUSAL: "causal hidden states",
+    Capability.BIDIRECTIONAL: "bidirectional hidden states",
     Capability.STATEFUL: "a state that is carried from chunk to chunk",
     Capability.CONDITIONAL: "conditioning on a source",
     Capability.UNCONDITIONAL: "a start without a source",

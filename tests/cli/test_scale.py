@@ -37,7 +37,7 @@ REFUSED = {
     ("seed=3",): "the ladder decides it",
     ("model=lstm,nope",): "no such model",
     ("optimizer.lrr=1",): "lrr",
-    ("model=lstm,bert",): "needs causal hidden states (no token sees a later one), which model=bert does not promise",
+    ("model=lstm,bert",): "needs causal hidden states, which model=bert does not promise",
     ("--flops", "1e6,2e6,4e6,8e6"): "--flops 1e+06 is too small for model=lstm: no width comes within 10 %",
     ("--flops", "1e11,1.01e11,1.02e11,2e11"): "1e+11 and 1.01e+11 are too close to fit a law",
 }

@@ -381,7 +381,7 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
     "tokens that are no characters": (
         lambda place: vocab_size(place, lambda ids: {f"{token}{token}": index for token, index in ids.items()}),
         PREDICT,
-        "no character",
+        "a token is not one character",
     ),
     "summary that is a list": (text("summary.json", "[]"), RESUME, "summary.json"),
     "summary of other kinds": (text("summary.json", '{"hashes": [1]}'), EVALUATE, "hashes"),
