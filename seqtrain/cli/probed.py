@@ -93,7 +93,7 @@ def _rows(source: Labelled | Parallel, way: str, path: str) -> list[Row]:
         source.check()
         rows = list(source.rows("train"))
         for line in source.notes():
-            say(_in_flags(line, way))
+            say(line)
     if not rows:
         raise UserError(f"--{way} {path}: has no rows; give a file with rows")
     return rows
@@ -151,20 +151,18 @@ def _probe_labels(trained: Trained, columns: dict[str, list[str]], options: argp
 @contextmanager
 def _as_flags(way: str) -> Iterator[None]:
     """Replace training options by flags of this command in the messages of sources."""
-    try:
-        yield
-    except UserError as error:
-        raise type(error)(*(_in_flags(line, way) for line in error.lines)) from None
-
-
-def _in_flags(line: str, way: str) -> str:
-    """Return a source's message with flags of this command instead of training options."""
     names = {"data.path=": f"--{way} ", "data.folds=": "--folds ", "data.label_column": "--label-column"}
     names |= {"data.source_column": "--source-column", "data.target_column": "--target-column"}
     names |= {"data.column": "--column", "labels: ": f"--{way}: ", "pairs: ": f"--{way}: "}
-    for key, flag in names.items():
-        line = line.replace(key, flag)
-    return line
+    try:
+        yield
+    except UserError as error:
+        lines = []
+        for line in error.lines:
+            for key, flag in names.items():
+                line = line.replace(key, flag)
+            lines.append(line)
+        raise type(error)(*lines) from None
 
 
 NAMES = {

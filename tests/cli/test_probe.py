@@ -99,9 +99,10 @@ def test_texts_that_stood_in_train_of_the_run_are_said(runs: dict[str, Path], ca
 
 
 def test_rows_that_cannot_be_read_are_left_out_and_said(runs: dict[str, Path], call: Any, tmp_path: Path) -> None:
-    file = table(tmp_path / "rows.tsv", [*ROWS[:3], ("", 1), *ROWS[3:]])
+    file = table(tmp_path / "my.data.tsv", [*ROWS[:3], ("", 1), *ROWS[3:]])
     rc, out, err = call(runs["gru"], "--labels", file, "--folds", 3, "--json")
     assert rc == 0
+    assert f"read {file} as tsv" in err  # a name that contains `data.` is shown as it is
     assert f"{file}: 1 of 61 rows left out, the first because row 4 contains no text" in err
     assert (json.loads(out)["rows"], json.loads(out)["left_out"]) == (60, 1)
 
