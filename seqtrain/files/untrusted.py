@@ -60,7 +60,7 @@ def check_entries(root: Path) -> None:
     home = root.resolve()
     for folder, below, files in walked(root, _cannot_list):
         if below and folder.count(os.sep) - os.fspath(root).count(os.sep) >= MAX_DEPTH:
-            raise UserError(f"{root}: folders in folders, deeper than any run has them ({MAX_DEPTH}); remove them")
+            raise UserError(f"{root}: folders are nested more than {MAX_DEPTH} deep, which no run does; remove them")
         for name in (*below, *files):
             path = Path(folder, name)
             with contextlib.suppress(FileNotFoundError):  # a temporary file of a process that trains the run now
@@ -91,7 +91,7 @@ def _reason(path: Path, home: Path, *, top: bool) -> str | None:
     if is_file and top and path.name in FOLDERS:
         return "a file where a run has a folder"
     if top and found.st_size > FILES.get(path.name, found.st_size):
-        return f"{found.st_size:,} bytes, more than any run writes there ({FILES[path.name]:,})"
+        return f"{found.st_size:,} bytes, but no run writes more than {FILES[path.name]:,} into this file"
     return None
 
 
@@ -100,7 +100,9 @@ def check_output(option: str, path: Path) -> None:
     real = Path(os.path.realpath(path))
     kept = real.name in (*FILES, *ALSO_KEPT) or real.suffix in (".ckpt", ".safetensors")
     if kept and real.is_file() and any((home / mark).is_file() for home in real.parents[:2] for mark in MARKS):
-        raise UserError(f"{option} {path}: is what {real.parent} keeps, and would be lost; name another file")
+        raise UserError(
+            f"{option} {path}: this file belongs to {real.parent} and would be overwritten; name another file"
+        )
 
 
 MAX_WORD_CHARACTERS, MAX_BRACKETS = 1 << 16, 500
@@ -134,16 +136,16 @@ def read_json(path: Path) -> Any:
 
 
 def read_export(path: Path) -> dict[str, Any]:
-    """Return config.json of an export. Raises UserError if it is damaged, or of another program or version."""
+    """Return config.json of an export. Raises UserError if it is damaged, or written by another program or version."""
     about = read_json(path)
     if not isinstance(about, dict) or about.get("seqtrain_export") != 1:
-        raise UserError(f"{path}: not what this version of `seqtrain export` writes; export the run again")
+        raise UserError(f"{path}: not written by `seqtrain export` of this version; export the run again")
     for name, kind in EXPORTED.items():
         if type(about.get(name)) is not kind:
-            raise UserError(f"{path}: {name}={about.get(name)}: not what `seqtrain export` writes there")
+            raise UserError(f"{path}: {name}={about.get(name)}: `seqtrain export` writes no such value")
     texts = [*about["hashes"].values(), *about["aliases"].values()]
     if not all(isinstance(text, str) for text in texts):
-        raise UserError(f"{path}: hashes or aliases hold something else than text; export the run again")
+        raise UserError(f"{path}: hashes and aliases must be text; export the run again")
     return about
 
 

@@ -221,10 +221,10 @@ def make_learner(config: DictConfig, data: Data, run: Run) -> Learner:
 
 
 def _guards(options: TrainerOptions) -> list[Callback]:
-    """Return the callbacks that detect faults of a training."""
-    from seqtrain.training.callbacks.guards import Memory, SameRanks, Skips
+    """Return the callbacks that detect faults of a training and of its surroundings."""
+    from seqtrain.training.callbacks.guards import Crowded, Memory, SameRanks, Skips
 
-    guards: list[Callback] = [Memory()]
+    guards: list[Callback] = [Memory(), Crowded()]
     if options.on_nonfinite == "skip":
         guards.append(Skips())
     if ranks.rank_info().world > 1 and options.strategy != "fsdp":  # shards differ between processes

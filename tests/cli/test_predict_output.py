@@ -120,7 +120,9 @@ def test_no_answer_takes_the_place_of_what_a_run_keeps(kept: Path, capsys: pytes
             for output in (path, link):
                 assert main.main([*words, str(output)]) == 2
                 error = capsys.readouterr().err
-                assert error.startswith(f"error: {words[-1]} {output}: is what {path.parent} keeps, and would be lost")
+                assert error.startswith(
+                    f"error: {words[-1]} {output}: this file belongs to {path.parent} and would be overwritten"
+                )
                 assert error.count("\n") == 1
         assert path.read_text() == "precious\n"
 

@@ -42,7 +42,7 @@ def _descend(folder: Path) -> None:
 
 
 def test_a_run_of_folders_in_folders_is_one_line_and_hides_no_other(deep: Path) -> None:
-    with pytest.raises(UserError, match=f"^{deep}: folders in folders, deeper than any run has them"):
+    with pytest.raises(UserError, match=f"^{deep}: folders are nested more than"):
         Run.open(deep)
     assert [run.path.name for run in list_runs(deep.parent)] == ["deep", "other"]
     assert [run.path.name for run in list_runs(deep / "d")] == []

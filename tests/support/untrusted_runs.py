@@ -343,7 +343,7 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
     "config of gigabytes": (
         lambda place: os.truncate(place.run / "config.yaml", 1 << 33),
         PREDICT,
-        "more than any run writes there",
+        "but no run writes more than",
     ),
     "model of absurd width": (config(model__dim=10**6), PREDICT, "model.dim=1000000: expected a whole number from"),
     "group that is a list": (config(data=[1]), EVALUATE, "data=[1]"),

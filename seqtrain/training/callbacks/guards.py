@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import resource
+import time
 from collections.abc import Iterable
 from itertools import chain
 from typing import Any
@@ -19,6 +21,8 @@ from seqtrain.training.callbacks.record import step_done
 from seqtrain.training.learner import Learner
 from seqtrain.training.loggers.base import say
 
+SECONDS_WATCHED = 5.0  # of training, before `Crowded` decides
+MAX_INTERRUPTIONS = 100  # per second of processor time: a training has 2 to 35 alone, and 230 to 290 beside others
 MAX_SAID = 3  # skipped updates that are reported individually
 ELSEWHERE = "while the model was built or the data read; lower model.dim, or read less"
 
@@ -42,6 +46,37 @@ class Skips(Callback):
         if skipped <= MAX_SAID and trainer.is_global_zero:
             rest = "; more are counted only: `skipped` in metrics.jsonl" if skipped == MAX_SAID else ""
             say(f"step {trainer.global_step}: loss or gradient is not finite, so the update was skipped{rest}")
+
+
+class Crowded(Callback):
+    """Say once that other processes use the cores of this training, which slows several threads far more than one.
+
+    torch's threads wait for each other in a loop. If one of them is interrupted, the others keep their cores busy until
+    it runs again.
+    """
+
+    def __init__(self) -> None:
+        self.since: tuple[float, float, int] | None = None  # usage at the start; None once the decision is made
+
+    def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+        if pl_module.device.type == "cpu" and torch.get_num_threads() > 1:
+            self.since = _usage()
+
+    def on_train_batch_end(  # type: ignore[override]
+        self, trainer: Trainer, pl_module: Learner, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self.since is None or time.monotonic() - self.since[0] < SECONDS_WATCHED:
+            return
+        _, seconds, interruptions = (now - then for now, then in zip(_usage(), self.since, strict=True))
+        self.since = None
+        if interruptions > MAX_INTERRUPTIONS * seconds:
+            say("other processes use the cores of this training; beside them trainer.threads=1 may be much faster")
+
+
+def _usage() -> tuple[float, float, int]:
+    """Return the time, and this process's seconds of processor time and number of interruptions by other processes."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return time.monotonic(), used.ru_utime + used.ru_stime, used.ru_nivcsw
 
 
 class Memory(Callback):
