@@ -6,6 +6,10 @@ between marks that name its file, its place in it and its format:
 
     <!-- value: demo/order/order.json numbers.bert_change .2f -->0.31<!-- end -->
 
+Below each block stand the seconds of its commands, and the last table has those of each command:
+
+    <!-- seconds -->4 s<!-- end -->
+
 Sections run side by side, but one with the comment `<!-- alone -->`, which holds times, runs when nothing else does.
 """
 
@@ -37,6 +41,7 @@ BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PICTURE = re.compile(r"!\[[^\]]*\]\(lecture/([^)]+)\)")
 VALUE = re.compile(r"<!-- value: (\S+) (\S+) (\S+) -->(.*?)<!-- end -->", re.DOTALL)
 TIMED = re.compile(r"^(\| \d+ \|[^|]*\| `([^`]+)` \| )\d* ?\|", re.MULTILINE)  # a row: number, claim, command, seconds
+SPENT = re.compile(r"(^```bash\n((?:(?!```).*\n)*)```\n\n<!-- seconds -->).*?<!-- end -->", re.MULTILINE)
 ALONE = "<!-- alone -->"
 
 
@@ -70,13 +75,15 @@ def sections(text: str) -> list[Section]:
     """The sections of the page that have commands."""
     found = []
     for part in re.split(r"^## ", text, flags=re.MULTILINE):
-        lines: list[str] = []
-        for block in BLOCK.findall(part):
-            lines += block.replace("\\\n", " ").splitlines()
-        commands = tuple(line for line in lines if line.strip())
+        commands = tuple(line for block in BLOCK.findall(part) for line in commands_of(block))
         if commands:
             found.append(Section(part.partition("\n")[0], commands, ALONE in part))
     return found
+
+
+def commands_of(block: str) -> list[str]:
+    """The commands of a block, each on one line."""
+    return [line for line in block.replace("\\\n", " ").splitlines() if line.strip()]
 
 
 def values(text: str) -> Iterator[tuple[Value, str]]:
@@ -105,13 +112,16 @@ def filled(text: str, numbers: dict[str, Any]) -> str:
 
 
 def timed(text: str, seconds: dict[str, float]) -> str:
-    """The page with the seconds of each command that its last table has, where a section runs that command."""
+    """The page with the seconds of each block, and of each command of its last table that a section runs."""
+
+    def spent(match: re.Match[str]) -> str:
+        return f"{match[1]}{sum(map(seconds.__getitem__, commands_of(match[2]))):.0f} s<!-- end -->"
 
     def fill(match: re.Match[str]) -> str:
         took = seconds.get(match[2])
         return f"{match[1]}{'' if took is None else f'{took:.0f}'} |"
 
-    return TIMED.sub(fill, text)
+    return TIMED.sub(fill, SPENT.sub(spent, text))
 
 
 def main() -> int:

@@ -147,8 +147,8 @@ class Memory:
         if effective.high < k2 / 2:
             return f"k2={k2} is long enough for this model: gradients reach at least twice as far as it looks back"
         return (
-            f"k2={k2} is about as far as the model looks back, but it cannot learn beyond the reach of gradients: "
-            "to know whether k2 is long enough, train with a longer one and compare"
+            f"k2={k2} is at most twice as long as the context that this model may use. A model cannot learn beyond the "
+            "reach of gradients: to know whether k2 is long enough, train with a longer one and compare"
         )
 
     def _of_state(self) -> str:
