@@ -42,14 +42,16 @@ def main(argv: list[str]) -> int:
         arriving = from_file(open_file(path), path)
 
     opened = load(options.run, trust=options.trust, checkpoint=options.checkpoint).opened
-    if opened.preprocessor.series is not None:
-        return _answer_series(opened, options) if opened.answers_series else _forecast(opened, options)
-    if path is not None:
-        check_lines(path)
+    if opened.preprocessor.series is not None and not opened.answers_series:
+        return _forecast(opened, options)
     if options.plot is not None:
         raise UserError(f"--plot {options.plot}: task={opened.task.name()} forecasts no series; leave it out")
     if options.intervals:
         raise UserError(f"--intervals: task={opened.task.name()} forecasts no series; leave it out")
+    if opened.answers_series:
+        return _answer_series(opened, options)
+    if path is not None:
+        check_lines(path)
     answering = Answering(opened, options)
     texts = options.texts
     if not texts and path is None:
@@ -276,15 +278,15 @@ def _answer_series(opened: Opened, options: argparse.Namespace) -> int:
     from seqtrain.inference.series_files import read_series  # imports torch
     from seqtrain.tasks.hooks import check_answers
 
-    name = opened.task.name()
-    if options.plot is not None:
-        raise UserError(f"--plot {options.plot}: task={name} forecasts no series; leave it out")
     files = [*options.texts, *([str(options.input)] if options.input is not None else [])]
     if len(files) != 1 or files == ["-"]:
         raise UserError("predict: the run reads series of values; give one FILE in the format of data.path, or --input")
     answering = Answering(opened, options)
     called = files[0] if options.texts else f"--input {files[0]}"
     items = read_series(opened, Path(files[0]), called)
+    longest = opened.config.data.max_length
+    if cut := sum(len(item.features) > longest for item in items):
+        say(f"{cut:,} series are longer than data.max_length={longest} steps: only their beginning was read")
     predictor: Any = answering.predictor
     answers = predictor.predict(items, **answering.options)
     check_answers(answering.predictor, items, answers)
@@ -390,12 +392,8 @@ def _draw_all(names: list[str], options: argparse.Namespace) -> int:
 
 def _useless(options: argparse.Namespace) -> list[str]:
     """Return the answer options that were given, as they were typed. A drawing uses none of them."""
-    useless = list(map(as_typed, given(options)))
-    if options.score:
-        useless.append("--score")
-    if options.option:
-        useless.append("--option")
-    return useless
+    others = ("score", "option", "plot", "intervals")
+    return [*map(as_typed, given(options)), *(f"--{name}" for name in others if getattr(options, name))]
 
 
 def _draw(name: str, trained: Trained, text: str, path: Path, as_json: bool) -> None:

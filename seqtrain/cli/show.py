@@ -32,6 +32,7 @@ def main(argv: list[str]) -> int:
     layers, state = diagram(options.overrides, options.length, options.config_dir)
     if options.json:
         print("\n".join(json.dumps(layer._asdict()) for layer in layers))
+        print(json.dumps({"state": {name: shape(tensor) for name, tensor in state.items()}}))
         return 0
     table = [Layer._fields, *((*layer[:-1], f"{layer.parameters:,}") for layer in layers)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -48,7 +49,7 @@ class Layer(NamedTuple):
 
     name: str
     kind: str
-    gives: str  # shape of its output; empty if it is not called as a module
+    gives: str  # shape of its output, and how often it is called if more than once; empty if never as a module
     weights: str  # their shapes
     parameters: int
 
@@ -64,21 +65,24 @@ def diagram(overrides: Sequence[str], length: int, config_dirs: Sequence[Path] =
     model = make_model(check.compose(list(overrides), config_dirs).config, VOCAB_SIZE).eval()
     if model.max_length is not None and length > model.max_length:
         raise UserError(f"--length {length}: the model reads at most model.max_length={model.max_length}; give less")
-    gives: dict[nn.Module, str] = {}
+    gives: dict[nn.Module, list[str]] = {}  # output shapes of each call; modules in the order of their first call
 
     def note(module: nn.Module, _: Any, output: Any) -> None:
         # A recurrent layer returns its output, then its state.
-        gives[module] = shape(output if isinstance(output, Tensor) else output[0])
+        gives.setdefault(module, []).append(shape(output if isinstance(output, Tensor) else output[0]))
 
     for module in model.modules():
         module.register_forward_hook(note)
     _, state = read_blank(model, 1, length)
-    owners = ((name, module, list(module.parameters(recurse=False))) for name, module in model.named_modules())
-    return [
-        Layer(name, type(of).__name__, gives.get(of, ""), ", ".join(map(shape, own)), sum(map(Tensor.numel, own)))
-        for name, of, own in owners
-        if own
-    ], state
+    names = {module: name for name, module in model.named_modules()}
+    layers = []
+    for module in [*gives, *(module for module in names if module not in gives)]:
+        if own := list(module.parameters(recurse=False)):
+            calls = gives.get(module, [""])
+            given = calls[0] if len(calls) == 1 else f"{calls[0]}, {len(calls)} times"
+            count = sum(map(Tensor.numel, own))
+            layers.append(Layer(names[module], type(module).__name__, given, ", ".join(map(shape, own)), count))
+    return layers, state
 
 
 def shape(tensor: Tensor) -> str:

@@ -1,4 +1,4 @@
-"""Baselines of runs: simple predictors that were measured on the same text, compared with the best variant.
+"""Baselines of runs: simple predictors that were measured on the same data, compared with the best variant.
 
 With folds, the comparison is fold by fold, like that of two variants.
 """
@@ -127,9 +127,9 @@ def baseline_caveats(group: Group, ranked: Sequence[Variant]) -> list[str]:
     rest = standing(best.mean, best.entries, group.metric, group.mode)[1]
     if rest:
         rest_words = ", ".join(rest)
-        return [f"no variant is better than {rest_words}, on the same text: the best is {best.name} ({best.mean:.4g})"]
+        return [f"no variant is better than {rest_words}, on the same data: the best is {best.name} ({best.mean:.4g})"]
     words = standing_words(best.mean, best.entries, group.metric, group.mode)
-    return [f"{best.name} ({best.mean:.4g}) is {words}, on the same text"] if group.split == "test" and words else []
+    return [f"{best.name} ({best.mean:.4g}) is {words}, on the same data"] if group.split == "test" and words else []
 
 
 def baseline_records(group: Group, ranked: Sequence[Variant]) -> list[dict[str, Any]]:

@@ -110,7 +110,7 @@ def lines(run: Run) -> list[str]:
     ]
     known = summary.baselines["validation"]
     if known:
-        out.append("baselines on the same text:")
+        out.append("baselines on the same data:")
     out += [*baseline_lines(summary, known), *verdict(summary, best["validation"], known)]
     gap = best["validation"].get("coverage80_gap", 0.0)
     if gap > MAX_COVERAGE_GAP:

@@ -91,7 +91,7 @@ def _draw(fan: Fan, axes: Axes) -> None:
         low, high = fan.bands[share]
         shade = _shade(place / max(len(shares) - 1, 1))
         axes.fill_between(fan.times, low, high, color=shade, lw=0, label=f"central {share:.0%}")
-    axes.plot(fan.times, fan.median, color=FORECAST, lw=1.6, label="median" if fan.bands else "forecast")
+    axes.plot(fan.times, fan.median, color=FORECAST, lw=1.6, label="forecast")
     if fan.truth is not None:
         axes.plot(fan.times, fan.truth, color=TRUTH, lw=1, ls="--", label="truth")
     if np.issubdtype(fan.times.dtype, np.datetime64):

@@ -46,6 +46,10 @@ class GRUD(SequenceModel):
             self.input_bias = nn.Parameter(torch.zeros(self.num_masked))
             self.state_rates = nn.Linear(self.num_masked, dim)
 
+    def simpler(self) -> str | None:
+        """Return a line if nothing decays, so that the model is a GRU."""
+        return None if self.num_masked else "model=gru_d is a GRU here: it reads no mask of missing values"
+
     def initial(self, batch: int) -> State:
         like = next(self.layer.parameters())
         state = {"hidden": like.new_zeros(batch, self.dim)}

@@ -96,7 +96,8 @@ class Tags(Predictor["Tag"]):
         return found
 
     def words(self, answer: dict[str, Any]) -> str:
-        return " ".join(f"{token['token']}/{token['label']}" for token in answer["tokens"])
+        words = " ".join(f"{token['token']}/{token['label']}" for token in answer["tokens"])
+        return f"{words}: {answer['series']}" if "series" in answer else words
 
 
 class Tag(ExampleTask):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import torch
 from omegaconf import DictConfig
@@ -180,6 +180,15 @@ def make_session(
     return Session(data, plan, learner, trainer, recorder, checkpoints, steps, deadline, pruning)
 
 
+@runtime_checkable
+class Simpler(Protocol):
+    """A model that is a simpler one on some data."""
+
+    def simpler(self) -> str | None:
+        """Return a line that says so; None on other data."""
+        ...
+
+
 def make_learner(config: DictConfig, data: Data, run: Run) -> Learner:
     """Return the learner: model, task, optimizer and schedule of the run.
 
@@ -213,6 +222,8 @@ def make_learner(config: DictConfig, data: Data, run: Run) -> Learner:
         data.say(f"compile: {compile_blocks(model)} Transformer blocks, at the first step; this takes a while")
     if options.recompute == "blocks":
         data.say(f"recompute: {recompute_blocks(model)} blocks store only their input")
+    if isinstance(model, Simpler) and (reason := model.simpler()):
+        data.say(reason)
     if options.precision == "64-true":
         learner.double()  # Lightning would convert only after loading a checkpoint, which would round it to float32
     if config.freeze:

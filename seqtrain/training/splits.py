@@ -296,7 +296,8 @@ class ExampleData(Data):
         """Log which examples are cut, read alone, or otherwise changed."""
         if examples.cut:
             self.say(
-                f"{split}: {examples.cut:,} of {len(examples.lengths):,} examples are cut to data.max_length tokens"
+                f"{split}: {examples.cut:,} of {len(examples.lengths):,} examples are cut to data.max_length="
+                f"{self.batching.max_length} tokens; baselines read them whole"
             )
         most = self.batching.step_tokens
         if most is not None:

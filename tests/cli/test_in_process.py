@@ -185,3 +185,12 @@ def test_several_processes_ask_each_other_for_signals_after_half_a_second_of_ste
             if len(asked) > before:
                 exchanges.append(step)
         assert exchanges == [1, *range(2, 402, expected)], seconds
+
+
+def test_a_signal_that_python_discarded_stops_what_begins_next() -> None:
+    with Signals() as outer, contextlib.suppress(Interrupted):
+        outer.received = signal.SIGTERM  # as after a signal during an import, where Python drops what a handler raises
+        with Signals():
+            pytest.fail("the signal was lost")
+    with Signals():
+        pass

@@ -40,6 +40,15 @@ def test_shapes_follow_length_and_width_and_json_has_a_layer_a_line(seqtrain: Se
         "weights": f"{VOCAB_SIZE + 3} x 24",
         "parameters": (VOCAB_SIZE + 3) * 24,
     }
+    assert rows[-1] == {"state": {"hidden": "1 x 1 x 24", "cell": "1 x 1 x 24"}}
+
+
+def test_layers_stand_in_the_order_in_which_they_compute_and_a_shared_one_says_how_often() -> None:
+    words = ["model=gpt", "model.num_layers=3", "model.num_heads=2", "model.share_layers=true"]
+    names = [layer.name for layer in diagram(words, 8)[0]]
+    assert names.index("blocks.0.norm1") < names.index("blocks.0.attention.out") < names.index("blocks.0.norm2")
+    shared = {layer.name for layer in diagram(words, 8)[0] if layer.gives.endswith(", 3 times")}
+    assert shared == {name for name in names if name.startswith("blocks.0.")}
 
 
 def test_more_positions_than_a_table_has_are_refused_in_one_line(seqtrain: Seqtrain, tmp_path: Path) -> None:

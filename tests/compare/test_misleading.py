@@ -271,6 +271,6 @@ def test_a_best_variant_that_is_no_better_than_what_knows_little_is_said_to_be_s
         seeds(tmp_path / str(bigram), "a", 1.50, 1.51, 1.52, baselines=known)
         seeds(tmp_path / str(bigram), "b", 1.90, 1.91, 1.92, model="gpt", baselines=known)
         (group,) = told(capsys, tmp_path / str(bigram))
-        sentence = f"no variant is better than bigram ({bigram:.4g}), on the same text: the best is lstm (1.51)"
+        sentence = f"no variant is better than bigram ({bigram:.4g}), on the same data: the best is lstm (1.51)"
         assert (sentence in group["caveats"]) == is_said, bigram
         assert any("lstm beats gpt" in line for line in group["verdict"])

@@ -63,8 +63,23 @@ def test_labels_of_rows_stand_at_their_rows(tmp_path):
     assert [labels.tolist() for labels in rows["train"].labels] == [[0, 1]] * len(rows["train"])  # type: ignore[union-attr]
 
 
+def test_rows_left_out_of_an_even_time_are_missing_values_without_a_label(tmp_path: Path) -> None:
+    every = [f"s{n},{t},{n + t},{'xy'[n % 2]},{'ab'[t % 2]}" for n in range(10) for t in range(4)]
+    head = "id,step,value,label,phase"
+    kept = [line for line in every if not line.startswith("s4,2")]
+    labels = source(tmp_path, "\n".join([head, *every, ""])).labels("train", "name")
+    found = source(tmp_path, "\n".join([head, *kept, ""]))
+    assert found.labels("train", "name") == labels
+    np.testing.assert_array_equal(found.series.values[16:20, 0], [4, 5, np.nan, 7])
+    # A file to predict has the same steps.
+    np.testing.assert_array_equal(found.series_of(tmp_path / "a.csv", ["value"]).values, found.series.values)
+    rows = source(tmp_path, "\n".join([head, *kept, ""]), "phase", validation_fraction=0.0, test_fraction=0.0)
+    assert rows.labels("train", "names")[4] == "a b _ b"
+
+
 LABEL_FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "series s0 has the labels x, y; write the same label in all rows": (content(label="y"), {}, "name"),
+    "write the same number in all rows; no task reads a number at each step": (content(label="y"), {}, "number"),
     "has a label with white space": (content(phase="a b"), {"column": "phase"}, "names"),
     "has no label; add one, or remove the series": (content().replace(",x,", ",,"), {}, "name"),
 }
@@ -101,7 +116,8 @@ def written(folder: Path, content: str, name: str = "a_TRAIN.ts") -> Path:
 
 
 def test_a_ts_file_gives_channels_missing_values_and_labels_and_a_tsv_file_the_same(tmp_path):
-    found = read_table(written(tmp_path, f"{HEAD}1,?,3:4,5,NaN:x\n\n7:8:y\n"))
+    tabs = HEAD.replace("classLabel ", "classLabel\t")
+    found = read_table(written(tmp_path, f"{tabs}1,?,3:4,5,NaN:x\n\n7:8:y\n"))
     np.testing.assert_array_equal(found.series.values, [[1, 4], [np.nan, 5], [3, np.nan], [7, 8]])
     assert found.series.columns == ("channel 1", "channel 2")
     tsv = read_table(written(tmp_path, "x\t1\tNaN\t3\ny\t7\tNaN\tNaN\n", "a_TRAIN.tsv"))
@@ -177,6 +193,8 @@ FAULTS = {
     "another number of channels": (f"{HEAD}1:2:x\n1:y\n", "line 7 has 1 channels, but the first series has 2"),
     "channels of two lengths": (f"{HEAD}1,2:2:x\n", "line 6 has channels of different lengths (1, 2)"),
     "no label in a row": (f"{HEAD}1,2:?\n", "line 6 has no label"),
+    "a channel alone, without its label": (f"{HEAD}1,2\n", "line 6 has no label"),
+    "channels without their label": (f"{HEAD}1,2:3,4\n", "line 6 has no label"),
     "no labels at all": (HEAD.replace("true x y", "false") + "1,2\n", "has no labels (@classLabel false)"),
     "no value in a series": (f"{HEAD}?,?:x\n", "line 6 contains no value"),
     "a word among values": (f"{HEAD}1,two:x\n", "line 6: 'two' is not a number"),

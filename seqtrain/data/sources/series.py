@@ -26,6 +26,11 @@ from seqtrain.errors import UserError, first_few
 
 Channels = Literal["together", "apart"]
 CACHE_FORMAT = 3
+# What to do if the rows of a series have several labels, by the kind that the task reads.
+_ONE_EACH = {
+    "name": "write the same label in all rows, or use task=tag",
+    "number": "write the same number in all rows; no task reads a number at each step",
+}
 
 
 @dataclass(kw_only=True, eq=False)
@@ -210,8 +215,8 @@ class SeriesFile(TableSeries):
                 raise UserError(f"data.label_column={self.label_column}: each series is in one split; set {option}")
 
     def _in_steps(self, series: Series) -> tuple[Series, list[str]]:
-        # An added row would have no label.
-        return (series, []) if self.label_column is not None else super()._in_steps(series)
+        self._as_written = series
+        return super()._in_steps(series)
 
     @cached_property
     def _layout(self) -> TableLayout:
@@ -223,14 +228,14 @@ class SeriesFile(TableSeries):
             labels = self._labels[place]
             where = f"data.label_column={self.label_column}: series {self.series.names[place]}"
             if kind == "names":
-                if any(len(label.split()) > 1 for label in labels):
+                if any(len((label or "").split()) > 1 for label in labels):
                     raise UserError(f"{where} has a label with white space; remove the white space")
                 found.append(" ".join(label or "_" for label in labels))
                 continue
-            distinct = list(dict.fromkeys(labels))
+            distinct = [label for label in dict.fromkeys(labels) if label is not None]
             if len(distinct) > 1:
                 names = first_few([label or "none" for label in distinct])
-                raise UserError(f"{where} has the labels {names}; write the same label in all rows, or use task=tag")
+                raise UserError(f"{where} has the labels {names}; {_ONE_EACH[kind]}")
             if not distinct[0]:
                 raise UserError(f"{where} has no label; add one, or remove the series")
             found.append(distinct[0])
@@ -240,18 +245,30 @@ class SeriesFile(TableSeries):
         return replace(self, path=str(path), columns=columns, label_column=None, format="auto").read()
 
     @cached_property
-    def _labels(self) -> list[list[str]]:
-        """The labels of the rows of each series."""
+    def _labels(self) -> list[list[str | None]]:
+        """The labels of the rows of each series; None for rows that were inserted into gaps."""
         assert self.label_column is not None
-        rows = read_texts(self._layout, self.label_column)
-        return [rows[begin:end] for begin, end in pairwise(self.series.offsets)]
+        rows, filled = read_texts(self._layout, self.label_column), self.series
+        if len(rows) == len(filled.values):
+            return [[*rows[begin:end]] for begin, end in pairwise(filled.offsets)]
+        found: list[list[str | None]] = []
+        written = self._as_written
+        assert filled.times is not None
+        assert written.times is not None
+        for (first, last), (begin, end) in zip(pairwise(filled.offsets), pairwise(written.offsets), strict=True):
+            labels: list[str | None] = [None] * (last - first)
+            places = np.searchsorted(filled.times[first:last], written.times[begin:end])
+            for place, label in zip(places.tolist(), rows[begin:end], strict=True):
+                labels[place] = label
+            found.append(labels)
+        return found
 
     @cached_property
     def _owner(self) -> Int[np.ndarray, " S"] | None:
         if self.label_column is None:
             return None
         return split_of_series(
-            [" ".join(dict.fromkeys(labels)) for labels in self._labels],
+            [" ".join(dict.fromkeys(label for label in labels if label is not None)) for labels in self._labels],
             validation=self.validation_fraction,
             test=self.test_fraction,
         )

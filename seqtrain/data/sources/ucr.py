@@ -182,8 +182,8 @@ def _header(path: Path, lines: list[tuple[int, str]]) -> tuple[dict[str, str], l
     for place, (_, text) in enumerate(lines):
         words = text.strip()
         if words.startswith("@"):
-            name, _, value = words[1:].partition(" ")
-            header[name.lower()] = value.strip()
+            name, *value = words[1:].split(maxsplit=1) or [""]
+            header[name.lower()] = value[0].strip() if value else ""
         if words.lower().startswith("@data"):
             if _flag(header, "timestamps"):
                 raise UserError(
@@ -207,8 +207,9 @@ def _parsed(where: str, text: str, suffix: str, has_label: bool) -> tuple[Float[
             label = texts.pop().strip()
         parts = [part.split(",") for part in texts]
     label = label.strip()
-    if has_label and (not label or label == "?"):
-        raise UserError(f"{where} has no label; add one, or remove the line")
+    # In a .ts, the last part of a line without its label is a channel: numbers with commas.
+    if has_label and (not label or label == "?" or not parts or (suffix == ".ts" and "," in label)):
+        raise UserError(f"{where} has no label, but each series of this file must have one; add it, or remove the line")
     if len({len(part) for part in parts}) > 1:
         counts = first_few(sorted({str(len(part)) for part in parts}))
         raise UserError(f"{where} has channels of different lengths ({counts}); all channels need the same length")

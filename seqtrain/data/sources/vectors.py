@@ -135,7 +135,8 @@ class Vectors(VectorSource):
     def labels(self, split: Split, kind: LabelKind) -> list[str]:
         labels, name = super().labels(split, kind), self.columns_of["label"]
         if kind != "names" and isinstance(self._table.column(name)[0].as_py(), list):
-            raise UserError(f"data.label_column={name}: {self.path} has a list of labels in each row; use task=tag")
+            remedy = "use task=tag" if kind == "name" else "no task reads a number at each step; write one per sequence"
+            raise UserError(f"data.label_column={name}: {self.path} has a list of labels in each row; {remedy}")
         return labels
 
     def balanced_by(self) -> Sequence[str]:
@@ -163,7 +164,7 @@ def read_table(path: Path) -> pa.Table:
     suffix = path.suffix.lower()
     reason = None if path.is_file() else absent(path, "file")
     if reason is None and suffix not in FORMATS:
-        reason = f"expected a name that ends in {' or '.join(FORMATS)}"
+        reason = f"expected a name that ends in {' or '.join(FORMATS)}; of a numpy array x (T, F), write x.tolist()"
     reason = reason or (sniff(path) if suffix == ".jsonl" else None)
     if reason:
         raise UserError(f"data.path={path}: {reason}")

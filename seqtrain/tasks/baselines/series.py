@@ -11,7 +11,7 @@ from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.values.reading import Reading
 from seqtrain.tasks.base import Baseline
 
-DTW_NEEDED = "baseline nearest_dtw is left out: it needs aeon (pip install aeon)"
+DTW_NEEDED = "baseline nearest_dtw is left out: it needs aeon (pip install 'seqtrain[dtw]')"
 MAX_DTW = 2e9  # cells of all tables of distances: about a minute
 BLOCK = 64  # series whose distances are computed together
 PENALTY = 1.0  # of ridge, on features of spread 1

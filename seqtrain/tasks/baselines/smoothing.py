@@ -33,6 +33,7 @@ def models(windows: Windows, season: int, say: Callable[[str], None]) -> dict[st
     try:
         from statsforecast.models import AutoETS, Theta  # pyright: ignore[reportMissingImports]
     except ImportError:
+        say("baselines ets and theta are left out: they need statsforecast (pip install 'seqtrain[ets]')")
         return {}
     length = season if windows.history >= 2 * season else 1
     count = len(windows.lengths) * windows.reading.series.values.shape[1]

@@ -40,6 +40,9 @@ class Signals:
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
+            outer = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+            if isinstance(outer, Signals):  # Python discards what its handler raises within an import or a destructor
+                outer.leave()
             self._former = {number: signal.signal(number, self._handle) for number in self.CAUGHT}
         return self
 

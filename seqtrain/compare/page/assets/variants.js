@@ -179,10 +179,10 @@ function variantRow(variant, columns) {
   return row;
 }
 
-/* Predictors that know little, on the same text. */
+/* Predictors that know little, on the same data. */
 function baselineRows(group, columns, axis) {
   const known = group.baselines.filter(each => each.values[group.metric] !== undefined), sign = group.mode === "max" ? -1 : 1;
-  const title = make("tr", make("th", "Baselines, on the same text", { scope: "rowgroup", colSpan: columns.length + 1 }));
+  const title = make("tr", make("th", "Baselines, on the same data", { scope: "rowgroup", colSpan: columns.length + 1 }));
   const rows = known.toSorted((a, b) => sign * (a.values[group.metric] - b.values[group.metric])).map(each => {
     const value = each.values[group.metric], plot = axis ? [make("td", baselinePlot(axis, value), { className: "plot-cell" })] : [];
     const knows = each.knows && make("small", each.knows + (each.runs < group.runs.length ? `; of ${counted(each.runs, "run")}` : ""));
