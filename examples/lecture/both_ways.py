@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from seqtrain import Trained
+from seqtrain.training.data import make_source
 from shared import Bench, Numbers, Result, dots, fmean, grid, main, new_figure
 
 CLAIM = "What a later word decides, a model that reads both ways learns; one that reads from left to right guesses."
@@ -23,10 +26,18 @@ BOTH_WAYS: dict[str, Sequence[str]] = {
 COMMON = ("task=tag", "data=pronoun", "model.dim=64")
 CHANCE = 0.5  # of two nouns
 LEARNT = 0.99
+SENTENCES = 200  # of validation: half to choose a head, half to measure it
 
 
 def run(bench: Bench) -> Result:
     """Train each model on the sentences, and measure how many pronouns it reads right."""
+    looks: list[float] = []
+
+    def measure(run: Trained) -> float:
+        if "model=bert" in run.summary["command"]:
+            looks.append(look(run))
+        return run.metrics["validation"]["accuracy"]  # where each sentence stands beside its twin
+
     rows, accuracy = grid(bench, CAUSAL | ONE_LAYER | BOTH_WAYS, (*COMMON, "callbacks=none"), measure)
     figure = new_figure(7, 2.6)
     axes = figure.subplots()
@@ -35,12 +46,22 @@ def run(bench: Bench) -> Result:
     axes.set(
         xlim=(0.4, 1.02), xlabel="pronouns read right (dotted: a guess)", title="The word behind the pronoun decides"
     )
-    return Result(rows, *judge(accuracy), figure)
+    verdict, holds = judge(accuracy)
+    found = ", ".join(f"{share:.0%}" for share in looks)
+    verdict += f". Sentences in which the encoder's best head looks from the pronoun at the word that decides: {found}"
+    return Result(rows, verdict, holds, figure)
 
 
-def measure(run: Trained) -> float:
-    """Return the accuracy of a run on validation, where each sentence stands beside its twin."""
-    return run.metrics["validation"]["accuracy"]
+def look(run: Trained) -> float:
+    """Return how often the best head looks most at the deciding word, on other sentences than it was chosen on."""
+    begin = len(run.task.edges(run.tokenizer)[0])  # tokens before a text
+    found = []
+    for row in list(make_source(run.opened.config).rows("validation"))[:SENTENCES]:
+        words = row["text"].split()
+        weights = torch.stack([layer.weights for layer in run.attention(row["text"])])[:, :, begin + words.index("it")]
+        found.append(weights.argmax(-1).flatten() == begin + words.index("too") + 1)  # of each head of each layer
+    chosen_on, measured_on = torch.stack(found).double().chunk(2)
+    return measured_on[:, chosen_on.mean(0).argmax()].mean().item()
 
 
 def judge(accuracy: Numbers) -> tuple[str, bool | None]:
