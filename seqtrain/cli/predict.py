@@ -42,13 +42,14 @@ def main(argv: list[str]) -> int:
         arriving = from_file(open_file(path), path)
 
     opened = load(options.run, trust=options.trust, checkpoint=options.checkpoint).opened
-    if opened.preprocessor.series is not None and not opened.answers_series:
+    reads_series = opened.preprocessor.series is not None
+    if reads_series and not opened.answers_series:
         return _forecast(opened, options)
     if options.plot is not None:
         raise UserError(f"--plot {options.plot}: task={opened.task.name()} forecasts no series; leave it out")
     if options.intervals:
         raise UserError(f"--intervals: task={opened.task.name()} forecasts no series; leave it out")
-    if opened.answers_series:
+    if reads_series:
         return _answer_series(opened, options)
     if path is not None:
         check_lines(path)

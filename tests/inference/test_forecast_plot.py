@@ -48,12 +48,12 @@ def test_a_fan_is_written_in_the_format_of_its_name(tmp_path: Path) -> None:
     assert not (tmp_path / "fan.jpg").exists()
 
 
-def test_history_truth_median_and_bands_are_where_the_numbers_are(tmp_path: Path, figures: list[Figure]) -> None:
+def test_history_truth_forecast_and_bands_are_where_the_numbers_are(tmp_path: Path, figures: list[Figure]) -> None:
     draw_fans([replace(FAN, title="OT $1 and $2")], tmp_path / "fan.png")
     (axes,) = figures[0].axes
     lines = {line.get_label(): np.asarray(line.get_ydata()) for line in axes.lines}
     assert np.array_equal(lines["history"], FAN.history)
-    assert np.array_equal(lines["median"], MEDIAN)
+    assert np.array_equal(lines["forecast"], MEDIAN)
     assert np.array_equal(lines["truth"], MEDIAN + 0.3)
     # From the widest to the narrowest, so that none hides another.
     widths = {part.get_label(): np.ptp(np.asarray(part.get_paths()[0].vertices)[:, 1]) for part in axes.collections}
@@ -61,7 +61,7 @@ def test_history_truth_median_and_bands_are_where_the_numbers_are(tmp_path: Path
     assert axes.get_title("left") == "OT $1 and $2"
 
 
-def test_a_point_forecast_has_no_median_and_no_band(tmp_path: Path, figures: list[Figure]) -> None:
+def test_a_point_forecast_has_no_band(tmp_path: Path, figures: list[Figure]) -> None:
     draw_fans([replace(FAN, bands={}, truth=None)], tmp_path / "fan.png")
     (legend,) = figures[0].legends
     assert [text.get_text() for text in legend.get_texts()] == ["history", "forecast"]
@@ -86,7 +86,7 @@ def test_all_columns_are_drawn_up_to_a_bound_and_the_rest_is_counted(
     assert [axes.get_title("left") for axes in figures[0].axes] == [f"column {number}" for number in range(drawn)]
     for number, axes in enumerate(figures[0].axes):
         lines = {line.get_label(): np.asarray(line.get_ydata()) for line in axes.lines}
-        assert np.array_equal(lines["median"], MEDIAN + number)
+        assert np.array_equal(lines["forecast"], MEDIAN + number)
     assert len(figures[0].legends) == 1
 
 
