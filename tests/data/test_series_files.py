@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from seqtrain.data.preprocess import prepare_series
-from seqtrain.data.sources.series import SeriesFile, split_of_series
+from seqtrain.data.sources.series import GAPS_STAY, SeriesFile, split_of_series
 from seqtrain.data.sources.ucr import UCR, read_table
 from seqtrain.tasks.forecast import Forecast
 from seqtrain.tasks.sentiment import LabelledExamples
@@ -63,18 +63,17 @@ def test_labels_of_rows_stand_at_their_rows(tmp_path):
     assert [labels.tolist() for labels in rows["train"].labels] == [[0, 1]] * len(rows["train"])  # type: ignore[union-attr]
 
 
-def test_rows_left_out_of_an_even_time_are_missing_values_without_a_label(tmp_path: Path) -> None:
+def test_rows_left_out_of_an_even_time_are_said_and_read_alike_in_training_and_in_a_file_to_predict(
+    tmp_path: Path,
+) -> None:
     every = [f"s{n},{t},{n + t},{'xy'[n % 2]},{'ab'[t % 2]}" for n in range(10) for t in range(4)]
-    head = "id,step,value,label,phase"
-    kept = [line for line in every if not line.startswith("s4,2")]
-    labels = source(tmp_path, "\n".join([head, *every, ""])).labels("train", "name")
-    found = source(tmp_path, "\n".join([head, *kept, ""]))
-    assert found.labels("train", "name") == labels
-    np.testing.assert_array_equal(found.series.values[16:20, 0], [4, 5, np.nan, 7])
-    # A file to predict has the same steps.
-    np.testing.assert_array_equal(found.series_of(tmp_path / "a.csv", ["value"]).values, found.series.values)
-    rows = source(tmp_path, "\n".join([head, *kept, ""]), "phase", validation_fraction=0.0, test_fraction=0.0)
-    assert rows.labels("train", "names")[4] == "a b _ b"
+    for rows, said in ((every, []), ([line for line in every if not line.startswith("s4,2")], [GAPS_STAY])):
+        found = source(tmp_path, "\n".join(["id,step,value,label,phase", *rows, ""]), "phase", test_fraction=0.0)
+        assert len(found.series.values) == len(rows)
+        assert found.remarks == said
+        np.testing.assert_array_equal(found.series_of(tmp_path / "a.csv", ["value"]).values, found.series.values)
+        labels = [*found.labels("train", "names"), *found.labels("validation", "names")]
+        assert sum(len(label.split()) for label in labels) == len(rows)
 
 
 LABEL_FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {

@@ -26,6 +26,10 @@ from seqtrain.errors import UserError, first_few
 
 Channels = Literal["together", "apart"]
 CACHE_FORMAT = 3
+GAPS_STAY = (
+    "data: rows are left out of an even time; with labels each row is read as one step. To have the others read as "
+    "missing values, write them with empty cells"
+)
 # What to do if the rows of a series have several labels, by the kind that the task reads.
 _ONE_EACH = {
     "name": "write the same label in all rows, or use task=tag",
@@ -175,18 +179,21 @@ class TableSeries(SeriesSource):
         return {"source": "series", "paths": [self.path], "series": len(self.series.names), **named, "id": found.id}
 
     def read(self) -> Series:
+        found, remarks = self._in_steps(self._as_written())
+        self.remarks.extend(remarks)
+        for name in self._layout.left_out:
+            self.remarks.append(f"data: column {name!r} counts the rows and is left out")
+        return found
+
+    def _as_written(self) -> Series:
+        """Return the rows of the file, without others in gaps of time."""
         table = self._layout
         with open(table.path, "rb") as file:
             # By content and not by date: a copy of the file is not parsed again.
             content = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
         key = f"{CACHE_FORMAT} {content} {table.format} {table.delimiter} {table.decimal} {table.names} {table.values} "
         key += f"{table.time} {table.time_format} {table.id}"
-        found = Store().entry("series", key, partial(store.write, table), partial(store.read, table))
-        found, remarks = self._in_steps(found)
-        self.remarks.extend(remarks)
-        for name in table.left_out:
-            self.remarks.append(f"data: column {name!r} counts the rows and is left out")
-        return found
+        return Store().entry("series", key, partial(store.write, table), partial(store.read, table))
 
 
 @dataclass(kw_only=True, eq=False)
@@ -215,8 +222,11 @@ class SeriesFile(TableSeries):
                 raise UserError(f"data.label_column={self.label_column}: each series is in one split; set {option}")
 
     def _in_steps(self, series: Series) -> tuple[Series, list[str]]:
-        self._as_written = series
-        return super()._in_steps(series)
+        filled, remarks = super()._in_steps(series)
+        if self.label_column is None or filled is series:
+            return filled, remarks
+        # An added row would have no label.
+        return series, [GAPS_STAY]
 
     @cached_property
     def _layout(self) -> TableLayout:
@@ -228,11 +238,11 @@ class SeriesFile(TableSeries):
             labels = self._labels[place]
             where = f"data.label_column={self.label_column}: series {self.series.names[place]}"
             if kind == "names":
-                if any(len((label or "").split()) > 1 for label in labels):
+                if any(len(label.split()) > 1 for label in labels):
                     raise UserError(f"{where} has a label with white space; remove the white space")
                 found.append(" ".join(label or "_" for label in labels))
                 continue
-            distinct = [label for label in dict.fromkeys(labels) if label is not None]
+            distinct = list(dict.fromkeys(labels))
             if len(distinct) > 1:
                 names = first_few([label or "none" for label in distinct])
                 raise UserError(f"{where} has the labels {names}; {_ONE_EACH[kind]}")
@@ -242,33 +252,21 @@ class SeriesFile(TableSeries):
         return found
 
     def series_of(self, path: Path, columns: Sequence[str]) -> Series:
-        return replace(self, path=str(path), columns=columns, label_column=None, format="auto").read()
+        return replace(self, path=str(path), columns=columns, label_column=None, format="auto")._as_written()
 
     @cached_property
-    def _labels(self) -> list[list[str | None]]:
-        """The labels of the rows of each series; None for rows that were inserted into gaps."""
+    def _labels(self) -> list[list[str]]:
+        """The labels of the rows of each series."""
         assert self.label_column is not None
-        rows, filled = read_texts(self._layout, self.label_column), self.series
-        if len(rows) == len(filled.values):
-            return [[*rows[begin:end]] for begin, end in pairwise(filled.offsets)]
-        found: list[list[str | None]] = []
-        written = self._as_written
-        assert filled.times is not None
-        assert written.times is not None
-        for (first, last), (begin, end) in zip(pairwise(filled.offsets), pairwise(written.offsets), strict=True):
-            labels: list[str | None] = [None] * (last - first)
-            places = np.searchsorted(filled.times[first:last], written.times[begin:end])
-            for place, label in zip(places.tolist(), rows[begin:end], strict=True):
-                labels[place] = label
-            found.append(labels)
-        return found
+        rows = read_texts(self._layout, self.label_column)
+        return [rows[begin:end] for begin, end in pairwise(self.series.offsets)]
 
     @cached_property
     def _owner(self) -> Int[np.ndarray, " S"] | None:
         if self.label_column is None:
             return None
         return split_of_series(
-            [" ".join(dict.fromkeys(label for label in labels if label is not None)) for labels in self._labels],
+            [" ".join(dict.fromkeys(labels)) for labels in self._labels],
             validation=self.validation_fraction,
             test=self.test_fraction,
         )

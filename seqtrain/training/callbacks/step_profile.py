@@ -36,9 +36,8 @@ class StepProfile(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         self.on_gpu = pl_module.device.type == "cuda"
-        (self.folder / "trace.json").unlink(
-            missing_ok=True
-        )  # of an earlier attempt: this one may be too short for its own
+        # That of an earlier attempt: this one may be too short to write its own.
+        (self.folder / "trace.json").unlink(missing_ok=True)
         trainer.optimizers[0].register_step_post_hook(lambda *_: self._end("optimizer"))
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Learner, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
