@@ -21,7 +21,10 @@ def test_a_training_of_several_threads_says_once_that_other_processes_use_its_co
     lines: list[str] = []
     monkeypatch.setattr(guards, "say", lines.append)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    learner, trainer = cast(Any, SimpleNamespace(device=torch.device("cpu"))), cast(Any, None)
+    learner, trainer = (
+        cast(Any, SimpleNamespace(device=torch.device("cpu"))),
+        cast(Any, SimpleNamespace(is_global_zero=True)),
+    )
     crowded = guards.Crowded()
     for step in range(3):
         # Each step takes 4 s of time and of one processor.

@@ -59,7 +59,7 @@ class Crowded(Callback):
         self.since: tuple[float, float, int] | None = None  # usage at the start; None once the decision is made
 
     def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
-        if pl_module.device.type == "cpu" and torch.get_num_threads() > 1:
+        if trainer.is_global_zero and pl_module.device.type == "cpu" and torch.get_num_threads() > 1:
             self.since = _usage()
 
     def on_train_batch_end(  # type: ignore[override]
