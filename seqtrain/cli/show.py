@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,14 +27,18 @@ def main(argv: list[str]) -> int:
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     parser.add_config_dir()
     parser.add_argument("--length", type=bounded(SIZE), default=16, metavar="T", help="length of the input")
+    parser.add_argument("--mermaid", action="store_true", help="print a drawing: a flow chart in Mermaid's language")
     options = parser.parse_intermixed_args(argv)
 
-    layers, state = diagram(options.overrides, options.length, options.config_dir)
+    layers, output, state = diagram(options.overrides, options.length, options.config_dir)
     if options.json:
         print("\n".join(json.dumps(layer._asdict()) for layer in layers))
         print(json.dumps({"state": {name: shape(tensor) for name, tensor in state.items()}}))
         return 0
-    table = [Layer._fields, *((*layer[:-1], f"{layer.parameters:,}") for layer in layers)]
+    if options.mermaid:
+        print("\n".join(flow_chart(layers, output)))
+        return 0
+    table = [Layer._fields[:-1], *((*layer[:-2], f"{layer.parameters:,}") for layer in layers)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
         print("  ".join(map(str.ljust, row, widths)).rstrip())
@@ -52,10 +56,20 @@ class Layer(NamedTuple):
     gives: str  # shape of its output, and how often it is called if more than once; empty if never as a module
     weights: str  # their shapes
     parameters: int
+    reads: list[str]  # layers whose output it reads, without another layer between; `input` is the input
 
 
-def diagram(overrides: Sequence[str], length: int, config_dirs: Sequence[Path] = ()) -> tuple[list[Layer], State]:
-    """Run a model on an input of `length` positions; return its layers and its final state."""
+class Diagram(NamedTuple):
+    """The layers of a model, and what it returns."""
+
+    layers: list[Layer]
+    output: list[str]  # layers that its hidden states come from, without another layer between
+    state: State
+
+
+def diagram(overrides: Sequence[str], length: int, config_dirs: Sequence[Path] = ()) -> Diagram:
+    """Run a model on an input of `length` positions; return its layers, their connections and its final state."""
+    import torch
     from torch import Tensor
 
     from seqtrain.config import check
@@ -65,24 +79,62 @@ def diagram(overrides: Sequence[str], length: int, config_dirs: Sequence[Path] =
     model = make_model(check.compose(list(overrides), config_dirs).config, VOCAB_SIZE).eval()
     if model.max_length is not None and length > model.max_length:
         raise UserError(f"--length {length}: the model reads at most model.max_length={model.max_length}; give less")
+    names = {module: name for name, module in model.named_modules()}
     gives: dict[nn.Module, list[str]] = {}  # output shapes of each call; modules in the order of their first call
+    reads: dict[nn.Module, dict[str, None]] = {}
+    made: dict[Any, str] = {}  # the layer whose output a node of the graph of gradients is
 
     def note(module: nn.Module, _: Any, output: Any) -> None:
         # A recurrent layer returns its output, then its state.
-        gives.setdefault(module, []).append(shape(output if isinstance(output, Tensor) else output[0]))
+        outputs = [output] if isinstance(output, Tensor) else list(output)
+        gives.setdefault(module, []).append(shape(outputs[0]))
+        if not list(module.parameters(recurse=False)):
+            return
+        reads.setdefault(module, {}).update(origins(outputs, made))
+        made.update((each.grad_fn, names[module]) for each in outputs if isinstance(each, Tensor))
 
     for module in model.modules():
         module.register_forward_hook(note)
-    _, state = read_blank(model, 1, length)
-    names = {module: name for name, module in model.named_modules()}
+    with torch.enable_grad():
+        hidden, state = read_blank(model, 1, length)
     layers = []
     for module in [*gives, *(module for module in names if module not in gives)]:
         if own := list(module.parameters(recurse=False)):
             calls = gives.get(module, [""])
             given = calls[0] if len(calls) == 1 else f"{calls[0]}, {len(calls)} times"
             count = sum(map(Tensor.numel, own))
-            layers.append(Layer(names[module], type(module).__name__, given, ", ".join(map(shape, own)), count))
-    return layers, state
+            weights = ", ".join(map(shape, own))
+            layers.append(
+                Layer(names[module], type(module).__name__, given, weights, count, list(reads.get(module, "")))
+            )
+    return Diagram(layers, list(origins([hidden], made)), state)
+
+
+def origins(tensors: Sequence[Any], made: Mapping[Any, str]) -> dict[str, None]:
+    """Return the layers that made tensors, as keys; `made` has the layer of each node of the graph of gradients."""
+    waiting, seen, found = [each.grad_fn for each in tensors if getattr(each, "grad_fn", None)], set(), {}
+    while waiting:
+        node = waiting.pop()
+        if node in made:
+            found[made[node]] = None
+        elif node not in seen:
+            seen.add(node)
+            waiting += [before for before, _ in node.next_functions if before is not None]
+    return found or {"input": None}
+
+
+def flow_chart(layers: Sequence[Layer], output: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of a drawing in Mermaid's language: a box for each layer, and arrows along the data."""
+    places = {layer.name: f"n{place}" for place, layer in enumerate(layers)}
+    yield "flowchart TD"
+    yield "  input([input])"
+    for layer in layers:
+        lines = (layer.name, f"{layer.kind}: {layer.gives}", f"{layer.parameters:,} parameters")
+        yield f'  {places[layer.name]}["{"<br>".join(lines)}"]'
+    yield "  output([hidden states])"
+    for layer in layers:
+        yield from (f"  {places.get(name, name)} --> {places[layer.name]}" for name in layer.reads)
+    yield from (f"  {places.get(name, name)} --> output" for name in output)
 
 
 def shape(tensor: Tensor) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from seqtrain.data.cache import Store
 from seqtrain.data.corpus import Corpus, text_hash, tokenised, trained
-from seqtrain.data.sources.base import LabelKind, Source, Split
+from seqtrain.data.sources.base import NO_LABEL, LabelKind, Source, Split
 from seqtrain.data.sources.series import HoldsLabels, SeriesSource, rows_of
 from seqtrain.data.sources.tokens import TokenSource
 from seqtrain.data.tokenizers.encoding import NO_TOKENS
@@ -53,7 +53,10 @@ class Scale:
 
     @classmethod
     def of(cls, numbers: np.ndarray) -> Scale:
-        """Return the scale of train's numbers (n,); raise UserError if all are equal."""
+        """Return the scale of train's numbers (n,), of which NaN is none; raise UserError if all are equal."""
+        numbers = numbers[~np.isnan(numbers)]
+        if not len(numbers):
+            raise UserError("data: no row of train has a number; there is nothing to learn")
         if numbers.min() == numbers.max():
             raise UserError(f"data: every row of train has the number {numbers[0]:g}; there is nothing to predict")
         return cls(float(numbers.mean()), float(numbers.std()))
@@ -183,7 +186,8 @@ class Rows:
     """One split: its tokenised fields of text, and its labels; row i is at index i in each of them."""
 
     columns: dict[str, Corpus]
-    # By kind of label: name: (n,) int64 indices of label names; names: one such array per row; number: (n,) float64.
+    # By kind of label: name: (n,) int64 indices of label names; number: (n,) float64; names or numbers: one such array
+    # per row, in which NaN is no number.
     labels: np.ndarray | list[np.ndarray] | None
     read: Callable[[], Iterator[dict[str, str]]]  # reads the rows from the source again
     series: SeriesSplit | None = None  # the input, if it is values; the only text is then the target
@@ -325,8 +329,8 @@ def _labels_and_scale(source: Source, fields: Sequence[str], kind: LabelKind) ->
     """Return the names of train's labels, or the scale of its numbers; empty if the task reads no labels."""
     if "label" not in fields:
         return (), None
-    if kind == "number":  # of train only: the scale must not depend on evaluation data
-        return (), Scale.of(_read_numbers(source, "train"))
+    if kind in ("number", "numbers"):  # of train only: the scale must not depend on evaluation data
+        return (), Scale.of(np.concatenate(_read_numbers(source, "train", kind)))
     return _label_names(source, kind), None
 
 
@@ -477,27 +481,29 @@ def _label_names(source: Source, kind: LabelKind) -> tuple[str, ...]:
 
 
 def _split_label(label: str, kind: LabelKind) -> list[str]:
-    """Return the names in a row's label: the whole label, or its words."""
-    return label.split() if kind == "names" else [label]
+    """Return the names or numbers in a row's label: the whole label, or its words."""
+    return label.split() if kind in ("names", "numbers") else [label]
 
 
 def _read_row_labels(
     source: Source, split: Split, preprocessor: Preprocessor, kind: LabelKind, columns: Mapping[str, Corpus]
 ) -> np.ndarray | list[np.ndarray]:
     """Return the labels of a split in the form of `Rows.labels`."""
-    if kind == "number":
-        return _read_numbers(source, split)
-    indices = _read_label_indices(source, split, preprocessor.labels, kind)
-    if kind == "names":
+    if kind in ("number", "numbers"):
+        found = _read_numbers(source, split, kind)
+    else:
+        found = _read_label_indices(source, split, preprocessor.labels, kind)
+    if kind in ("names", "numbers"):
         if preprocessor.series is not None:  # sources of series check this themselves
-            return indices
+            return found
         if preprocessor.tokenizer.kind == "word":  # a line end is a token, too, and has a label
             num_words = columns["text"].lengths
         else:
             num_words = [len(row["text"].split()) for row in source.rows(split)]
-        _check_aligned(source, split, indices, num_words)
-        return indices
-    return np.concatenate([np.zeros(0, dtype=np.int64), *indices])  # concatenate raises for an empty list
+        _check_aligned(source, split, found, num_words, "regress" if kind == "numbers" else "sentiment")
+        return found
+    kind_of_array = np.float64 if kind == "number" else np.int64
+    return np.concatenate([np.zeros(0, dtype=kind_of_array), *found])  # concatenate raises for an empty list
 
 
 def _read_label_indices(source: Source, split: Split, names: tuple[str, ...], kind: LabelKind) -> list[np.ndarray]:
@@ -518,18 +524,26 @@ def _read_label_indices(source: Source, split: Split, names: tuple[str, ...], ki
     return indices
 
 
-def _read_numbers(source: Source, split: Split) -> np.ndarray:
-    """Return the labels of a split as numbers (n,); raise UserError if one is not a finite number."""
-    numbers = []
-    for number, label in enumerate(_labels_of(source, split, "number"), 1):
-        try:
-            value = float(label)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):  # `float` accepts "nan" and "inf", which have no useful mean
-            raise UserError(f"data: {split} row {number} has the label {label}, which is not a finite number")
-        numbers.append(value)
-    return np.array(numbers, dtype=np.float64)
+def _read_numbers(source: Source, split: Split, kind: LabelKind) -> list[np.ndarray]:
+    """Return each row's labels as numbers: (1,) float64, or one for each word; raise UserError if one is not finite."""
+    rows = []
+    for number, label in enumerate(_labels_of(source, split, kind), 1):
+        values = []
+        for part in _split_label(label, kind):
+            if part == NO_LABEL and kind == "numbers":
+                values.append(math.nan)
+                continue
+            try:
+                value = float(part)
+            except ValueError:
+                value = math.nan
+            if not math.isfinite(value):  # `float` accepts "nan" and "inf", which have no useful mean
+                raise UserError(
+                    f"data: {split} row {number} has the label {_shortened(part)}, which is not a finite number"
+                )
+            values.append(value)
+        rows.append(np.array(values, dtype=np.float64))
+    return rows
 
 
 def _shortened(text: str) -> str:
@@ -549,12 +563,12 @@ def _quoted(source: Source, split: Split, number: int) -> str:
     return f" ({text!r}, from {files})"
 
 
-def _check_aligned(source: Source, split: Split, labels: list[np.ndarray], num_words: Iterable[int]) -> None:
-    """Raise UserError if a row's number of labels differs from its number of words."""
+def _check_aligned(source: Source, split: Split, labels: list[np.ndarray], num_words: Iterable[int], task: str) -> None:
+    """Raise UserError if a row's number of labels differs from its number of words; `task` reads one label a row."""
     for number, (row, count) in enumerate(zip(labels, num_words, strict=True), 1):
         if len(row) != count:
             row_words = f"{split} row {number}{_quoted(source, split, number)}"
-            single = ", or use task=sentiment, which reads one label a row" if len(row) == 1 else ""
+            single = f", or use task={task}, which reads one label a row" if len(row) == 1 else ""
             raise UserError(
                 f"data: {row_words} has {len(row)} labels for {count} words; give one label per word, "
                 f"separated by white space{single}"

@@ -75,8 +75,8 @@ class Numbers(Predictor["Regress"]):
         return f"{answer['number']:.6g}: {question_words(answer)}"
 
 
-class Regress(ExampleTask):
-    """Squared error of the scaled number; the head is linear in the pooled hidden state.
+class NumberTask(ExampleTask):
+    """A task whose answers are numbers, from a head that is linear in a hidden state.
 
     The model learns numbers scaled to mean 0 and standard deviation 1 in train. Answers and all metrics except the loss
     have the unit of the data. Predicting the mean of train gives a loss of 1.
@@ -85,6 +85,37 @@ class Regress(ExampleTask):
     requires = Capability.UNCONDITIONAL
     fields = ("text", "label")
     value_fields = ("values", "label")  # if the data contains series
+    monitor = "mse"
+
+    def __init__(self, *, dropout: float, dim: int, preprocessor: Preprocessor | None = None) -> None:
+        super().__init__()
+        self.dim = dim
+        # Not a weight, so that a run initialised from another run's head keeps its own unit.
+        self.scale = UNSCALED
+        if preprocessor is not None and preprocessor.scale is not None:
+            self.scale = preprocessor.scale
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(dim, 1)
+
+    def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... 1"]:
+        """Return the scaled number of each hidden state."""
+        return self.head(self.dropout(hidden))
+
+    def numbers(self, scaled: Float[Tensor, " *n"]) -> Float[Tensor, " *n"]:
+        """Convert scaled numbers to the unit of the data."""
+        return scaled.double() * self.scale.std + self.scale.mean
+
+    def wanted(self, numbers: Float[Tensor, " *n"]) -> Float[Tensor, " *n"]:
+        """Convert numbers of the data to scaled ones, in float64: float32 would lose differences of large numbers."""
+        return (numbers.double() - self.scale.mean) / self.scale.std
+
+    def head_flops(self) -> float:
+        return 2.0 * self.dim
+
+
+class Regress(NumberTask):
+    """Squared error of the scaled number of a whole sequence; the head reads the pooled hidden state."""
+
     label_kind = "number"
     metrics = (
         Metric("loss", "min", "scaled squared error"),
@@ -92,7 +123,6 @@ class Regress(ExampleTask):
         Metric("mae", "min", "mean absolute error", of_answers=True),
         Metric("spearman", "max", "Spearman rank correlation", of_answers=True),
     )
-    monitor = "mse"
     trained_by = ("pool", "dropout")
     known_baselines = MappingProxyType(
         {
@@ -104,22 +134,11 @@ class Regress(ExampleTask):
     predictors = MappingProxyType({"number": Numbers})
 
     def __init__(self, *, pool: Pool, dropout: float, dim: int, preprocessor: Preprocessor | None = None) -> None:
-        super().__init__()
+        super().__init__(dropout=dropout, dim=dim, preprocessor=preprocessor)
         self.pool: Pool = pool
-        self.dim = dim
-        # Not a weight, so that a run initialised from another run's head keeps its own unit.
-        self.scale = UNSCALED
-        if preprocessor is not None and preprocessor.scale is not None:
-            self.scale = preprocessor.scale
-        self.dropout = nn.Dropout(dropout)
-        self.head = nn.Linear(dim, 1)
 
     def incompatibility(self, model: SequenceModel) -> str | None:
         return first_position_incompatibility(model, self.pool, "task.pool=last, mean or max")
-
-    def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... 1"]:
-        """Return the scaled number of each pooled hidden state."""
-        return self.head(self.dropout(hidden))
 
     def scaled(
         self, model: SequenceModel, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"]
@@ -128,15 +147,10 @@ class Regress(ExampleTask):
         hidden = model.encode(tokens, lengths)
         return self.logits(model, pool(hidden, lengths, self.pool)).squeeze(-1)
 
-    def numbers(self, scaled: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
-        """Convert scaled numbers to the unit of the data."""
-        return scaled.double() * self.scale.std + self.scale.mean
-
     def evaluate(self, model: SequenceModel, batch: NumberedBatch, state: State | None) -> tuple[LossTerms, State]:
         """Return `loss` of scaled numbers; outside training also `answers`, one column per example of the split."""
         scaled = self.scaled(model, batch.tokens, batch.lengths)
-        # In float64: differences between large numbers would be lost in float32.
-        wanted = (batch.targets.double() - self.scale.mean) / self.scale.std
+        wanted = self.wanted(batch.targets)
         errors = (scaled - wanted.to(scaled.dtype)) ** 2
         if batch.count == 0:  # a process without examples reads an example of another
             return {"loss": (0.0 * errors.sum(), 0)}, {}
@@ -156,9 +170,6 @@ class Regress(ExampleTask):
             found, true = np.array(totals["answers"][0])
             metrics |= quality(found, true)
         return metrics
-
-    def head_flops(self) -> float:
-        return 2.0 * self.dim
 
     def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> NumberedExamples:
         return NumberedExamples(rows, preprocessor, max_length=max_length, dtype=self.head.weight.dtype)

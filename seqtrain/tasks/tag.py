@@ -36,14 +36,14 @@ from seqtrain.tasks.metrics.labels import (
     spans,
 )
 from seqtrain.tasks.output import Output
-from seqtrain.tasks.predictors import NamedSeries, Predictor, question, shown_input
-from seqtrain.tasks.tagged import TaggedExamples, answer_of_label, answers, ends_of, joined, word_ends
+from seqtrain.tasks.predictors import NamedSeries, question, shown_input
+from seqtrain.tasks.tagged import TaggedExamples, WordPredictor, answer_of_label, answers, ends_of, joined
 
 UNREAD = -1  # prediction for a word beyond data.max_length: not a label, so it is wrong
 MAX_SHOWN_WORDS = 40  # per sample
 
 
-class Tags(Predictor["Tag"]):
+class Tags(WordPredictor["Tag"]):
     """The likeliest label of each word of a text, or of each step of a series, with its probability."""
 
     @torch.no_grad()
@@ -65,11 +65,7 @@ class Tags(Predictor["Tag"]):
     def _answer(self, item: str | NamedSeries, probs: Float[Tensor, "T V"]) -> dict[str, Any]:
         """Return the answer to an item. `probs`: probabilities at its tokens; for a task with a chain, scores."""
         tagged = []
-        if isinstance(item, NamedSeries):
-            names = [str(step) for step in range(1, len(probs) + 1)]
-        else:
-            names = self._words(item)
-            probs = probs[1:-1][word_ends(self.loaded.tokenizer, item, self.encode(item))]
+        names, probs = self.at_words(item, probs)
         if self.task.chain is None:
             values, places = probs.max(-1)
         else:
@@ -83,10 +79,6 @@ class Tags(Predictor["Tag"]):
         if self.task.is_bio:
             answer["spans"] = self._spans(tagged)
         return answer
-
-    def _words(self, text: str) -> list[str]:
-        """Split a text into its words; an unknown word keeps its spelling."""
-        return words(text) if self.loaded.tokenizer.kind == "word" else text.split()
 
     def _spans(self, tagged: list[dict[str, Any]]) -> list[dict[str, Any]]:
         found = []

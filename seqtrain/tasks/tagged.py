@@ -7,27 +7,118 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from seqtrain.data.batching.examples import ExampleBatch, TextExamples
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
-from seqtrain.data.tokenizers.encoding import Tokenizer
+from seqtrain.data.sources.base import NO_LABEL
+from seqtrain.data.tokenizers.encoding import Tokenizer, words
 from seqtrain.errors import UserError, first_few
 from seqtrain.tasks.metrics.labels import is_bio, malformed
+from seqtrain.tasks.predictors import NamedSeries, Predictor, T
 
-NO_LABEL = "_"  # CoNLL-U's mark for a missing value; it is not an error if no word has it
 
+class PlacedExamples(TextExamples):
+    """Texts with an answer at the last token of each word, or series with an answer at each step.
 
-class TaggedExamples(TextExamples):
-    """Texts with a label at the last token of each word; all other tokens, and words without a target, have IGNORED.
-
-    Series of values have a label at each step.
+    All other tokens, and words without a target, have IGNORED, or NaN if answers are real numbers.
 
     The last token is used because a causal model has not seen the whole word before. Examples without any target within
     the part that is read are left out, because a step with only such examples would have no loss.
     """
+
+    def __init__(
+        self,
+        rows: Rows,
+        preprocessor: Preprocessor,
+        answers: list[Shaped[np.ndarray, " _"]],
+        *,
+        max_length: int,
+        dtype: torch.dtype,
+        needed: str = "a number",
+    ) -> None:
+        """Place the answers.
+
+        Args:
+            rows: Rows of a split.
+            preprocessor: Their preprocessor.
+            answers: Of each row, an answer for each word or step.
+            max_length: Maximum tokens of an example.
+            dtype: Type of real values, if series are read.
+            needed: What a word needs to be a target, for messages.
+
+        Raises:
+            UserError: No word that is read has a target.
+        """
+        super().__init__(rows, preprocessor, max_length=max_length, dtype=dtype)
+        self.first = 0 if rows.series is not None else 1  # the position of the first answer: a text has `start`
+        self.labels = self._at_tokens(rows, preprocessor, answers)
+        self.widths = self.lengths[:, 0]  # of all examples, including those left out
+        # Only the part that is read counts, because max_length may cut off the only target.
+        targets = np.array([self._num_read(labels) for labels in self.labels])
+        self.kept = targets.nonzero()[0]
+        self.lengths = self.lengths[self.kept]
+        if not len(self.kept):
+            raise UserError(
+                f"data: no word within data.max_length={max_length} has {needed}; label some, or raise data.max_length"
+            )
+        left_out = len(targets) - len(self.kept)
+        if left_out:
+            self.remark = f"{left_out:,} of {len(targets):,} examples have no word with a target and are left out"
+
+    def _at_tokens(
+        self, rows: Rows, preprocessor: Preprocessor, labels: list[Shaped[np.ndarray, " _"]]
+    ) -> list[Shaped[np.ndarray, " _"]]:
+        """Place the labels, which are given per word, at the tokens of each text."""
+        tokenizer = preprocessor.tokenizer
+        if self.series is not None or tokenizer.kind == "word":  # line ends are tokens there, and have labels too
+            return labels
+        by_token = []
+        for number, (text, labels_of_words) in enumerate(zip(rows.texts("text"), labels, strict=True)):
+            tokens = self.text[number]
+            targets = np.full(len(tokens), _nothing(labels_of_words), dtype=labels_of_words.dtype)
+            targets[word_ends(tokenizer, text, tokens)] = labels_of_words
+            by_token.append(targets)
+        return by_token
+
+    def _num_read(self, labels: Shaped[np.ndarray, " _"]) -> int:
+        return int(asked(labels[: self.longest]).sum())
+
+    def collate(self, index: Int[np.ndarray, " B"], epoch: int, totals: dict[str, int]) -> ExampleBatch:
+        return super().collate(self.kept[index], epoch, totals)
+
+    def targets(self, index: Int[np.ndarray, " B"]) -> Shaped[Tensor, "B _"]:
+        """Return the answers to the words after `start`; those of unread words are placed after the tokens."""
+        width = int(self.widths[index].max())
+        unread = max(0, *(len(self.labels[i]) - self.longest for i in index))
+        kind = self.labels[index[0]]
+        targets = np.full((len(index), width + unread), _nothing(kind), dtype=kind.dtype)
+        for lane, example in enumerate(index):
+            labels = self.labels[example]
+            read, rest = labels[: self.longest], labels[self.longest :]
+            targets[lane, self.first : self.first + len(read)] = read
+            targets[lane, width : width + len(rest)] = rest
+        return torch.from_numpy(targets)
+
+    def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
+        """Count the targets that are read: only these contribute to the loss."""
+        return {"loss": sum(self._num_read(self.labels[i]) for i in self.kept[index])}
+
+
+def asked(answers: Shaped[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+    """Return which answers are targets."""
+    return ~np.isnan(answers) if answers.dtype.kind == "f" else answers != IGNORED
+
+
+def _nothing(answers: Shaped[np.ndarray, " n"]) -> float:
+    """Return the value that is no target among such answers."""
+    return np.nan if answers.dtype.kind == "f" else IGNORED
+
+
+class TaggedExamples(PlacedExamples):
+    """Texts or series with a label at each word or step."""
 
     def __init__(
         self,
@@ -38,65 +129,33 @@ class TaggedExamples(TextExamples):
         ignore: str | None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        super().__init__(rows, preprocessor, max_length=max_length, dtype=dtype)
-        self.first = 0 if rows.series is not None else 1  # the position of the first label: a text has `start`
         assert isinstance(rows.labels, list)
         table = answer_of_label(preprocessor.labels, ignore)
-        self.labels = self._at_tokens(rows, preprocessor, [table[labels] for labels in rows.labels])
-        self.widths = self.lengths[:, 0]  # of all examples, including those left out
-        # Only the part that is read counts, because max_length may cut off the only target.
-        targets = np.array([self._num_read(labels) for labels in self.labels])
-        self.kept = targets.nonzero()[0]
-        self.lengths = self.lengths[self.kept]
-        if not len(self.kept):
-            raise UserError(
-                f"data: no word within data.max_length={max_length} has a label other than task.ignore={ignore}; "
-                "label some, or raise data.max_length"
-            )
-        remarks = []
-        left_out = len(targets) - len(self.kept)
-        if left_out:
-            remarks.append(f"{left_out:,} of {len(targets):,} examples have no word with a target and are left out")
+        super().__init__(
+            rows,
+            preprocessor,
+            [table[labels] for labels in rows.labels],
+            max_length=max_length,
+            dtype=dtype,
+            needed=f"a label other than task.ignore={ignore}",
+        )
         if is_bio(answers(preprocessor.labels, ignore)):
-            remarks += _malformed_words(rows.labels, preprocessor.labels)
-        self.remark = "; ".join(remarks) or None
+            remarks = [*filter(None, [self.remark]), *_malformed_words(rows.labels, preprocessor.labels)]
+            self.remark = "; ".join(remarks) or None
 
-    def _at_tokens(
-        self, rows: Rows, preprocessor: Preprocessor, labels: list[Int[np.ndarray, " _"]]
-    ) -> list[Int[np.ndarray, " _"]]:
-        """Place the labels, which are given per word, at the tokens of each text."""
-        tokenizer = preprocessor.tokenizer
-        if self.series is not None or tokenizer.kind == "word":  # line ends are tokens there, and have labels too
-            return labels
-        by_token = []
-        for number, (text, labels_of_words) in enumerate(zip(rows.texts("text"), labels, strict=True)):
-            tokens = self.text[number]
-            targets = np.full(len(tokens), IGNORED, dtype=np.int64)
-            targets[word_ends(tokenizer, text, tokens)] = labels_of_words
-            by_token.append(targets)
-        return by_token
 
-    def _num_read(self, labels: Int[np.ndarray, " _"]) -> int:
-        return int((labels[: self.longest] != IGNORED).sum())
+class WordPredictor(Predictor[T]):
+    """A predictor that answers each word of a text, or each step of a series."""
 
-    def collate(self, index: Int[np.ndarray, " B"], epoch: int, totals: dict[str, int]) -> ExampleBatch:
-        return super().collate(self.kept[index], epoch, totals)
+    def at_words(self, item: str | NamedSeries, hidden: Tensor) -> tuple[list[str], Tensor]:
+        """Return the words or the numbers of the steps, and the rows of `hidden` (T, ...) at their last tokens.
 
-    def targets(self, index: Int[np.ndarray, " B"]) -> Int[Tensor, "B _"]:
-        """Return the answers to the words after `start`; those of unread words are placed after the tokens."""
-        width = int(self.widths[index].max())
-        unread = max(0, *(len(self.labels[i]) - self.longest for i in index))
-        targets = torch.full((len(index), width + unread), IGNORED)
-        for lane, example in enumerate(index):
-            labels = torch.from_numpy(self.labels[example])
-            read, rest = labels[: self.longest], labels[self.longest :]
-            targets[lane, self.first : self.first + len(read)] = read
-            targets[lane, width : width + len(rest)] = rest
-        return targets
-
-    def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
-        """Count the targets that are read: only these contribute to the loss."""
-        return {"loss": sum(self._num_read(self.labels[i]) for i in self.kept[index])}
+        An unknown word keeps its spelling.
+        """
+        if isinstance(item, NamedSeries):
+            return [str(step) for step in range(1, len(hidden) + 1)], hidden
+        found = words(item) if self.loaded.tokenizer.kind == "word" else item.split()
+        return found, hidden[1:-1][word_ends(self.loaded.tokenizer, item, self.encode(item))]
 
 
 def answers(labels: Sequence[str], ignore: str | None) -> tuple[str, ...]:

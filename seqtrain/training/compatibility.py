@@ -62,7 +62,12 @@ WANTED = {
 
 NO_TEXT = "seqtrain.data.tokenizers.recipes.NoText"
 OF_STORE = "seqtrain.data.tokenizers.recipes.OfStore"
-LABELS = {"name": "one name", "names": "a name for each word", "number": "a number"}  # text by kind
+LABELS = {
+    "name": "one name",
+    "names": "a name for each word",
+    "number": "a number",
+    "numbers": "a number for each word",
+}  # text by kind
 ANY_SIZE = 2  # tokens: size of a vocabulary that is enough for these checks
 MORE_OR_LESS = {"max": "more", "min": "less"}  # which direction is better, as text
 

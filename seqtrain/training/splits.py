@@ -76,7 +76,7 @@ class Data(ABC):
     @property
     def label_counts(self) -> tuple[int, ...]:
         """Count of each label in train. Empty if there are no labels."""
-        if "train" not in self.rows or "label" not in self.task.fields or self.task.label_kind == "number":
+        if "train" not in self.rows or "label" not in self.task.fields or self.task.label_kind in ("number", "numbers"):
             return ()
         labels = self.rows["train"].labels
         if labels is None:

@@ -78,7 +78,7 @@ def test_rows_left_out_of_an_even_time_are_said_and_read_alike_in_training_and_i
 
 LABEL_FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "series s0 has the labels x, y; write the same label in all rows": (content(label="y"), {}, "name"),
-    "write the same number in all rows; no task reads a number at each step": (content(label="y"), {}, "number"),
+    "write the same number in all rows, or use task=regress_steps": (content(label="y"), {}, "number"),
     "has a label with white space": (content(phase="a b"), {"column": "phase"}, "names"),
     "has no label; add one, or remove the series": (content().replace(",x,", ",,"), {}, "name"),
 }

@@ -38,6 +38,15 @@ def tagged() -> Rows:
     return [{"text": text, "label": " ".join("N" if w in WORDS else "O" for w in text.split())} for text in sentences()]
 
 
+def efforts() -> Rows:
+    """Return texts with a number for each word; some words have none."""
+    rows = []
+    for text in sentences():
+        numbers = [f"{len(word)}.5" if len(word) % 4 else "_" for word in text.split()]
+        rows.append({"text": text, "label": " ".join(numbers)})
+    return rows
+
+
 def pairs() -> Rows:
     return [{"source": text, "target": " ".join(reversed(text.split()))} for text in sentences()]
 
@@ -100,7 +109,8 @@ def patients() -> Rows:
             pressure = None if (n + t) % 9 == 8 else round(float(np.sin(n + t)), 4)
             row = {"patient": f"p{n}", "step": t, "pulse": round(way * t + n % 3 / 10, 2), "pressure": pressure}
             named = {"state": "sick" if way > 0 else "well", "phase": "high" if way * t > 2 else "low"}
-            rows.append({**row, **named, "score": way * (n % 7) + 0.5})
+            load = None if (n + t) % 7 == 3 else way * t + n % 3
+            rows.append({**row, **named, "score": way * (n % 7) + 0.5, "load": load})
     return rows
 
 
@@ -112,7 +122,8 @@ def vectors() -> Rows:
         frames = [[way * t + n % 3, None if (n + t) % 11 == 7 else float(np.sin(n + t)), n % 5] for t in range(length)]
         words = ["up" if way > 0 else "down", *["tick"] * (length - 4)]
         row = {"values": frames, "label": words[0], "score": way * (n % 7) + 0.5, "target": " ".join(words)}
-        rows.append({**row, "phase": ["high" if way * t > 2 else "low" for t in range(length)]})
+        load = [None if (n + t) % 7 == 3 else way * t + n % 3 for t in range(length)]
+        rows.append({**row, "phase": ["high" if way * t > 2 else "low" for t in range(length)], "load": load})
     return rows
 
 
@@ -164,6 +175,7 @@ def write_all(folder: Path) -> Path:
         ("labelled", labelled()),
         ("scored", scored()),
         ("tagged", tagged()),
+        ("efforts", efforts()),
         ("pairs", pairs()),
         ("series", series()),
     ):
@@ -180,6 +192,9 @@ def write_all(folder: Path) -> Path:
         write(folder / f"patients.{ending}", patients())
     for ending in ("jsonl", "parquet"):
         write(folder / f"vectors.{ending}", vectors())
+    arrays = np.random.default_rng(0).normal(size=(60, 6, 2))
+    np.savez(folder / "arrays.npz", values=arrays, label=arrays[..., 0].cumsum(1))
+    np.save(folder / "arrays.npy", arrays)
     write(folder / "movie.jsonl", [{"values": movie.frames.tolist()} for movie in Frames(size=3).movies])
     (folder / "lines.txt").write_text("".join(f"{row['label']} {row['text']}\n" for row in labelled()))
     for n, row in enumerate(labelled()):

@@ -42,6 +42,7 @@ TASKS = {
     "sentiment": Task("model=lstm model.dropout=0 task.dropout=0"),
     "regress": Task("model=lstm model.dropout=0 task.dropout=0", probe="--labels scored.csv --numbers"),
     "tag": Task("model=gru model.dropout=0 task.dropout=0"),
+    "regress_steps": Task("model=gru model.dropout=0", probe="--labels scored.csv --numbers"),
     "translation": Task(
         "model=rnn_encoder_decoder model.dropout=0 task.max_ratio=0.2 tokenizer=char",
         probe="--pairs pairs.tsv",
@@ -114,6 +115,14 @@ SOURCES: dict[str, dict[str, str]] = {
         "series by id": f"{ROWS} {SERIES}patients.parquet {LONG_FORM}phase",
         "vectors in jsonl": f"{ROWS} data=vectors data.path=vectors.jsonl data.label_column=phase",
     },
+    "regress_steps": {
+        "built in": f"{ROWS} data=running_sums data.size=400",
+        "csv": f"{LABELLED}efforts.csv",
+        "parts of words": f"{LABELLED}efforts.parquet tokenizer=bpe",
+        "series by id": f"{ROWS} {SERIES}patients.csv {LONG_FORM}load",
+        "vectors in jsonl": f"{ROWS} data=vectors data.path=vectors.jsonl data.label_column=load",
+        "vectors in npz": f"{ROWS} data=vectors data.path=arrays.npz",
+    },
     "translation": {
         "built in": "data=locale_phrases data.batch_tokens=512",
         "two txt": f"{PAIRS} data.source_path=source.txt data.target_path=target.txt",
@@ -148,6 +157,9 @@ SERIES_FILES = {
     "sentiment, vectors in parquet": "vectors.parquet",
     "regress, vectors in jsonl": "vectors.jsonl",
     "tag, vectors in jsonl": "vectors.jsonl",
+    "regress_steps, series by id": "patients.csv",
+    "regress_steps, vectors in jsonl": "vectors.jsonl",
+    "regress_steps, vectors in npz": "arrays.npy",
     "translation, vectors in parquet": "vectors.parquet",
     "translation, vectors in jsonl": "vectors.jsonl",
     "translation, movies": "movie.jsonl",
@@ -156,7 +168,7 @@ SERIES_FILES = {
 
 QUICK = (
     *("next_token, txt", "sentiment, headerless", "sentiment, UCR ts", "translation, vectors in parquet"),
-    *("tag, CoNLL-2003", "forecast, csv"),
+    *("tag, CoNLL-2003", "forecast, csv", "regress_steps, vectors in npz"),
 )
 
 

@@ -31,6 +31,7 @@ DATA = {
     "regress": ("data=labelled", "data.path=numbered.tsv", "data.batch_tokens=64"),
     "forecast": ("data=seasonal", "data.size=1", "data.length=700", "data.batch_size=8", "task.horizon=5"),
     "tag": ("data=labelled", "data.path=tagged.tsv", "data.batch_tokens=64", "tokenizer=word"),
+    "regress_steps": ("data=labelled", "data.path=efforts.tsv", "data.batch_tokens=64", "tokenizer=word"),
 }
 """Of each task, to be read in the folder that `files` gives."""
 
@@ -41,6 +42,7 @@ MODELS = {
     "pairs": ("model=bert", "model.num_layers=1", "model.num_heads=2"),
     "regress": ("model=gru",),
     "tag": ("model=gru",),
+    "regress_steps": ("model=gru",),
     "translation": ("model=encoder_decoder", "model.num_layers=1", "model.num_heads=2"),
 }
 SMALL = (
@@ -63,6 +65,8 @@ def files(folder: Path) -> Path:
     (folder / "labelled.tsv").write_text("text\tlabel\n" + "".join(labelled))
     tagged = [f"{line}\t{' '.join('N' if word.isdigit() else 'O' for word in line.split())}\n" for line in lines]
     (folder / "tagged.tsv").write_text("text\tlabel\n" + "".join(tagged))
+    efforts = [f"{line}\t{' '.join(str(len(word)) for word in line.split())}\n" for line in lines]
+    (folder / "efforts.tsv").write_text("text\tlabel\n" + "".join(efforts))
     numbered = [f"{line}\t{number * 2.5 - 30}\n" for number, line in enumerate(lines)]
     (folder / "numbered.tsv").write_text("text\tlabel\n" + "".join(numbered))
     (folder / "source.txt").write_text("".join(f"{n} and {n * n % 97}\n" for n in range(40)))

@@ -30,7 +30,7 @@ class ExampleBatch:
     warmup_chunks: ClassVar[tuple[()]] = ()  # nothing is read before an example
     tokens: Shaped[Tensor, "B T *F"]  # ids, or real values
     lengths: Int[Tensor, " B"]  # tokens of each example, without padding
-    targets: Shaped[Tensor, "B ..."]  # one for each example, or for each position; IGNORED: no target
+    targets: Shaped[Tensor, "B ..."]  # one for each example, or for each position; IGNORED or NaN: no target
     index: Int[Tensor, " B"]  # indices of the examples in the split
     count: int  # tokens read, without padding
     totals: dict[str, int]  # targets of each differentiated part in the whole optimiser step
@@ -53,16 +53,16 @@ class ExampleBatch:
 
     def without_targets(self: Batch) -> Batch:
         """Return the same batch without targets, for a slice that has no examples."""
-        return replace(self, targets=torch.full_like(self.targets, IGNORED), count=0, num_targets=0)
+        nothing = torch.nan if self.targets.is_floating_point() else IGNORED
+        return replace(self, targets=torch.full_like(self.targets, nothing), count=0, num_targets=0)
 
 
 def _num_targets(targets: Shaped[Tensor, "B ..."], width: int) -> int:
     """Return the number of targets; of targets (B, U), count only the first `width` positions, which are read."""
-    if targets.is_floating_point():
-        return int((~targets.isnan()).sum())
     if targets.dim() == 2:
         targets = targets[:, :width]
-    return int((targets != IGNORED).sum())
+    present = ~targets.isnan() if targets.is_floating_point() else targets != IGNORED
+    return int(present.sum())
 
 
 class Examples(ABC):

@@ -312,10 +312,12 @@ class SpelledSums(Generated):
 
     Attributes:
         terms: Maximum number of terms in a sum, at least 2.
+        running: True for a label at each word: the value of the sum up to it.
     """
 
     size: int = 8000
     terms: int = 4
+    running: bool = False
 
     label_kind = "number"
     document = "a sum"
@@ -324,6 +326,8 @@ class SpelledSums(Generated):
     def __post_init__(self) -> None:
         """Check the size; raise UserError if there are not that many sums."""
         super().__post_init__()
+        if self.running:
+            self.label_kind = "numbers"
         # With four terms or more there are always enough distinct sums.
         if self.size > 30_000 and self.terms == 3:
             raise UserError(
@@ -332,10 +336,11 @@ class SpelledSums(Generated):
 
     def draw(self, generator: SplitMix64) -> tuple[Row]:
         first = generator.below(len(NUMBERS))
-        words, value = [NUMBERS[first]], first
+        words, values = [NUMBERS[first]], [first]
         # At least two terms: a single number is not a sum.
         for _ in range(1 + generator.below(self.terms - 1)):
             sign, number = generator.choice(list(SIGNS)), generator.below(len(NUMBERS))
             words += [sign, NUMBERS[number]]
-            value += SIGNS[sign] * number
-        return ({"text": " ".join(words), "label": str(value)},)
+            values += [values[-1], values[-1] + SIGNS[sign] * number]
+        label = " ".join(map(str, values)) if self.running else str(values[-1])
+        return ({"text": " ".join(words), "label": label},)

@@ -15,7 +15,8 @@ from seqtrain.errors import UserError
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 SplitBy = Literal["document", "position"]
-LabelKind = Literal["name", "names", "number"]  # of a row: one name, a name for each word, or a number
+NO_LABEL = "_"  # in place of a label at a word: CoNLL-U's mark for a missing value
+LabelKind = Literal["name", "names", "number", "numbers"]  # of a row: one for the whole row, or one for each word
 Row = dict[str, str]
 """One example: a string for each of its source's fields."""
 

@@ -16,7 +16,17 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from seqtrain.data.cache import Store
-from seqtrain.data.sources.base import SPLITS, LabelKind, Row, Source, Split, check_fractions, no_split, shuffled
+from seqtrain.data.sources.base import (
+    NO_LABEL,
+    SPLITS,
+    LabelKind,
+    Row,
+    Source,
+    Split,
+    check_fractions,
+    no_split,
+    shuffled,
+)
 from seqtrain.data.values import store
 from seqtrain.data.values.blocks import read_texts
 from seqtrain.data.values.scaling import PERIODS, Missing, TimeFeature
@@ -33,7 +43,7 @@ GAPS_STAY = (
 # What to do if the rows of a series have several labels, by the kind that the task reads.
 _ONE_EACH = {
     "name": "write the same label in all rows, or use task=tag",
-    "number": "write the same number in all rows; no task reads a number at each step",
+    "number": "write the same number in all rows, or use task=regress_steps",
 }
 
 
@@ -237,10 +247,10 @@ class SeriesFile(TableSeries):
         for place in np.flatnonzero(self._owner == SPLITS.index(split)).tolist():
             labels = self._labels[place]
             where = f"data.label_column={self.label_column}: series {self.series.names[place]}"
-            if kind == "names":
+            if kind in ("names", "numbers"):
                 if any(len(label.split()) > 1 for label in labels):
                     raise UserError(f"{where} has a label with white space; remove the white space")
-                found.append(" ".join(label or "_" for label in labels))
+                found.append(" ".join(label or NO_LABEL for label in labels))
                 continue
             distinct = list(dict.fromkeys(labels))
             if len(distinct) > 1:
@@ -280,7 +290,7 @@ class HoldsLabels(Protocol):
     """A source of series with labels; whole series are in a split."""
 
     def labels(self, split: Split, kind: LabelKind) -> list[str]:
-        """Return the label of each series of a split: a name, a number, or its rows' names separated by spaces."""
+        """Return the label of each series of a split: a name, a number, or those of its rows separated by spaces."""
         ...
 
     def series_of(self, path: Path, columns: Sequence[str]) -> Series:

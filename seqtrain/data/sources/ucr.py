@@ -68,7 +68,7 @@ class UCR(SeriesSource):
 
     def labels(self, split: Split, kind: LabelKind) -> list[str]:
         table = self._test if split == "test" else self._train
-        if kind == "names":
+        if kind in ("names", "numbers"):
             raise UserError(f"data.path={self.path}: has one label per series, not one at each step; use task=classify")
         if table.is_number is not None and table.is_number != (kind == "number"):
             found, task = ("numbers", "regress") if table.is_number else ("names", "classify")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from seqtrain.data.sources.base import SPLITS, LabelKind, Row, Split
+from seqtrain.data.sources.base import NO_LABEL, SPLITS, LabelKind, Row, Split
 from seqtrain.data.sources.opening import absent, readable, sniff
 from seqtrain.data.sources.series import SeriesSource, numbered_series, split_of_series
 from seqtrain.data.values.blocks import LARGEST
@@ -24,7 +24,7 @@ from seqtrain.errors import UserError, first_few
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMATS = (".parquet", ".jsonl")
+FORMATS = (".parquet", ".jsonl", ".npz", ".npy")
 
 
 class VectorSource(SeriesSource):
@@ -47,13 +47,14 @@ class VectorSource(SeriesSource):
 
     def labels(self, split: Split, kind: LabelKind) -> list[str]:
         labels = [row["label"] for row in self._rows(split, "label")]
-        if kind == "names":
+        if kind in ("names", "numbers"):
+            each, whole = ("tag", "classify") if kind == "names" else ("regress_steps", "regress")
             steps = np.diff(self.series.offsets)[self._owner == SPLITS.index(split)]
             for label, count in zip(labels, steps.tolist(), strict=True):
                 if len(label.split()) != count:
                     raise UserError(
-                        f"data: task=tag reads a label at each step, but a sequence of {count} vectors has "
-                        f"{len(label.split())} ({label[:40]}); write a list of {count} labels, or use task=classify"
+                        f"data: task={each} reads a label at each step, but a sequence of {count} vectors has "
+                        f"{len(label.split())} ({label[:40]}); write a list of {count} labels, or use task={whole}"
                     )
         return labels
 
@@ -86,7 +87,10 @@ class VectorSource(SeriesSource):
 
 
 class Vectors(VectorSource):
-    """One parquet or jsonl file with a sequence per row: a column of lists of vectors, and one of labels or texts."""
+    """One parquet, jsonl or npz file with a sequence per row: a column of lists of vectors, and one of labels or texts.
+
+    The columns of an npz file are arrays with the same number of rows: values (N, T, F), labels (N,) or (N, T).
+    """
 
     def __init__(
         self,
@@ -104,8 +108,8 @@ class Vectors(VectorSource):
         Args:
             path: The file.
             values_column: Column of sequences, each a list of vectors of equal width.
-            label_column: Column of labels or numbers, or of lists with a label for each vector (task=tag); other
-                tasks do not need it.
+            label_column: Column of labels or numbers, or of lists with one for each vector (task=tag, regress_steps);
+                other tasks do not need it.
             target_column: Column of texts, for task=translation.
             missing: `mask`: the model reads which values are missing; `mean`: the mean of train replaces them.
             validation_fraction: Fraction of the sequences that is validation, the same for each label.
@@ -134,9 +138,9 @@ class Vectors(VectorSource):
 
     def labels(self, split: Split, kind: LabelKind) -> list[str]:
         labels, name = super().labels(split, kind), self.columns_of["label"]
-        if kind != "names" and isinstance(self._table.column(name)[0].as_py(), list):
-            remedy = "use task=tag" if kind == "name" else "no task reads a number at each step; write one per sequence"
-            raise UserError(f"data.label_column={name}: {self.path} has a list of labels in each row; {remedy}")
+        if kind in ("name", "number") and isinstance(self._table.column(name)[0].as_py(), list):
+            task = "tag" if kind == "name" else "regress_steps"
+            raise UserError(f"data.label_column={name}: {self.path} has a list of labels in each row; use task={task}")
         return labels
 
     def balanced_by(self) -> Sequence[str]:
@@ -149,14 +153,14 @@ class Vectors(VectorSource):
 
 
 def _as_text(value: Any) -> str:
-    """Return a row's label or text; the labels of a list, one for each step, are joined by spaces."""
+    """Return a row's label or text; the labels of a list, one for each step, are joined by spaces; null is none."""
     if isinstance(value, list):
-        return " ".join("" if label is None else str(label) for label in value)
+        return " ".join(NO_LABEL if label is None or label != label else str(label) for label in value)
     return str(value).strip()
 
 
 def read_table(path: Path) -> pa.Table:
-    """Read a parquet or jsonl file; raise UserError if it cannot be read."""
+    """Read a file; raise UserError if it cannot be read. The array of a npy file is the column `values`."""
     import pyarrow as pa
     import pyarrow.json as lines
     import pyarrow.parquet as pq
@@ -164,7 +168,7 @@ def read_table(path: Path) -> pa.Table:
     suffix = path.suffix.lower()
     reason = None if path.is_file() else absent(path, "file")
     if reason is None and suffix not in FORMATS:
-        reason = f"expected a name that ends in {' or '.join(FORMATS)}; of a numpy array x (T, F), write x.tolist()"
+        reason = f"expected a name that ends in {' or '.join(FORMATS)}"
     reason = reason or (sniff(path) if suffix == ".jsonl" else None)
     if reason:
         raise UserError(f"data.path={path}: {reason}")
@@ -172,13 +176,27 @@ def read_table(path: Path) -> pa.Table:
         with readable(path):
             if suffix == ".parquet":
                 return pq.read_table(path)
+            if suffix in (".npz", ".npy"):
+                found = np.load(path)  # refuses pickled objects
+                arrays = dict(found) if suffix == ".npz" else {"values": found}
+                return pa.table({name: _column(array) for name, array in arrays.items()})
             # The whole file in one block: a line must not be longer than a block.
             table = lines.read_json(path, lines.ReadOptions(block_size=max(path.stat().st_size, 1)))
             # pyarrow 26 silently drops null from a list of strings, which would shift all later labels.
             table.validate(full=True)
             return table
-    except (pa.ArrowException, OverflowError) as error:
+    except (pa.ArrowException, OverflowError, ValueError) as error:
         raise UserError(f"data.path={path}: cannot be read as {suffix[1:]} ({str(error).partition('. ')[0]})") from None
+
+
+def _column(array: np.ndarray) -> pa.Array:
+    """Return an array (N, ...) as a column of N cells; those of two dimensions or more are lists."""
+    import pyarrow as pa
+
+    column = pa.array(array.reshape(-1))
+    for size in reversed(array.shape[1:]):
+        column = pa.FixedSizeListArray.from_arrays(column, size)
+    return column
 
 
 def column_of(table: pa.Table, name: str, where: str) -> pa.Array:
