@@ -36,6 +36,11 @@ VARIANTS = {
     "lstm": ["model.mixers=[lstm]"],
     "gated_delta": ["model.mixers=[gated_delta]"],
     "gated_delta, betas 2": ["model.mixers=[gated_delta]", "model.options.gated_delta.betas=2"],
+    "gated_delta, betas 2, householders 2": [
+        "model.mixers=[gated_delta]",
+        "model.options.gated_delta.betas=2",
+        "model.options.gated_delta.householders=2",
+    ],
     "mamba2": ["model.mixers=[mamba2]"],
     "attention": ["model.mixers=[attention]"],
     "min_gru": ["model.mixers=[min_gru]"],

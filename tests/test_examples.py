@@ -465,8 +465,8 @@ def test_the_head_that_finds_the_noun_is_the_one_that_is_chosen() -> None:
 
 AGREEMENT = [
     (0.9, 1.0, 0.3, True, "in 90% of sentences (untrained 30%, chance 25%)"),
-    (0.35, 1.0, 0.3, False, "no head is told from chance"),
-    (0.9, 1.0, 0.85, False, "no head is told from chance"),
+    (0.35, 1.0, 0.3, False, "no single head finds it"),
+    (0.9, 1.0, 0.85, False, "no single head finds it"),
     (0.9, 0.6, 0.3, None, "below 90% the model has not learnt"),
 ]
 

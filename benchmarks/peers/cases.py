@@ -20,6 +20,7 @@ from seqtrain.config import check
 from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.loader import TrainLoader
 from seqtrain.data.batching.sentence_pairs import TranslationBatch
+from seqtrain.errors import UserError
 from seqtrain.tasks.base import Say
 from seqtrain.training.data import make_data
 from seqtrain.training.splits import Data
@@ -39,7 +40,7 @@ class Case:
 
     title: str
     module: str  # of the peer, in benchmarks/peers
-    text: str  # letters, sentences or pairs
+    text: str  # a key of TEXTS
     ours: str  # overrides
     steps: int  # in a turn
     warm: int  # steps before the first turn that counts: buffers and, for each new length, kernels are made in them
@@ -147,6 +148,14 @@ def pairs(folder: Path, words: int = WORDS) -> list[str]:
     return ["data=parallel", f"data.path={path}", "tokenizer=word"]
 
 
+def reviews(folder: Path) -> list[str]:
+    """Sentences of SST-2, of 2 to 53 words, each with a label."""
+    path = Path("../shared/data/sst2/train.tsv")
+    if not path.exists():
+        raise UserError(f"{path}: is not there; this case reads the 6,920 sentences of SST-2 (columns sentence, label)")
+    return [f"data.path={path}", "data=labelled", "data.column=sentence", "data.label_column=label", "tokenizer=word"]
+
+
 def drawn_sentences(count: int, least: int, most: int, *, words: int = WORDS) -> Iterator[str]:
     """Words in any order; all words are equally frequent."""
     random = np.random.default_rng(0)
@@ -159,6 +168,7 @@ TEXTS: dict[str, Callable[[Path], list[str]]] = {
     "sentences": sentences,
     "full sentences": full_sentences,
     "pairs": pairs,
+    "reviews": reviews,
     "pairs of many words": partial(pairs, words=MANY_WORDS),
 }
 
@@ -233,6 +243,15 @@ CASES = {
     ),
 }
 CASES |= {
+    "bare_sentiment": Case(
+        "sentiment, LSTM 256 both ways on SST-2, beside a loop with packed sequences",
+        "bare_sentiment",
+        "reviews",
+        "task=sentiment model=lstm model.dim=256 model.bidirectional=true task.dropout=0 data.batch_tokens=2048",
+        20,
+        60,
+        {"dim": 256, "labels": 2},
+    ),
     "tuned_gpt": replace(
         CASES["bare_gpt"], title="GPT 4x128 beside a tuned loop (products, kept memory)", sizes={**GPT, "tuned": 1}
     ),

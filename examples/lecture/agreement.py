@@ -122,10 +122,11 @@ def judge(rows: list[Row]) -> tuple[str, bool | None]:
     """
     blank, trained = ([row for row in rows if row["model"] == model] for model in ("untrained", "trained"))
     # Seed by seed: a mean could hide one in which there is no such head.
-    found = True
+    lacking = []
     for row, before in zip(trained, blank, strict=True):
         least = max(CHANCE, float(before["finds_noun"])) + NUM_ERRORS * float(row["finds_noun_error"])
-        found = found and float(row["finds_noun"]) > least
+        if float(row["finds_noun"]) <= least:
+            lacking.append(str(row["seed"]))
     words = (
         f"The pronoun is filled in right in {shares(trained, 'fills_pronoun')} of sentences (untrained "
         f"{shares(blank, 'fills_pronoun')}, chance {CHANCE:.0%}). The best head, chosen on other sentences, looks "
@@ -134,9 +135,11 @@ def judge(rows: list[Row]) -> tuple[str, bool | None]:
     )
     if min(float(row["fills_pronoun"]) for row in trained) < LEARNED:
         return f"{words}; below {LEARNED:.0%} the model has not learnt what a head could be found for", None
-    if not found:
-        words += "; no head is told from chance and the untrained model, so the way to the noun is not one head's"
-    return words, found
+    if lacking:
+        words += (
+            f"; with seed {', '.join(lacking)} no single head finds it more often than chance and the untrained model"
+        )
+    return words, not lacking
 
 
 def shares(rows: list[Row], name: str) -> str:

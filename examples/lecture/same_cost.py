@@ -29,7 +29,9 @@ class Trial(NamedTuple):
 
 
 RECALL = ("data.shortest=32", "data.longest=32", "data.vocab=64", "data.pairs=4", "data.batch_tokens=2048")
+COPY = ("data.shortest=40", "data.longest=40", "data.batch_tokens=2048")
 TRIALS = {
+    "copy": Trial(("task=tag", "data=copy", *COPY), "3e11", "accuracy", 1, 100),
     "recall": Trial(("task=tag", "data=recall", *RECALL), "3e11", "accuracy", 1, 100),
     "text": Trial(
         ("task=next_token", "tokenizer=byte", "tbptt.k2=64", "data.batch_size=16"), "1e11", "bits_per_byte", -1, 60
@@ -42,7 +44,7 @@ AXES: tuple[Literal["flops", "seconds"], ...] = ("flops", "seconds")
 def run(bench: Bench) -> Result:
     """Train each model for the same FLOPs; compare at the end, and at the seconds that all of them reached."""
     rows: list[Row] = []
-    figure = new_figure(11, 2.2)
+    figure = new_figure(12, 2.2)
     sentences = []
     found: dict[str, str | None] = {}
     for axes, (name, trial) in zip(figure.subplots(1, len(TRIALS)), TRIALS.items(), strict=True):

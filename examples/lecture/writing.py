@@ -78,7 +78,10 @@ def fastest(call: Callable[[], object], times: int = NUM_TIMED) -> float:
 def judge(curves: dict[str, list[float]]) -> tuple[str, bool | None]:
     """Return a verdict in words, and whether the claim holds."""
     slopes = {name: np.polyfit(np.log(BEFORE[2:]), np.log(curve[2:]), 1)[0] for name, curve in curves.items()}
-    times = ", ".join(f"{name} {curve[-1] / curve[0]:.1f}" for name, curve in curves.items())
+    times = ", ".join(
+        f"{name} {curve[-1] / curve[0]:.1f} ({1e3 * curve[0]:.2g} to {1e3 * curve[-1]:.2g} ms)"
+        for name, curve in curves.items()
+    )
     grows = ", ".join(f"{name} {slope:.2f}" for name, slope in slopes.items())
     verdict = (
         f"a token behind {BEFORE[-1]:,} tokens takes so many times as long as one behind {BEFORE[0]}: {times}. "

@@ -30,6 +30,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--mermaid", action="store_true", help="print a drawing: a flow chart in Mermaid's language")
     options = parser.parse_intermixed_args(argv)
 
+    if options.json and options.mermaid:
+        raise UserError("--mermaid: has no effect with --json; leave one of them out")
     layers, output, state = diagram(options.overrides, options.length, options.config_dir)
     if options.json:
         print("\n".join(json.dumps(layer._asdict()) for layer in layers))
@@ -79,7 +81,7 @@ def diagram(overrides: Sequence[str], length: int, config_dirs: Sequence[Path] =
     model = make_model(check.compose(list(overrides), config_dirs).config, VOCAB_SIZE).eval()
     if model.max_length is not None and length > model.max_length:
         raise UserError(f"--length {length}: the model reads at most model.max_length={model.max_length}; give less")
-    names = {module: name for name, module in model.named_modules()}
+    names = {module: name or "model" for name, module in model.named_modules()}
     gives: dict[nn.Module, list[str]] = {}  # output shapes of each call; modules in the order of their first call
     reads: dict[nn.Module, dict[str, None]] = {}
     made: dict[Any, str] = {}  # the layer whose output a node of the graph of gradients is

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -74,6 +77,36 @@ def test_rows_left_out_of_an_even_time_are_said_and_read_alike_in_training_and_i
         np.testing.assert_array_equal(found.series_of(tmp_path / "a.csv", ["value"]).values, found.series.values)
         labels = [*found.labels("train", "names"), *found.labels("validation", "names")]
         assert sum(len(label.split()) for label in labels) == len(rows)
+
+
+def test_numbers_as_labels_may_be_missing_whole_or_not_in_every_format(tmp_path):
+    rows = [{"id": f"s{n // 2}", "step": n % 2, "value": 1.0, "label": None if n < 2 else n / 4} for n in range(8)]
+    csv_lines = [f"s{n // 2},{n % 2},1,{n / 4 if n > 1 else 'NA'}\n" for n in range(8)]
+    texts = {"a.csv": "id,step,value,label\n" + "".join(csv_lines)}
+    lines = [{**row, "label": 1 if row["label"] == 1.0 else row["label"]} for row in rows]
+    texts["a.jsonl"] = "".join(json.dumps(row) + "\n" for row in lines)
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    columns = {key: [row[key] for row in rows] for key in rows[0]}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    nan = [float("nan") if label is None else label for label in columns["label"]]
+    pq.write_table(pa.table({**columns, "label": nan}), tmp_path / "b.parquet")
+    for name in (*texts, "a.parquet", "b.parquet"):
+        found = SeriesFile(
+            path=str(tmp_path / name),
+            id_column="id",
+            time_column="step",
+            label_column="label",
+            validation_fraction=0.0,
+            test_fraction=0.0,
+        )
+        labels = [row.split() for row in found.labels("train", "numbers")]
+        assert [[label if label == "_" else float(label) for label in row] for row in labels] == [
+            ["_", "_"],
+            [0.5, 0.75],
+            [1.0, 1.25],
+            [1.5, 1.75],
+        ], name
 
 
 LABEL_FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {

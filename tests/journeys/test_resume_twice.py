@@ -62,6 +62,8 @@ LONG = (
     f"task=sentiment model=lstm {FSDP} trainer.precision=bf16-mixed {LABELLED}",
     f"task=regress model=gru data=labelled data.path=scored.parquet {ROWS}",
     f"task=regress model=lstm data=sums {ROWS}".replace(" data.test_fraction=0.1", ""),
+    f"task=regress_steps model=gru {DDP} data=vectors data.path=vectors.jsonl data.label_column=load {ROWS}",
+    f"task=regress_steps model=lstm data=running_sums {ROWS}".replace(" data.test_fraction=0.1", ""),
     f"{TAGGED} {DDP}",
     f"task=tag {BERT} data=conll data.path=words.conllu data.token_column=1 data.label_column=3 tokenizer=bpe {ROWS}",
     f"task=tag model=gru data=labelled data.path=tagged.jsonl {ROWS}",

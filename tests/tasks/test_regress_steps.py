@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from seqtrain.data.preprocess import Preprocessor, Rows, prepare_rows
-from seqtrain.data.sources.algorithmic import NUMBERS, SpelledSums
+from seqtrain.data.sources.algorithmic import NUMBERS, RunningSums, SpelledSums
 from seqtrain.data.sources.text import Text
 from seqtrain.data.tokenizers.recipes import Char, Recipe, Word
 from seqtrain.tasks.base import Facts
@@ -134,9 +134,7 @@ def test_rows_that_do_not_fit_and_numbers_that_are_none_are_refused(tmp_path: Pa
 
 
 def test_a_running_sum_has_at_each_word_the_value_of_the_words_so_far() -> None:
-    for row, whole in zip(
-        SpelledSums(size=200, running=True).rows("train"), SpelledSums(size=200).rows("train"), strict=True
-    ):
+    for row, whole in zip(RunningSums(size=200).rows("train"), SpelledSums(size=200).rows("train"), strict=True):
         assert (row["text"], row["label"].split()[-1]) == (whole["text"], whole["label"])
         value, sign, values = 0, 1, []
         for word in row["text"].split():

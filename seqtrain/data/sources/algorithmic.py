@@ -312,12 +312,10 @@ class SpelledSums(Generated):
 
     Attributes:
         terms: Maximum number of terms in a sum, at least 2.
-        running: True for a label at each word: the value of the sum up to it.
     """
 
     size: int = 8000
     terms: int = 4
-    running: bool = False
 
     label_kind = "number"
     document = "a sum"
@@ -326,8 +324,6 @@ class SpelledSums(Generated):
     def __post_init__(self) -> None:
         """Check the size; raise UserError if there are not that many sums."""
         super().__post_init__()
-        if self.running:
-            self.label_kind = "numbers"
         # With four terms or more there are always enough distinct sums.
         if self.size > 30_000 and self.terms == 3:
             raise UserError(
@@ -342,5 +338,17 @@ class SpelledSums(Generated):
             sign, number = generator.choice(list(SIGNS)), generator.below(len(NUMBERS))
             words += [sign, NUMBERS[number]]
             values += [values[-1], values[-1] + SIGNS[sign] * number]
-        label = " ".join(map(str, values)) if self.running else str(values[-1])
-        return ({"text": " ".join(words), "label": label},)
+        return ({"text": " ".join(words), "label": self.label(values)},)
+
+    def label(self, values: list[int]) -> str:
+        """Return the label of a sum. `values`: the value up to each word."""
+        return str(values[-1])
+
+
+class RunningSums(SpelledSums):
+    """Sums of `SpelledSums`, with a label at each word: the value of the sum up to it."""
+
+    label_kind = "numbers"
+
+    def label(self, values: list[int]) -> str:
+        return " ".join(map(str, values))

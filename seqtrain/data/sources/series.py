@@ -28,7 +28,7 @@ from seqtrain.data.sources.base import (
     shuffled,
 )
 from seqtrain.data.values import store
-from seqtrain.data.values.blocks import read_texts
+from seqtrain.data.values.blocks import ABSENT, read_texts
 from seqtrain.data.values.scaling import PERIODS, Missing, TimeFeature
 from seqtrain.data.values.series import Series, SeriesSplit, bounds, without_gaps
 from seqtrain.data.values.tables import Format, TableLayout, layout
@@ -246,6 +246,10 @@ class SeriesFile(TableSeries):
         found = []
         for place in np.flatnonzero(self._owner == SPLITS.index(split)).tolist():
             labels = self._labels[place]
+            if kind in ("number", "numbers"):
+                labels = ["" if label in ABSENT else label for label in labels]
+                if self.decimal == ",":
+                    labels = [label.replace(",", ".") for label in labels]
             where = f"data.label_column={self.label_column}: series {self.series.names[place]}"
             if kind in ("names", "numbers"):
                 if any(len(label.split()) > 1 for label in labels):

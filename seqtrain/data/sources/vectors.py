@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import zipfile
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -62,7 +64,7 @@ class VectorSource(SeriesSource):
         return self._rows(split, "target")
 
     def series_of(self, path: Path, columns: Sequence[str]) -> Series:
-        return vectors_of(path, read_table(path), self.values_column)
+        return vectors_of(path, read_table(path, self.values_column), self.values_column)
 
     def _rows(self, split: Split, field: str) -> Iterator[Row]:
         answers = self.answers(field)
@@ -130,11 +132,18 @@ class Vectors(VectorSource):
     def answers(self, field: str) -> list[str]:
         name = self.columns_of[field]
         column = column_of(self._table, name, f"data.{field}_column={name}: {self.path}")
-        texts = [None if value is None else _as_text(value) for value in column.to_pylist()]
-        if None in texts or (field == "label" and "" in texts):
-            number = next(place for place, text in enumerate(texts, 1) if not text)
-            raise UserError(f"data.{field}_column={name}: row {number:,} of {self.path} has no value; remove the row")
-        return texts  # type: ignore[return-value]
+        texts = []
+        for number, value in enumerate(column.to_pylist(), 1):
+            where = f"data.{field}_column={name}: row {number:,} of {self.path}"
+            if isinstance(value, list):
+                texts.append(" ".join(_of_step(each, where) for each in value))
+                continue
+            # A NaN among names would be a class of its own.
+            text = "" if value is None or value != value else str(value).strip()
+            if value is None or (field == "label" and not text):
+                raise UserError(f"{where} has no value; remove the row")
+            texts.append(text)
+        return texts
 
     def labels(self, split: Split, kind: LabelKind) -> list[str]:
         labels, name = super().labels(split, kind), self.columns_of["label"]
@@ -149,18 +158,20 @@ class Vectors(VectorSource):
 
     @cached_property
     def _table(self) -> pa.Table:
-        return read_table(Path(self.path))
+        return read_table(Path(self.path), self.values_column)
 
 
-def _as_text(value: Any) -> str:
-    """Return a row's label or text; the labels of a list, one for each step, are joined by spaces; null is none."""
-    if isinstance(value, list):
-        return " ".join(NO_LABEL if label is None or label != label else str(label) for label in value)
-    return str(value).strip()
+def _of_step(label: Any, where: str) -> str:
+    """Return the label of a step as one word; `where` begins the message if it is none."""
+    text = "" if label is None or label != label else str(label).strip()
+    if isinstance(label, list) or len(text.split()) > 1:
+        wrong = "a list" if isinstance(label, list) else f"white space ({text[:40]})"
+        raise UserError(f"{where} has {wrong} as label of a step; write one word or number, or null for none")
+    return text or NO_LABEL
 
 
-def read_table(path: Path) -> pa.Table:
-    """Read a file; raise UserError if it cannot be read. The array of a npy file is the column `values`."""
+def read_table(path: Path, values_column: str) -> pa.Table:
+    """Read a file; raise UserError if it cannot be read. The array of a npy file is the column of values."""
     import pyarrow as pa
     import pyarrow.json as lines
     import pyarrow.parquet as pq
@@ -177,23 +188,42 @@ def read_table(path: Path) -> pa.Table:
             if suffix == ".parquet":
                 return pq.read_table(path)
             if suffix in (".npz", ".npy"):
-                found = np.load(path)  # refuses pickled objects
-                arrays = dict(found) if suffix == ".npz" else {"values": found}
-                return pa.table({name: _column(array) for name, array in arrays.items()})
-            # The whole file in one block: a line must not be longer than a block.
-            table = lines.read_json(path, lines.ReadOptions(block_size=max(path.stat().st_size, 1)))
-            # pyarrow 26 silently drops null from a list of strings, which would shift all later labels.
-            table.validate(full=True)
-            return table
-    except (pa.ArrowException, OverflowError, ValueError) as error:
+                return _table_of_arrays(path, values_column)
+            try:
+                # The whole file in one block: a line must not be longer than a block.
+                table = lines.read_json(path, lines.ReadOptions(block_size=max(path.stat().st_size, 1)))
+                # pyarrow 26 drops null from a list of strings without a word, which would shift all later labels.
+                table.validate(full=True)
+                return table
+            except pa.ArrowException as fault:  # slower, but it takes null anywhere, and whole and other numbers mixed
+                with path.open(encoding="utf-8-sig") as file:
+                    try:
+                        return pa.Table.from_pylist([json.loads(line) for line in file if line.strip()])
+                    except (ValueError, TypeError, AttributeError):
+                        raise fault from None
+    except (pa.ArrowException, OverflowError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"data.path={path}: cannot be read as {suffix[1:]} ({str(error).partition('. ')[0]})") from None
+
+
+def _table_of_arrays(path: Path, values_column: str) -> pa.Table:
+    """Return the arrays of a file that have a row for each sequence; pickled objects are refused."""
+    import pyarrow as pa
+
+    loaded = np.load(path, allow_pickle=False)
+    arrays = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {values_column: loaded}
+    arrays = {name: array for name, array in arrays.items() if isinstance(array, np.ndarray) and array.ndim}
+    size = len(arrays.get(values_column, ()))
+    return pa.table({name: _column(array) for name, array in arrays.items() if len(array) == size or not size})
 
 
 def _column(array: np.ndarray) -> pa.Array:
     """Return an array (N, ...) as a column of N cells; those of two dimensions or more are lists."""
     import pyarrow as pa
 
-    column = pa.array(array.reshape(-1))
+    if array.dtype.kind == "S":
+        array = array.astype(str)
+    # pyarrow reads the byte order of this machine only.
+    column = pa.array(array.astype(array.dtype.newbyteorder("=")).reshape(-1))
     for size in reversed(array.shape[1:]):
         column = pa.FixedSizeListArray.from_arrays(column, size)
     return column
@@ -228,7 +258,7 @@ def vectors_of(path: Path, table: pa.Table, column: str) -> Series:
     if not all(any(check(level) for check in is_list) for level in levels):
         raise UserError(
             f"data.values_column={column}: {path} contains {cells.type} there; expected lists of vectors, which are "
-            "lists of numbers"
+            "lists of numbers (an array (N, T, F); of one number a step, (N, T, 1))"
         )
     lengths, vectors = _numbers(call_function("list_value_length", [cells])), call_function("list_flatten", [cells])
     widths = _numbers(call_function("list_value_length", [vectors]))

@@ -64,11 +64,18 @@ def read_texts(table: TableLayout, column: str) -> list[str]:
     """Return a column of a file as texts, one for each row; a missing one is empty."""
     import pyarrow as pa
 
+    if table.format == "jsonl":  # pyarrow takes the type from the first value, and refuses another one behind it
+        with readable(table.path), open(table.path, encoding="utf-8-sig") as file:
+            cells = [json.loads(line).get(column) for line in file if line.strip()]
+        return ["" if cell is None else str(cell).strip() for cell in cells]
     alone = replace(table, values=(), known=(), time=None, id=column)
     found: list[str] = []
     with readable(table.path):
         for batch in _batches(alone):
-            found += [(text or "").strip() for text in batch.column(column).cast(pa.string()).to_pylist()]
+            # NaN in a column of numbers is a missing label, and no class.
+            absent = "nan" if pa.types.is_floating(batch.column(column).type) else ""
+            texts = batch.column(column).cast(pa.string()).to_pylist()
+            found += ["" if text in (None, absent) else text.strip() for text in texts]
     return found
 
 
