@@ -465,8 +465,8 @@ def test_the_head_that_finds_the_noun_is_the_one_that_is_chosen() -> None:
 
 AGREEMENT = [
     (0.9, 1.0, 0.3, True, "in 90% of sentences (untrained 30%, chance 25%)"),
-    (0.35, 1.0, 0.3, False, "no single head finds it"),
-    (0.9, 1.0, 0.85, False, "no single head finds it"),
+    (0.35, 1.0, 0.3, False, "with seed 7 no single head finds it"),
+    (0.9, 1.0, 0.85, False, "with seed 7 no single head finds it"),
     (0.9, 0.6, 0.3, None, "below 90% the model has not learnt"),
 ]
 
@@ -474,8 +474,8 @@ AGREEMENT = [
 def test_agreement() -> None:
     for found, filled, before, holds, said in AGREEMENT:
         rows: list[dict[str, str | float]] = [
-            {"model": "untrained", "finds_noun": before, "fills_pronoun": 0.25, "finds_noun_error": 0.02},
-            {"model": "trained", "finds_noun": found, "fills_pronoun": filled, "finds_noun_error": 0.02},
+            {"model": "untrained", "finds_noun": before, "fills_pronoun": 0.25},
+            {"model": "trained", "seed": 7, "finds_noun": found, "fills_pronoun": filled, "finds_noun_error": 0.02},
         ]
         words, holding = agreement.judge(rows)
         assert holding is holds, said

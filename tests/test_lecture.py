@@ -142,7 +142,7 @@ def test_each_claim_has_a_command_that_is_there_and_says_what_came_out() -> None
 
 
 def test_a_run_that_a_claim_names_is_made_by_a_section() -> None:
-    made = set(re.findall(r"(?:run_dir=|--out )(outputs/\w+)", TEXT))
+    made = set(re.findall(r"(?:run_dir=|sweep\.dir=|--out )(outputs/\w+)", TEXT))
     assert {name for _, _, command, *_ in CLAIMS for name in re.findall(r"(outputs/\w+)(?!\S*png)\b", command)} <= made
 
 

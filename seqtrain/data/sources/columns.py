@@ -95,10 +95,10 @@ def value_of(place: str, column: Column, value: Any) -> str:
     if column.is_label and isinstance(value, int):  # includes bool
         return str(value)
     if not isinstance(value, str):
-        raise UserError(
-            f"{place}: {column.name} contains {type(value).__name__}, not {column.value}; "
-            f"set {column.option} to a column of {column.storage}"
-        )
+        remedy = f"set {column.option} to a column of {column.storage}"
+        if column.is_label and isinstance(value, list):
+            remedy = "write the labels of words as one text, with white space between them and _ for none"
+        raise UserError(f"{place}: {column.name} contains {type(value).__name__}, not {column.value}; {remedy}")
     if not value.isascii():
         try:
             value.encode()
