@@ -1,6 +1,7 @@
 """Time of the recurrences inside mixers, forward and backward, beside nn.LSTM: python -m benchmarks.mixers.
 
-Width 256, 4 heads of 64, float32, one thread; without the maps around them. Each round measures all, one after another;
+Width 256, 4 heads of 64, float32, one thread; without the maps around them, but slstm, whose steps cannot be taken out,
+with its own. Each round measures all, one after another;
 a row gives the least of the rounds in milliseconds.
 """
 
@@ -13,8 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqtrain.models.layers.scan import scan
 from seqtrain.models.mixers.chunks import decayed_sum, gated_delta_rule
+from seqtrain.models.mixers.mamba3 import turned
 from seqtrain.models.mixers.mlstm import read_gated
+from seqtrain.models.mixers.slstm import SLSTM
 
 SHAPES = ((16, 64), (8, 256), (2, 1024), (1, 4096))
 HEADS, WIDTH, ROUNDS = 4, 64, 8
@@ -36,12 +40,24 @@ def readers(batch: int, length: int) -> dict[str, Callable[[], Tensor]]:
     log_forget = log_forget.detach().requires_grad_()
     memory = torch.zeros(batch, HEADS, WIDTH, WIDTH)
     state = {"memory": memory, "normaliser": memory[..., 0], "scale": memory[..., 0, 0]}
+    angles, (late_key, late_value) = drawn(batch, HEADS, length, WIDTH // 4), (drawn(*key.shape) for _ in range(2))
     lstm, x = nn.LSTM(HEADS * WIDTH, HEADS * WIDTH, batch_first=True), drawn(batch, length, HEADS * WIDTH)
+    slstm = SLSTM(dim=HEADS * WIDTH, num_heads=HEADS, conv=0)
+    keep, add = torch.rand(x.shape).requires_grad_(), drawn(*x.shape)
+
+    def mamba3() -> Tensor:
+        writes = [(turned(key, angles), value), (turned(late_key, angles), late_value)]
+        return decayed_sum(turned(query, angles), writes, slow, memory)[0]
+
     return {
         "nn.LSTM": lambda: lstm(x)[0],
         "mamba2": lambda: decayed_sum(query, [(key, value)], slow, memory)[0],
         "mlstm": lambda: read_gated(query, key, value, log_input, log_forget, state)[0],
         "gated_delta": lambda: gated_delta_rule(query, direction, value, beta, slow, memory)[0],
+        "mamba3": mamba3,
+        "scan of min_gru": lambda: scan(keep, add, torch.zeros(batch, HEADS * WIDTH)),
+        "slstm": lambda: slstm(x, slstm.initial(batch))[0],
+        "attention": lambda: F.scaled_dot_product_attention(query, key, value, is_causal=True),
         "kda": lambda: gated_delta_rule(query, direction, value, beta, by_channel, memory)[0],
     }
 

@@ -110,6 +110,7 @@ SHARED = {
             "hooks",
             "least_squares",
             "masked_text",
+            "numbered",
             "output",
             "predictors",
             "rollout",

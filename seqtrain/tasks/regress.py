@@ -11,20 +11,19 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
-from torch import Tensor, nn
+from torch import Tensor
 
 from seqtrain.data.batching.examples import ExampleBatch, TextExamples
 from seqtrain.data.cache import cached_json
-from seqtrain.data.preprocess import Preprocessor, Rows, Scale
-from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
+from seqtrain.data.preprocess import Preprocessor, Rows
+from seqtrain.models.base import SequenceModel, State
+from seqtrain.tasks.base import Baseline, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
 from seqtrain.tasks.baselines import series
 from seqtrain.tasks.baselines.texts import DAMPING, bag_of_words
 from seqtrain.tasks.metrics.numbers import quality
+from seqtrain.tasks.numbered import NumberTask
 from seqtrain.tasks.output import Pool, first_position_incompatibility, pool
 from seqtrain.tasks.predictors import NamedSeries, Predictor, question, question_words, shown_input
-
-UNSCALED = Scale(mean=0.0, std=1.0)  # for compatibility checks before the data is read
 
 
 @dataclass(kw_only=True)
@@ -73,44 +72,6 @@ class Numbers(Predictor["Regress"]):
 
     def words(self, answer: dict[str, Any]) -> str:
         return f"{answer['number']:.6g}: {question_words(answer)}"
-
-
-class NumberTask(ExampleTask):
-    """A task whose answers are numbers, from a head that is linear in a hidden state.
-
-    The model learns numbers scaled to mean 0 and standard deviation 1 in train. Answers and all metrics except the loss
-    have the unit of the data. Predicting the mean of train gives a loss of 1.
-    """
-
-    requires = Capability.UNCONDITIONAL
-    fields = ("text", "label")
-    value_fields = ("values", "label")  # if the data contains series
-    monitor = "mse"
-
-    def __init__(self, *, dropout: float, dim: int, preprocessor: Preprocessor | None = None) -> None:
-        super().__init__()
-        self.dim = dim
-        # Not a weight, so that a run initialised from another run's head keeps its own unit.
-        self.scale = UNSCALED
-        if preprocessor is not None and preprocessor.scale is not None:
-            self.scale = preprocessor.scale
-        self.dropout = nn.Dropout(dropout)
-        self.head = nn.Linear(dim, 1)
-
-    def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... 1"]:
-        """Return the scaled number of each hidden state."""
-        return self.head(self.dropout(hidden))
-
-    def numbers(self, scaled: Float[Tensor, " *n"]) -> Float[Tensor, " *n"]:
-        """Convert scaled numbers to the unit of the data."""
-        return scaled.double() * self.scale.std + self.scale.mean
-
-    def wanted(self, numbers: Float[Tensor, " *n"]) -> Float[Tensor, " *n"]:
-        """Convert numbers of the data to scaled ones, in float64: float32 would lose differences of large numbers."""
-        return (numbers.double() - self.scale.mean) / self.scale.std
-
-    def head_flops(self) -> float:
-        return 2.0 * self.dim
 
 
 class Regress(NumberTask):

@@ -147,7 +147,9 @@ class TaggedExamples(PlacedExamples):
 class WordPredictor(Predictor[T]):
     """A predictor that answers each word of a text, or each step of a series."""
 
-    def at_words(self, item: str | NamedSeries, hidden: Tensor) -> tuple[list[str], Tensor]:
+    def at_words(
+        self, item: str | NamedSeries, hidden: Shaped[Tensor, "T ..."]
+    ) -> tuple[list[str], Shaped[Tensor, "words ..."]]:
         """Return the words or the numbers of the steps, and the rows of `hidden` (T, ...) at their last tokens.
 
         An unknown word keeps its spelling.

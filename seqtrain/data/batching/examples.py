@@ -53,8 +53,7 @@ class ExampleBatch:
 
     def without_targets(self: Batch) -> Batch:
         """Return the same batch without targets, for a slice that has no examples."""
-        nothing = torch.nan if self.targets.is_floating_point() else IGNORED
-        return replace(self, targets=torch.full_like(self.targets, nothing), count=0, num_targets=0)
+        return replace(self, targets=torch.full_like(self.targets, IGNORED), count=0, num_targets=0)
 
 
 def _num_targets(targets: Shaped[Tensor, "B ..."], width: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -87,6 +87,9 @@ class WindowBatch(ExampleBatch):
     places: Int[Tensor, " B"]  # index of that row in its series
     # Features of each predicted row, with the true value before it; None if predicted rows are not read.
     ahead: Float[Tensor, "B H F"] | None
+
+    def without_targets(self) -> WindowBatch:
+        return replace(self, targets=torch.full_like(self.targets, torch.nan), count=0, num_targets=0)
 
 
 class Windows(Examples):
