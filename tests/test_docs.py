@@ -24,7 +24,7 @@ PATH = re.compile(r"\b((?:seqtrain|tests|conf|docs|examples)/[\w./-]*\w/?)")
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$|`(seqtrain [^`]+)`", re.MULTILINE | re.DOTALL)
 HEREDOC_OR_LINE = re.compile(r"^.*<<'E'\n(?s:.*?)\nE$|^.+$", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
-PLACEHOLDERS = ("...", "{", "seed=1..5", "SETTINGS")
+PLACEHOLDERS = ("...", "{", "seed=1..5", "SETTINGS", "$")
 """What stands for something in a command that is not written out; such a command is not composed."""
 
 
