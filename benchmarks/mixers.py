@@ -40,14 +40,15 @@ def readers(batch: int, length: int) -> dict[str, Callable[[], Tensor]]:
     log_forget = log_forget.detach().requires_grad_()
     memory = torch.zeros(batch, HEADS, WIDTH, WIDTH)
     state = {"memory": memory, "normaliser": memory[..., 0], "scale": memory[..., 0, 0]}
-    angles, (late_key, late_value) = drawn(batch, HEADS, length, WIDTH // 4), (drawn(*key.shape) for _ in range(2))
+    angles = drawn(batch, HEADS, length, WIDTH // 4)
     lstm, x = nn.LSTM(HEADS * WIDTH, HEADS * WIDTH, batch_first=True), drawn(batch, length, HEADS * WIDTH)
     slstm = SLSTM(dim=HEADS * WIDTH, num_heads=HEADS, conv=0)
     keep, add = torch.rand(x.shape).requires_grad_(), drawn(*x.shape)
 
     def mamba3() -> Tensor:
-        writes = [(turned(key, angles), value), (turned(late_key, angles), late_value)]
-        return decayed_sum(turned(query, angles), writes, slow, memory)[0]
+        now = turned(key, angles), value
+        late_key, late_value = (F.pad(each, (0, 0, 1, -1)) for each in now)  # the token before is written again
+        return decayed_sum(turned(query, angles), [now, (late_key, late_value)], slow, memory)[0]
 
     return {
         "nn.LSTM": lambda: lstm(x)[0],
