@@ -1,4 +1,4 @@
-"""What tasks share whose answers are numbers: the scale of train, and the head."""
+"""The scale and the head of tasks whose answers are numbers."""
 
 from __future__ import annotations
 
