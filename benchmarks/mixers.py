@@ -1,8 +1,7 @@
 """Time of the recurrences inside mixers, forward and backward, beside nn.LSTM: python -m benchmarks.mixers.
 
 Width 256, 4 heads of 64, float32, one thread; without the maps around them, but slstm, whose steps cannot be taken out,
-with its own. Each round measures all, one after another;
-a row gives the least of the rounds in milliseconds.
+with its own. Each round measures all, one after another; a row gives the least of the rounds in milliseconds.
 """
 
 from __future__ import annotations

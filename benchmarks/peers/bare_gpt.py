@@ -74,16 +74,13 @@ def train(work: turns.Work) -> None:
 
 def fit(model: nn.Module, work: turns.Work) -> None:
     """The usual loop over a model that gives logits."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
+    optimizer = turns.adamw(model)
     work.ready(model)
     for batch in work:
         with work.autocast():
             logits = model(batch["tokens"])
             loss = F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten(), ignore_index=-100)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        turns.update(model, optimizer, loss)
 
 
 if __name__ == "__main__":

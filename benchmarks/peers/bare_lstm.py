@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -30,7 +29,7 @@ class Model(nn.Module):
 def train(work: turns.Work) -> None:
     """Trains on all batches; one step each."""
     model = Model(**work.sizes)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
+    optimizer = turns.adamw(model)
     state = None
     work.ready(model)
     for batch in work:
@@ -39,10 +38,7 @@ def train(work: turns.Work) -> None:
             loss = F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten(), ignore_index=-100)
         # The gradient reaches back to the begin of this chunk.
         state = state.detach() if isinstance(state, Tensor) else (state[0].detach(), state[1].detach())
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        turns.update(model, optimizer, loss)
 
 
 if __name__ == "__main__":

@@ -28,15 +28,12 @@ class Model(nn.Module):
 def train(work: turns.Work) -> None:
     """Trains on all batches; one step each."""
     model = Model(**work.sizes)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
+    optimizer = turns.adamw(model)
     work.ready(model)
     for batch in work:
         with work.autocast():
             loss = F.cross_entropy(model(batch["tokens"], batch["lengths"]), batch["targets"])
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        turns.update(model, optimizer, loss)
 
 
 if __name__ == "__main__":

@@ -83,6 +83,19 @@ class Work:
         return iter(self.turns)
 
 
+def adamw(model: nn.Module) -> torch.optim.AdamW:
+    """The optimizer of a bare loop, as ours is configured."""
+    return torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
+
+
+def update(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    """One step of a bare loop behind its loss: backward, clipping, and the update."""
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+
+
 def count(model: nn.Module) -> int:
     """Numbers that are trained; those that two parts share count once."""
     return sum(weight.numel() for weight in model.parameters())

@@ -107,7 +107,7 @@ def diagram(overrides: Sequence[str], length: int, config_dirs: Sequence[Path] =
             count = sum(map(Tensor.numel, own))
             weights = ", ".join(map(shape, own))
             layers.append(
-                Layer(names[module], type(module).__name__, given, weights, count, list(reads.get(module, "")))
+                Layer(names[module], type(module).__name__, given, weights, count, list(reads.get(module, ())))
             )
     return Diagram(layers, list(origins([hidden], made)), state)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from seqtrain.data.cache import Store
 from seqtrain.data.corpus import Corpus, text_hash, tokenised, trained
-from seqtrain.data.sources.base import NO_LABEL, LabelKind, Source, Split
+from seqtrain.data.sources.base import NO_LABEL, OF_NUMBERS, OF_WORDS, LabelKind, Source, Split
 from seqtrain.data.sources.series import HoldsLabels, SeriesSource, rows_of
 from seqtrain.data.sources.tokens import TokenSource
 from seqtrain.data.tokenizers.encoding import NO_TOKENS
@@ -329,7 +329,7 @@ def _labels_and_scale(source: Source, fields: Sequence[str], kind: LabelKind) ->
     """Return the names of train's labels, or the scale of its numbers; empty if the task reads no labels."""
     if "label" not in fields:
         return (), None
-    if kind in ("number", "numbers"):  # of train only: the scale must not depend on evaluation data
+    if kind in OF_NUMBERS:  # of train only: the scale must not depend on evaluation data
         return (), Scale.of(np.concatenate(_read_numbers(source, "train", kind)))
     return _label_names(source, kind), None
 
@@ -482,18 +482,18 @@ def _label_names(source: Source, kind: LabelKind) -> tuple[str, ...]:
 
 def _split_label(label: str, kind: LabelKind) -> list[str]:
     """Return the names or numbers in a row's label: the whole label, or its words."""
-    return label.split() if kind in ("names", "numbers") else [label]
+    return label.split() if kind in OF_WORDS else [label]
 
 
 def _read_row_labels(
     source: Source, split: Split, preprocessor: Preprocessor, kind: LabelKind, columns: Mapping[str, Corpus]
 ) -> np.ndarray | list[np.ndarray]:
     """Return the labels of a split in the form of `Rows.labels`."""
-    if kind in ("number", "numbers"):
+    if kind in OF_NUMBERS:
         found = _read_numbers(source, split, kind)
     else:
         found = _read_label_indices(source, split, preprocessor.labels, kind)
-    if kind in ("names", "numbers"):
+    if kind in OF_WORDS:
         if preprocessor.series is not None:  # sources of series check this themselves
             return found
         if preprocessor.tokenizer.kind == "word":  # a line end is a token, too, and has a label

@@ -17,14 +17,13 @@ from torch.nn import functional as F
 
 from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.preprocess import Preprocessor, Rows
-from seqtrain.data.tokenizers.encoding import LINE_END, words
+from seqtrain.data.tokenizers.encoding import LINE_END
 from seqtrain.models.base import SequenceModel, State
 from seqtrain.tasks.base import Baseline, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
 from seqtrain.tasks.baselines.series import ridge, scaled_series
-from seqtrain.tasks.baselines.texts import word_numbers
 from seqtrain.tasks.numbered import NumberTask
 from seqtrain.tasks.predictors import NamedSeries, question, question_words, shown_input
-from seqtrain.tasks.tagged import PlacedExamples, WordPredictor, asked
+from seqtrain.tasks.tagged import PlacedExamples, WordPredictor, asked, words_of
 
 MAX_SHOWN = 40  # numbers per sample
 
@@ -106,7 +105,7 @@ class RegressSteps(NumberTask):
     def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> PlacedExamples:
         assert isinstance(rows.labels, list)
         dtype = self.head.weight.dtype
-        return PlacedExamples(rows, preprocessor, rows.labels, max_length=max_length, dtype=dtype)
+        return PlacedExamples(rows, preprocessor, rows.labels, max_length=max_length, dtype=dtype, needed="a number")
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         assert isinstance(train.labels, list)
@@ -122,12 +121,10 @@ class RegressSteps(NumberTask):
             of_split = np.concatenate(scaled_series(split, preprocessor))
             found["ridge"] = ridge(values, numbers[known][:, None], of_split)[:, 0]
         else:
-            cut = words if preprocessor.tokenizer.kind == "word" else str.split
-            of_word: dict[str, int] = {}
-            in_train, _ = word_numbers(train.texts("text"), of_word, cut)
-            in_split, _ = word_numbers(split.texts("text"), of_word, cut)
-            sums = np.bincount(in_train[known], numbers[known], minlength=len(of_word))
-            counts = np.bincount(in_train[known], minlength=len(of_word))
+            in_train, in_split = words_of(train, split, preprocessor)
+            size = 1 + max(in_train.max(), in_split.max())
+            sums = np.bincount(in_train[known], numbers[known], minlength=size)
+            counts = np.bincount(in_train[known], minlength=size)
             means = np.where(counts, sums / np.maximum(counts, 1), found["mean"][0])
             found["word_mean"] = means[in_split]
         errors = {name: (each - true)[present] for name, each in found.items()}

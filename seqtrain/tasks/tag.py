@@ -19,11 +19,11 @@ from torch.nn import functional as F
 from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
-from seqtrain.data.tokenizers.encoding import LINE_END, words
+from seqtrain.data.tokenizers.encoding import LINE_END
 from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel, State, encode_in_pieces
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
-from seqtrain.tasks.baselines.texts import majority_of_words, word_numbers
+from seqtrain.tasks.baselines.texts import majority_of_words
 from seqtrain.tasks.chain import Chain, barred_steps, pack
 from seqtrain.tasks.metrics.labels import (
     NUM_RANGES,
@@ -37,7 +37,7 @@ from seqtrain.tasks.metrics.labels import (
 )
 from seqtrain.tasks.output import Output
 from seqtrain.tasks.predictors import NamedSeries, question, shown_input
-from seqtrain.tasks.tagged import TaggedExamples, WordPredictor, answer_of_label, answers, ends_of, joined
+from seqtrain.tasks.tagged import TaggedExamples, WordPredictor, answer_of_label, answers, ends_of, joined, words_of
 
 UNREAD = -1  # prediction for a word beyond data.max_length: not a label, so it is wrong
 MAX_SHOWN_WORDS = 40  # per sample
@@ -326,11 +326,7 @@ class Tag(ExampleTask):
         majority = {"majority": self._measured(np.full(len(true), common), true, ends)}
         if split.series is not None:
             return majority
-        # Other tokenizers split words into parts, but labels belong to words between white space.
-        cut = words if preprocessor.tokenizer.kind == "word" else str.split
-        numbers: dict[str, int] = {}
-        in_train, _ = word_numbers(train.texts("text"), numbers, cut)
-        in_split, _ = word_numbers(split.texts("text"), numbers, cut)
+        in_train, in_split = words_of(train, split, preprocessor)
         by_word = majority_of_words(in_train[known], labels[known], in_split, default=common)
         # The words of all sequences are concatenated; spans must not cross from one to the next.
         found = {**majority, "word_majority": self._measured(by_word, true, ends)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.sources.base import NO_LABEL
 from seqtrain.data.tokenizers.encoding import Tokenizer, words
 from seqtrain.errors import UserError, first_few
+from seqtrain.tasks.baselines.texts import word_numbers
 from seqtrain.tasks.metrics.labels import is_bio, malformed
 from seqtrain.tasks.predictors import NamedSeries, Predictor, T
 
@@ -37,7 +38,7 @@ class PlacedExamples(TextExamples):
         *,
         max_length: int,
         dtype: torch.dtype,
-        needed: str = "a number",
+        needed: str,
     ) -> None:
         """Place the answers.
 
@@ -144,6 +145,20 @@ class TaggedExamples(PlacedExamples):
             self.remark = "; ".join(remarks) or None
 
 
+def cut_of(tokenizer: Tokenizer) -> Callable[[str], list[str]]:
+    """Return what splits a text into its words: other tokenizers than `word` leave those between white space."""
+    return words if tokenizer.kind == "word" else str.split
+
+
+def words_of(
+    train: Rows, split: Rows, preprocessor: Preprocessor
+) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " m"]]:
+    """Return the numbers of all words of train and of a split, end to end; equal words have equal numbers."""
+    known: dict[str, int] = {}
+    cut = cut_of(preprocessor.tokenizer)
+    return word_numbers(train.texts("text"), known, cut)[0], word_numbers(split.texts("text"), known, cut)[0]
+
+
 class WordPredictor(Predictor[T]):
     """A predictor that answers each word of a text, or each step of a series."""
 
@@ -156,8 +171,8 @@ class WordPredictor(Predictor[T]):
         """
         if isinstance(item, NamedSeries):
             return [str(step) for step in range(1, len(hidden) + 1)], hidden
-        found = words(item) if self.loaded.tokenizer.kind == "word" else item.split()
-        return found, hidden[1:-1][word_ends(self.loaded.tokenizer, item, self.encode(item))]
+        tokenizer = self.loaded.tokenizer
+        return cut_of(tokenizer)(item), hidden[1:-1][word_ends(tokenizer, item, self.encode(item))]
 
 
 def answers(labels: Sequence[str], ignore: str | None) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from seqtrain.data.batching.stream import EvalLoader, Stream
 from seqtrain.data.batching.values import SeriesStream
 from seqtrain.data.corpus import Corpus
 from seqtrain.data.preprocess import Preprocessor, Rows
-from seqtrain.data.sources.base import Source, Split
+from seqtrain.data.sources.base import OF_NUMBERS, Source, Split
 from seqtrain.data.tokenizers.recipes import Tokenizer
 from seqtrain.distributed import ranks
 from seqtrain.errors import UserError
@@ -76,7 +76,7 @@ class Data(ABC):
     @property
     def label_counts(self) -> tuple[int, ...]:
         """Count of each label in train. Empty if there are no labels."""
-        if "train" not in self.rows or "label" not in self.task.fields or self.task.label_kind in ("number", "numbers"):
+        if "train" not in self.rows or "label" not in self.task.fields or self.task.label_kind in OF_NUMBERS:
             return ()
         labels = self.rows["train"].labels
         if labels is None:

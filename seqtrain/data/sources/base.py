@@ -17,6 +17,8 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 SplitBy = Literal["document", "position"]
 NO_LABEL = "_"  # in place of a label at a word: CoNLL-U's mark for a missing value
 LabelKind = Literal["name", "names", "number", "numbers"]  # of a row: one for the whole row, or one for each word
+OF_WORDS = ("names", "numbers")  # kinds with one for each word
+OF_NUMBERS = ("number", "numbers")
 Row = dict[str, str]
 """One example: a string for each of its source's fields."""
 

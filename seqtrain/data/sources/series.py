@@ -18,6 +18,8 @@ from jaxtyping import Float, Int
 from seqtrain.data.cache import Store
 from seqtrain.data.sources.base import (
     NO_LABEL,
+    OF_NUMBERS,
+    OF_WORDS,
     SPLITS,
     LabelKind,
     Row,
@@ -246,12 +248,12 @@ class SeriesFile(TableSeries):
         found = []
         for place in np.flatnonzero(self._owner == SPLITS.index(split)).tolist():
             labels = self._labels[place]
-            if kind in ("number", "numbers"):
+            if kind in OF_NUMBERS:
                 labels = ["" if label in ABSENT else label for label in labels]
                 if self.decimal == ",":
                     labels = [label.replace(",", ".") for label in labels]
             where = f"data.label_column={self.label_column}: series {self.series.names[place]}"
-            if kind in ("names", "numbers"):
+            if kind in OF_WORDS:
                 if any(len(label.split()) > 1 for label in labels):
                     raise UserError(f"{where} has a label with white space; remove the white space")
                 found.append(" ".join(label or NO_LABEL for label in labels))

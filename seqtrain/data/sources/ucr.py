@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from seqtrain.data.sources.base import SPLITS, LabelKind, Split
+from seqtrain.data.sources.base import OF_WORDS, SPLITS, LabelKind, Split
 from seqtrain.data.sources.opening import absent, readable, sniff
 from seqtrain.data.sources.series import SeriesSource, numbered_series, split_of_series
 from seqtrain.data.values.scaling import Missing
@@ -68,7 +68,7 @@ class UCR(SeriesSource):
 
     def labels(self, split: Split, kind: LabelKind) -> list[str]:
         table = self._test if split == "test" else self._train
-        if kind in ("names", "numbers"):
+        if kind in OF_WORDS:
             raise UserError(f"data.path={self.path}: has one label per series, not one at each step; use task=classify")
         if table.is_number is not None and table.is_number != (kind == "number"):
             found, task = ("numbers", "regress") if table.is_number else ("names", "classify")

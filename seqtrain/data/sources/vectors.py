@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from seqtrain.data.sources.base import NO_LABEL, SPLITS, LabelKind, Row, Split
+from seqtrain.data.sources.base import NO_LABEL, OF_WORDS, SPLITS, LabelKind, Row, Split
 from seqtrain.data.sources.opening import absent, readable, sniff
 from seqtrain.data.sources.series import SeriesSource, numbered_series, split_of_series
 from seqtrain.data.values.blocks import LARGEST
@@ -49,7 +49,7 @@ class VectorSource(SeriesSource):
 
     def labels(self, split: Split, kind: LabelKind) -> list[str]:
         labels = [row["label"] for row in self._rows(split, "label")]
-        if kind in ("names", "numbers"):
+        if kind in OF_WORDS:
             each, whole = ("tag", "classify") if kind == "names" else ("regress_steps", "regress")
             steps = np.diff(self.series.offsets)[self._owner == SPLITS.index(split)]
             for label, count in zip(labels, steps.tolist(), strict=True):
