@@ -1,8 +1,8 @@
 """Time of two parts of a step, forward and backward, each beside another way: python -m benchmarks.parts.
 
-Attention within a window, in blocks and by a mask over all keys, beside full attention; DLinear beside the model of
-LTSF-Linear. Float32, one thread. Each round measures all, one after another; a row gives least and median of the rounds
-in milliseconds.
+Attention within a window beside full attention: in blocks, or in two joined parts if the window is as long as the
+chunk, and by a mask over all keys. DLinear beside the model of LTSF-Linear. Float32, one thread. Each round measures
+all, one after another; a row gives least and median of the rounds in milliseconds.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def of_attention(length: int, window: int) -> dict[str, Callable[[], Tensor]]:
     x = torch.randn(BATCH, length, DIM, requires_grad=True)
     cache = (torch.randn(BATCH, HEADS, window, DIM // HEADS), torch.randn(BATCH, HEADS, window, DIM // HEADS))
     read = torch.full((BATCH,), window)
-    name = f"T {length}, window {window}"
+    name, way = f"T {length}, window {window}", "joined" if length == window else "in blocks"
     return {
-        f"{name}, in blocks": lambda: layer(x, cache, window_of(read, length, window, window), None)[0],
+        f"{name}, {way}": lambda: layer(x, cache, window_of(read, length, window, window), None)[0],
         f"{name}, by a mask": lambda: layer(x, cache, window_mask(read, length, window, window), None)[0],
         f"T {length}, full": lambda: layer.alone(x, None),
     }
@@ -59,6 +59,8 @@ def main() -> None:
     readers: dict[str, Callable[[], Tensor]] = {}
     for length in (512, 1024, 2048, 4096):
         readers |= of_attention(length, 256)
+    for length in (1024, 2048):
+        readers |= of_attention(length, length)
     for channels in (1, 7):
         readers |= of_dlinear(channels)
     found: dict[str, list[float]] = {}

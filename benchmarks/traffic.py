@@ -114,6 +114,7 @@ def as_on_a_card(compiled: bool) -> Iterator[None]:
     with (
         patch.object(output, "BLOCK", output.GPU_BLOCK),
         patch.object(attention, "MOST_KEYS_BY_HAND", 0),
+        patch.object(attention, "LEAST", 0),
         patch.object(output, "_compiled_turn", lambda: compiled_turn),
         patch.object(Tensor, "nonzero", lambda mask: mask.new_empty(1, mask.dim(), dtype=torch.long)),  # of no data
         output.compiled_loss() if compiled else contextlib.nullcontext(),

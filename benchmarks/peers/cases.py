@@ -20,6 +20,8 @@ from seqtrain.config import check
 from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.loader import TrainLoader
 from seqtrain.data.batching.sentence_pairs import TranslationBatch
+from seqtrain.data.batching.values import WindowBatch
+from seqtrain.data.tokenizers.encoding import NoTokens
 from seqtrain.errors import UserError
 from seqtrain.tasks.base import Say
 from seqtrain.training.data import make_data
@@ -75,11 +77,11 @@ def given(case: Case, folder: Path, *, steps: int) -> dict[str, Any]:
     """What the peer of a case is given: sizes, and the first `steps` batches that we train on, padded by an own id."""
     config = case.config(folder, "32-true")
     data = data_of(config)
-    size = data.tokenizer.vocab_size
+    size = 0 if isinstance(data.tokenizer, NoTokens) else data.tokenizer.vocab_size
     batches = [plain(batch, size) for batch in itertools.islice(loader_of(data), steps)]
     # The start of a text has an id, and where there are examples so have their ends and the padding.
     vocab_size = size + 1 if case.text == "letters" else size + len(SPECIALS)
-    return {"sizes": {"vocab_size": vocab_size, **case.sizes}, "batches": batches}
+    return {"sizes": {"vocab_size": vocab_size, **case.sizes} if size else case.sizes, "batches": batches}
 
 
 def plain(batch: Any, vocab_size: int) -> dict[str, Tensor]:
@@ -87,7 +89,9 @@ def plain(batch: Any, vocab_size: int) -> dict[str, Tensor]:
     if isinstance(batch, TranslationBatch):
         return sentence_pairs(batch, vocab_size)
     tensors = {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
-    if isinstance(batch, ExampleBatch):
+    if isinstance(batch, WindowBatch):
+        tensors["targets"] = batch.targets[:, 0].nan_to_num()  # of the last windows some values are not known
+    elif isinstance(batch, ExampleBatch):
         tensors["tokens"] = batch.tokens.masked_fill(padding_of(batch), vocab_size + 3)
     return tensors
 
@@ -156,6 +160,18 @@ def reviews(folder: Path) -> list[str]:
     return [f"data.path={path}", "data=labelled", "data.column=sentence", "data.label_column=label", "tokenizer=word"]
 
 
+def series(folder: Path, channels: int) -> list[str]:
+    """Random walks of 8,000 steps that return to their mean."""
+    path = folder / f"series_{channels}.csv"
+    if not path.exists():
+        drawn, walk = np.random.default_rng(0).normal(size=(8_000, channels)), np.zeros((8_000, channels))
+        for step in range(1, len(walk)):
+            walk[step] = 0.95 * walk[step - 1] + drawn[step]
+        names = ",".join(f"c{channel}" for channel in range(channels))
+        np.savetxt(path, walk, "%.5f", ",", header=names, comments="")
+    return ["data=series", f"data.path={path}", "data.max_length=336"]
+
+
 def drawn_sentences(count: int, least: int, most: int, *, words: int = WORDS) -> Iterator[str]:
     """Words in any order; all words are equally frequent."""
     random = np.random.default_rng(0)
@@ -170,6 +186,8 @@ TEXTS: dict[str, Callable[[Path], list[str]]] = {
     "pairs": pairs,
     "reviews": reviews,
     "pairs of many words": partial(pairs, words=MANY_WORDS),
+    "one series": partial(series, channels=1),
+    "seven series": partial(series, channels=7),
 }
 
 GPT = {"dim": 128, "num_layers": 4, "num_heads": 4, "length": 64}
@@ -273,10 +291,28 @@ CASES |= {
         10,
         {"dim": 160, "num_layers": 5},
     ),
+    "bare_ltsf": Case(
+        "DLinear, 1 channel, 336 to 96, beside LTSF-Linear's",
+        "bare_ltsf",
+        "one series",
+        "task=forecast task.horizon=96 model=dlinear model.dim=84",
+        100,
+        100,
+        {"steps": 336, "horizon": 96},
+    ),
     "bare_gpt_muon": replace(
         CASES["bare_gpt"],
         title="GPT 4x128 with Muon beside a bare loop with AdamW",
         ours=f"{OUR_LEARNED_GPT} optimizer=muon optimizer.lr=0.01",
+    ),
+    "bare_ltsf_7": Case(
+        "DLinear, 7 channels, 336 to 96, beside LTSF-Linear's",
+        "bare_ltsf",
+        "seven series",
+        "task=forecast task.horizon=96 model=dlinear model.dim=48",
+        50,
+        50,
+        {"steps": 336, "horizon": 96},
     ),
     "hf_bert_8000": replace(
         CASES["hf_bert"],

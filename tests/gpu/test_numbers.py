@@ -15,6 +15,8 @@ from torch import Tensor
 
 from seqtrain.models.base import Capability, SequenceModel, reset
 from seqtrain.models.decoding import continue_tokens, decode
+from seqtrain.models.layers import attention
+from seqtrain.models.layers.joined import Joined
 from seqtrain.training import trainer as trainers
 from seqtrain.training.learner import Learner
 from tests.gpu.conftest import accelerator
@@ -58,6 +60,31 @@ def test_chunks_equal_the_whole_with_their_gradients(device: torch.device, name:
         found.append({"hidden": hidden.detach(), **gradients})
     for other in found[1:]:
         assert_near(other, found[0], 1e-9)
+
+
+def test_a_chunk_joined_with_its_window_in_bf16_is_near_the_mask_in_float64(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    length = 64
+    monkeypatch.setattr(attention, "LEAST", length)
+    before = torch.tensor([0, 7, 3 * length], device=device)  # of a lane that was reset, its first chunk, and later
+    inputs = torch.randn(5, 3, 4, length, 32, generator=torch.Generator().manual_seed(0)).to(device)
+    for lane in range(2):
+        inputs[1:3, lane, :, : length - int(before[lane])] = 0
+
+    def mixed(dtype: torch.dtype, window: Any) -> list[Tensor]:
+        parts = inputs.to(dtype).requires_grad_()
+        query, key, value = parts[0], torch.cat([parts[1], parts[3]], 2), torch.cat([parts[2], parts[4]], 2)
+        if isinstance(window, Joined):
+            found = window.attend(None, query, key, value, dropout=0.0)  # type: ignore[arg-type]
+        else:
+            found = attention.attend(query, key, value, mask=window, causal=False, dropout=0.0, name="any")
+        return [found.double(), *torch.autograd.grad(found.square().sum(), parts)]
+
+    joined = attention.window_of(before, length, length, length)
+    assert isinstance(joined, Joined)
+    for one, other in zip(mixed(torch.bfloat16, joined), mixed(torch.float64, joined.mask()), strict=True):
+        assert float((one - other).norm()) < 0.02 * float(other.norm())
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqtrain.models.layers import attention
 from seqtrain.models.layers.block_options import BlockOptions
+from seqtrain.models.layers.joined import Joined
 from seqtrain.models.layers.positions import rotary_table
 
 BF16_ERROR = 0.01  # of a sum of products whose factors have 8 bits, relative to its norm
@@ -104,3 +105,64 @@ def test_a_window_in_blocks_is_that_with_a_mask_over_all_keys_and_takes_no_produ
     mask = attention.window_of(before, length, cached, window)
     assert isinstance(mask, attention.Blocks)
     assert mask.mask[0, 0].numel() == 7 * (7 + window)
+
+
+@pytest.mark.parametrize("shared", [1, 2])
+def test_a_chunk_joined_with_the_window_before_it_is_that_with_a_mask(
+    monkeypatch: pytest.MonkeyPatch, shared: int
+) -> None:
+    torch.manual_seed(0)
+    length = 21
+    query, by_output = torch.randn(4, 4, length, 8).double(), torch.randn(4, length, 32).double()
+    keys = torch.randn(2, 4, 4 // shared, 2 * length, 8).double()
+    before = torch.tensor([0, 3, length, 5 * length])  # of a lane that was reset, its first chunk, and later ones
+    for lane, count in enumerate(before.tolist()):
+        keys[:, lane, :, : max(length - count, 0)] = 0
+
+    def mixed(least: int) -> tuple[Any, list[Tensor]]:
+        monkeypatch.setattr(attention, "LEAST", least)
+        mask = attention.window_of(before, length, length, length)
+        given = query.clone().requires_grad_(), keys.clone().requires_grad_()
+        if isinstance(mask, Tensor):
+            found = attention.attend(given[0], *given[1], mask=mask, causal=False, dropout=0.0, name="any")
+        else:
+            found = mask.attend(None, given[0], *given[1], dropout=0.0)  # type: ignore[arg-type]
+        return mask, [found, *torch.autograd.grad(found, given, by_output)]
+
+    (joined, found), (mask, right) = mixed(least=length), mixed(least=length + 1)
+    assert isinstance(joined, Joined)
+    assert isinstance(mask, Tensor)
+    for one, other in zip(found, right, strict=True):
+        assert torch.allclose(one, other, rtol=0, atol=1e-12)
+
+
+def test_on_a_gpu_no_mask_over_chunk_and_window_is_made() -> None:
+    query = torch.zeros(2, 4, 16, 64, dtype=torch.bfloat16, device="meta", requires_grad=True)
+    keys = torch.zeros(2, 2, 2, 32, 64, dtype=torch.bfloat16, device="meta", requires_grad=True)
+    with Ran() as ran:
+        window = attention.window_of(torch.zeros(2, dtype=torch.long, device="meta"), 16, 16, 16)
+        assert isinstance(window, Joined)
+        window.attend(None, query, *keys, dropout=0.0).sum().backward()  # type: ignore[arg-type]
+    assert query.grad is not None
+    assert keys.grad is not None
+    for kernel in ("aten._scaled_dot_product_flash_attention", "aten._scaled_dot_product_flash_attention_backward"):
+        assert ran.names.count(f"{kernel}.default") == 2
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "width", "dropout"),
+    [
+        ("cpu", torch.float32, 8, 0.1),  # the weights themselves are needed
+        ("meta", torch.float32, 64, 0.0),  # a GPU's flash kernel has half precision only
+        ("meta", torch.bfloat16, 20, 0.0),  # and widths that are multiples of 8
+        ("meta", torch.bfloat16, 256, 0.0),  # up to 256, of which we add 8
+    ],
+)
+def test_what_the_kernel_does_not_take_is_read_with_a_mask(
+    device: str, precision: torch.dtype, width: int, dropout: float
+) -> None:
+    length, made = 8, []
+    window = Joined(torch.zeros(1, dtype=torch.long), lambda: torch.ones(1, 1, length, 2 * length, dtype=torch.bool))
+    query, keys = (torch.zeros(1, 1, rows, width, dtype=precision, device=device) for rows in (length, 2 * length))
+    window.attend(lambda *given: made.append(given[3]), query, keys, keys, dropout)
+    assert made[0].shape == (1, 1, length, 2 * length)

@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from seqtrain.models.layers.block_options import BlockOptions
+from seqtrain.models.layers.joined import LEAST, Joined
 from seqtrain.models.layers.lengths import padding_of
 from seqtrain.models.layers.positions import halves, neighbours, rotate, turn, turns_of
 from seqtrain.models.layers.recorder import active, record
@@ -30,7 +31,7 @@ SourceKeysValues = tuple[Float[Tensor, "B G S K"], Float[Tensor, "B G S K"]]
 HeadsOfThree = tuple[Float[Tensor, "B H T K"], Float[Tensor, "B G T K"], Float[Tensor, "B G T K"]]
 """Queries, keys and values."""
 
-MOST_KEYS_BY_HAND = 256  # in bf16 on a CPU; with more keys, writing the weights takes longer than the fused kernel
+MOST_KEYS_BY_HAND = 512  # in bf16 on a CPU; with more keys, writing the weights takes longer than the fused kernel
 
 
 def tokens_before(
@@ -109,12 +110,18 @@ class Blocks:
 
 def window_of(
     num_before: Int[Tensor, " B"] | Int[Tensor, "B {length}"], length: int, cached: int, window: int
-) -> Bool[Tensor, "B 1 {length} {cached+length}"] | Blocks:
-    """Return `window_mask` or, if the window is short relative to the chunk, its blocks: T x M instead of T x N."""
+) -> Bool[Tensor, "B 1 {length} {cached+length}"] | Blocks | Joined:
+    """Return `window_mask`, or what needs no mask of T x N: `Joined` if T = M, `Blocks` if M is much less than T."""
     size = max(BLOCK, window // 2)
-    if active() or length < 2 * size + window:  # a plot of the weights shows all keys of the chunk
-        return window_mask(num_before, length, cached, window)
-    device, count = num_before.device, -(-length // size)
+    mask = partial(window_mask, num_before, length, cached, window)
+    device = num_before.device
+    if active():  # a plot of the weights shows all keys of the chunk
+        return mask()
+    if length == cached == window and num_before.dim() == 1 and (device.type != "cpu" or length >= LEAST):
+        return Joined(num_before, mask)
+    if length < 2 * size + window:
+        return mask()
+    count = -(-length // size)
     key, query = torch.arange(window + size, device=device), torch.arange(size, device=device)
     behind = window + query.unsqueeze(1) - key  # (b, M+b): 0 is the query itself
     before = num_before.view(-1, 1, 1, 1)
@@ -347,7 +354,7 @@ class CausalSelfAttention(SelfAttention):
         self,
         x: Float[Tensor, "B T D"],
         cache: Cache | None,
-        mask: Bool[Tensor, "B 1 T N"] | Blocks | None,
+        mask: Bool[Tensor, "B 1 T N"] | Blocks | Joined | None,
         rotary: Float[Tensor, "2 N K"] | None,
     ) -> tuple[Float[Tensor, "B T D"], KeysValues]:
         """Return the mixed values, and all keys and values (cached and new), unrotated.
@@ -369,6 +376,9 @@ class CausalSelfAttention(SelfAttention):
             query, turned = rotate(query, rotary[:, -x.shape[1] :]), rotate(key, rotary)
         if isinstance(mask, Blocks):
             mixed = mask.attend(partial(self.attend, causal=False), query, turned, value)
+        elif isinstance(mask, Joined):
+            dropout = self.dropout if self.training else 0.0
+            mixed = mask.attend(partial(self.attend, causal=False), query, turned, value, dropout)
         else:
             mixed = self.attend(query, turned, value, mask, causal=mask is None)
         return self.out(mixed), (key, value)

@@ -21,6 +21,7 @@ from seqtrain.models.layers.attention import (
     SourceKeysValues,
 )
 from seqtrain.models.layers.block_options import Activation, BlockOptions
+from seqtrain.models.layers.joined import Joined
 from seqtrain.models.layers.recorder import EACH_LAYER
 from seqtrain.models.layers.slots import KeysValues, Seen, Slots
 
@@ -132,7 +133,7 @@ class DecoderBlock(Block):
         self,
         x: Float[Tensor, "B T D"],
         cache: Cache | None,
-        mask: Bool[Tensor, "B 1 T N"] | Blocks | None,
+        mask: Bool[Tensor, "B 1 T N"] | Blocks | Joined | None,
         rotary: Float[Tensor, "2 N K"] | None,
         *,
         alone: bool,
