@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from pathlib import Path
 
@@ -23,6 +24,7 @@ RECOMMENDED = re.compile(r"(\$\{oc\.select:(data|task)\._recommend_\.\w+,)+(?P<d
 
 def main() -> None:
     """Write both tables into the page, between its marks."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     page = PAGE.read_text("utf-8")
     for name, lines in (("models", models()), ("matrix", table(cells()))):
         before, _, rest = page.partition(f"<!-- {name} -->\n")

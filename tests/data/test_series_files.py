@@ -228,6 +228,10 @@ FAULTS = {
     "a channel alone, without its label": (f"{HEAD}1,2\n", "line 6 has no label"),
     "channels without their label": (f"{HEAD}1,2:3,4\n", "line 6 has no label"),
     "no labels at all": (HEAD.replace("true x y", "false") + "1,2\n", "has no labels (@classLabel false)"),
+    "a label beside the header": (
+        f"{HEAD}1:x\n2:X\n",
+        "line 7 has the label 'X', which @classLabel does not name (x, y)",
+    ),
     "no value in a series": (f"{HEAD}?,?:x\n", "line 6 contains no value"),
     "a word among values": (f"{HEAD}1,two:x\n", "line 6: 'two' is not a number"),
     "infinity": (f"{HEAD}1,inf:x\n", "line 6: inf is not a finite number"),
@@ -242,7 +246,7 @@ def test_a_broken_file_is_refused_with_its_line_and_so_is_a_label_that_train_lac
         path = written(tmp_path, content)
         assert refusal(read_table, path).startswith(f"data.path={path}: {says}"), fault
     written(tmp_path, HEAD + "".join(f"{n}:{'xy'[n % 2]}\n" for n in range(10)))
-    written(tmp_path, f"{HEAD}5:z\n", "a_TEST.ts")
+    written(tmp_path, f"{HEAD.replace('x y', 'x y z')}5:z\n", "a_TEST.ts")
     options: dict[str, Any] = {"preprocessor": None, "say": quiet}
     said = refusal(prepare_series, UCR(path=str(tmp_path)), ("train", "test"), READS, **options)
     assert "test row 1 has the label z, which no row of train has" in said

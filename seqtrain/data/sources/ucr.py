@@ -155,10 +155,16 @@ def read_table(path: Path, *, labelled: bool = True) -> Table:
         raise UserError(
             f"data.path={path}: has no labels (@classLabel false); give a file with a label for each series"
         )
+    names = header.get("classlabel", "").split()[1:]
     for number, text in lines:
         if not text.strip():
             continue
         values, label = _parsed(f"data.path={path}: line {number:,}", text.strip("\r\n "), suffix, has_label)
+        if labelled and names and label not in names:
+            raise UserError(
+                f"data.path={path}: line {number:,} has the label {label!r}, which @classLabel does not name "
+                f"({first_few(names)}); correct one of them"
+            )
         if channels and values.shape[1] != channels[0].shape[1]:
             raise UserError(
                 f"data.path={path}: line {number:,} has {values.shape[1]} channels, but the first series has "
