@@ -166,3 +166,9 @@ def test_what_the_kernel_does_not_take_is_read_with_a_mask(
     query, keys = (torch.zeros(1, 1, rows, width, dtype=precision, device=device) for rows in (length, 2 * length))
     window.attend(lambda *given: made.append(given[3]), query, keys, keys, dropout)
     assert made[0].shape == (1, 1, length, 2 * length)
+
+
+def test_layers_that_need_the_mask_share_one() -> None:
+    window = attention.window_of(torch.zeros(1, dtype=torch.long), attention.LEAST, attention.LEAST, attention.LEAST)
+    assert isinstance(window, Joined)
+    assert window.mask() is window.mask()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -30,11 +30,19 @@ class Joined:
 
     Attributes:
         num_before: number of tokens that each lane has read before; only so many of the last cached keys are real.
-        mask: makes the mask of all 2T keys, for weights with dropout and for what the kernel does not take.
+        make_mask: makes the mask of all 2T keys, for weights with dropout and for what the kernel does not take.
+        made: that mask, once it is made.
     """
 
     num_before: Int[Tensor, " B"]
-    mask: Callable[[], Bool[Tensor, "B 1 T N"]]
+    make_mask: Callable[[], Bool[Tensor, "B 1 T N"]]
+    made: list[Bool[Tensor, "B 1 T N"]] = field(default_factory=list)
+
+    def mask(self) -> Bool[Tensor, "B 1 T N"]:
+        """Return the mask, which is made once for all layers."""
+        if not self.made:  # compiled blocks cannot enter the lock of functools.cache
+            self.made.append(self.make_mask())
+        return self.made[0]
 
     def attend(
         self,
