@@ -25,8 +25,8 @@ import numpy as np
 
 from seqtrain.data.token_store.index import TOKENIZER, documents_name, dtype_of, open_store, shard_name, write_index
 from seqtrain.data.tokenizers.encoding import AT_A_TIME, SEGMENT, segments
+from seqtrain.data.tokenizers.foreign import load_tokenizer
 from seqtrain.data.tokenizers.recipes import BPE
-from seqtrain.data.tokenizers.saved import load_tokenizer
 from seqtrain.files.checked import file_hash
 
 SEQTRAIN = (sys.executable, "-m", "seqtrain")

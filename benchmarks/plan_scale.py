@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from seqtrain.data.batching.documents import Stretches
-from seqtrain.data.batching.example_plan import ExamplePlan
-from seqtrain.data.batching.lengths import StretchLengths
+from seqtrain.data.batching.example_plan import ExamplePlan, StretchLengths
 from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.data.token_store.tokens import mapped_offsets
 

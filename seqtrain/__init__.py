@@ -1,8 +1,7 @@
 """seqtrain: recurrent networks and Transformers side by side, trained exactly."""
 
-from seqtrain.api import Trained, compare, load, sweep, train
+from seqtrain.api import Trained, compare, gradients, load, memory, profile, scale, sweep, train
 from seqtrain.errors import UserError
-from seqtrain.measures import gradients, memory, profile, scale
 
 __all__ = [
     "Trained",

@@ -40,12 +40,11 @@ MAY_IMPORT = {
     "analysis": "experiment files data distributed config runs models tasks training inference",
     "sweeps": "files distributed config runs tasks training",
     "compare": "files config runs sweeps tasks",
-    "api": "experiment config training inference sweeps compare",
-    "measures": "api config analysis",
+    "api": "experiment config training inference sweeps compare analysis",
     "experiment": "files data distributed config runs models tasks training inference",
     "cli": "experiment files data distributed config conf runs models tasks training inference analysis sweeps compare "
     "api hub",
-    "": "api measures runs",
+    "": "api runs",
 }
 """What each room may import of seqtrain, beside itself, errors and terminal; the last one is the package."""
 
@@ -63,7 +62,7 @@ ONLY = {
     "tokenizers": ("data.tokenizers", "data.corpus", "data.preprocess"),
     "babel": ("data.sources",),
     "sacrebleu": ("tasks.metrics",),
-    "scipy": ("analysis", "compare", "tasks.baselines", "tasks.metrics", "tasks.forecast_heads"),
+    "scipy": ("analysis", "compare", "tasks.baselines", "tasks.metrics", "tasks.forecast_heads", "tasks.regress"),
     "plotly": ("compare.page", "compare.compared"),
     "pandas": ("data.values.blocks", "compare.records", "compare.compared", "compare.paper_table"),
     "IPython": ("training.callbacks.progress",),
@@ -81,9 +80,7 @@ ONLY = {
 }
 """Who may know a package."""
 
-WITH_TORCH = {
-    f"seqtrain.data.batching.{name}" for name in ("stream", "examples", "loader", "masking", "sentence_pairs", "values")
-}
+WITH_TORCH = {f"seqtrain.data.batching.{name}" for name in ("stream", "examples", "loader", "masking", "values")}
 """The part of data that holds tensors."""
 
 TASKS_KNOW = (
@@ -106,7 +103,6 @@ SHARED = {
             "chain",
             "contract",
             "forecast_heads",
-            "forecast_samples",
             "hooks",
             "least_squares",
             "masked_text",

@@ -17,8 +17,7 @@ from benchmarks.kills.kinds import BASE, BEGUN_FROM, KINDS, Kind, of
 from seqtrain.distributed.fork_server import Child, ForkServer
 from seqtrain.runs import resume_check
 from seqtrain.runs.checkpoint import load
-from seqtrain.runs.directory import Run
-from seqtrain.runs.listing import stands
+from seqtrain.runs.directory import Run, stands
 from seqtrain.sweeps.folder import ENDED, Sweep
 
 PATIENCE = 600.0  # seconds that a command may take

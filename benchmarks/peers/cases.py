@@ -17,9 +17,8 @@ from torch import Tensor
 
 from benchmarks.peers.turns import END, PADDING, SPECIALS, START
 from seqtrain.config import check
-from seqtrain.data.batching.examples import ExampleBatch
+from seqtrain.data.batching.examples import ExampleBatch, TranslationBatch
 from seqtrain.data.batching.loader import TrainLoader
-from seqtrain.data.batching.sentence_pairs import TranslationBatch
 from seqtrain.data.batching.values import WindowBatch
 from seqtrain.data.tokenizers.encoding import NoTokens
 from seqtrain.errors import UserError

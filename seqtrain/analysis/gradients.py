@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from seqtrain.analysis.gradient_decay import FADED, Decay, decay_of, mean_norms, mirrored, spectral_radii
 from seqtrain.analysis.gradient_reach import Measured, measure_examples, measure_stream
-from seqtrain.data.batching.lengths import distinct_of_all
+from seqtrain.data.batching.example_plan import distinct_of_all
 from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.errors import UserError
 from seqtrain.inference.opened import open_run

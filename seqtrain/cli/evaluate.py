@@ -15,8 +15,8 @@ from seqtrain.errors import UserError
 from seqtrain.files.atomic import plain_json
 from seqtrain.runs.directory import Run
 from seqtrain.runs.evaluations import EVALUATIONS, Evaluation, Kept, keep, kept
-from seqtrain.runs.git_commit import commit
 from seqtrain.runs.measures import compared_by, unit
+from seqtrain.runs.provenance import commit
 
 if TYPE_CHECKING:
     from seqtrain.data.preprocess import Preprocessor, Rows

@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
     options = parser.parse_args(argv)
 
-    from seqtrain.inference.opened import open_run, write_export
+    from seqtrain.inference.opened import open_run
     from seqtrain.runs.directory import Run
 
     Run.open(options.run)  # an export is not exported again
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
         kept, lines = onnx_export.save(opened.model, opened.task, opened.preprocessor, card, options.output)
         words = f", as {' and '.join(kept)}"
     else:
-        write_export(opened, options.output)
+        opened.write_export(options.output)
     size = sum(path.stat().st_size for path in options.output.iterdir())
     if options.json:
         print(json.dumps({"output": str(options.output), "step": opened.step, "bytes": size, "left_out": lines}))

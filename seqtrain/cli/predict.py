@@ -276,7 +276,7 @@ def _forecast(opened: Opened, options: argparse.Namespace) -> int:
 
 def _answer_series(opened: Opened, options: argparse.Namespace) -> int:
     """Predict a label or a number for each series of a file; return the exit code."""
-    from seqtrain.inference.series_files import read_series  # imports torch
+    from seqtrain.inference.forecasts import read_series  # imports torch
     from seqtrain.tasks.hooks import check_answers
 
     files = [*options.texts, *([str(options.input)] if options.input is not None else [])]

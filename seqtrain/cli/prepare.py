@@ -109,7 +109,7 @@ def _order(options: Any) -> Order:
     recipe, tokenizer = make(config.tokenizer), None
     asked = {f"data.{key}": value for key, value in plain(config.data).items() if key not in own_options("data")}
     if options.tokenizer is not None:
-        from seqtrain.data.tokenizers.saved import load_tokenizer
+        from seqtrain.data.tokenizers.foreign import load_tokenizer
 
         tokenizer = load_tokenizer(options.tokenizer)
         asked["--tokenizer"] = f"a tokenizer of hash {tokenizer.hash}"

@@ -24,9 +24,8 @@ from seqtrain.compare.verdict import conclusions
 from seqtrain.config.ranges import Range
 from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
-from seqtrain.runs.directory import CONFIG, METRICS, SUMMARY
+from seqtrain.runs.directory import CONFIG, METRICS, SUMMARY, is_written, list_runs
 from seqtrain.runs.evaluations import EVALUATIONS
-from seqtrain.runs.listing import is_written, list_runs
 
 WAITING = b"""<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="3">
 <title>seqtrain</title><p>There is no run to show yet; this page reloads every 3 seconds.</p></html>"""

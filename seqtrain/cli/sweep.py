@@ -13,8 +13,7 @@ from seqtrain.cli.evaluate import evaluate, kept_in_run
 from seqtrain.compare.folds import fold_of
 from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
-from seqtrain.experiment.dry_run import dry_run, print_cost
-from seqtrain.experiment.start import Request
+from seqtrain.experiment.start import Request, dry_run, print_cost
 from seqtrain.files.atomic import plain_json
 from seqtrain.runs.directory import CONFIG, Run
 from seqtrain.runs.evaluations import kept

@@ -12,8 +12,7 @@ from seqtrain.cli.arguments import Parser
 from seqtrain.distributed.ranks import say
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import listed
-from seqtrain.runs.directory import Run
-from seqtrain.runs.listing import list_runs
+from seqtrain.runs.directory import Run, list_runs
 from seqtrain.runs.shown import read_confusion, read_samples, steps_with_confusion, steps_with_samples
 from seqtrain.sweeps.folder import is_sweep
 from seqtrain.terminal import pasted

@@ -16,8 +16,7 @@ from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf
 from seqtrain.cli.arguments import Parser, finish
 from seqtrain.config.groups import ENTRIES, GLOBAL, GROUPS
 from seqtrain.errors import UserError
-from seqtrain.experiment.dry_run import dry_run, print_cost
-from seqtrain.experiment.start import Request, start
+from seqtrain.experiment.start import Request, dry_run, print_cost, start
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

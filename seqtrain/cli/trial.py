@@ -13,8 +13,7 @@ from seqtrain.errors import Unavailable, UserError, kind_of
 from seqtrain.experiment.resume import resume
 from seqtrain.experiment.start import Request, start
 from seqtrain.files.checked import open_append
-from seqtrain.runs.directory import CONFIG, METRICS, Run
-from seqtrain.runs.listing import is_written
+from seqtrain.runs.directory import CONFIG, METRICS, Run, is_written
 from seqtrain.sweeps.folder import STOP, Status, Sweep, Trial, status_after
 from seqtrain.training.callbacks.signals import Interrupted
 

@@ -16,10 +16,9 @@ from seqtrain.compare.settings import flattened, is_path, last_word
 from seqtrain.errors import UserError, did_you_mean
 from seqtrain.files.atomic import exists
 from seqtrain.runs import leaks, measures
-from seqtrain.runs.directory import CONFIG, Run
+from seqtrain.runs.directory import CONFIG, Run, list_runs, stands
 from seqtrain.runs.evaluations import Evaluation, Kept, kept
 from seqtrain.runs.identity import digest
-from seqtrain.runs.listing import list_runs, stands
 from seqtrain.runs.summary import Summary
 from seqtrain.sweeps.folder import member_of
 from seqtrain.terminal import pasted, printable

@@ -24,8 +24,7 @@ from omegaconf.resolvers import oc
 
 from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.checked import read_checked
-from seqtrain.files.plain_yaml import MAX_BYTES, check_plain
-from seqtrain.files.untrusted import ENVIRONMENT
+from seqtrain.files.untrusted import ENVIRONMENT, MAX_BYTES, check_plain
 
 # What Hydra raises for an override or a file that it cannot use.
 UNUSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)

@@ -15,8 +15,8 @@ import numpy as np
 
 from seqtrain.data.cache import Store, durable, read_json
 from seqtrain.data.token_store.tokens import Reversed, TokenArray
+from seqtrain.data.tokenizers.foreign import load_tokenizer
 from seqtrain.data.tokenizers.recipes import Recipe, Tokenizer, segments
-from seqtrain.data.tokenizers.saved import load_tokenizer
 from seqtrain.errors import UserError
 
 DTYPES = ("<u2", "<u4")  # of tokens on disk: for small and for large vocabularies

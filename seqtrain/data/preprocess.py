@@ -19,8 +19,8 @@ from seqtrain.data.sources.base import NO_LABEL, OF_NUMBERS, OF_WORDS, LabelKind
 from seqtrain.data.sources.series import HoldsLabels, SeriesSource, rows_of
 from seqtrain.data.sources.tokens import TokenSource
 from seqtrain.data.tokenizers.encoding import NO_TOKENS
+from seqtrain.data.tokenizers.foreign import load_tokenizer
 from seqtrain.data.tokenizers.recipes import Recipe, Tokenizer
-from seqtrain.data.tokenizers.saved import load_tokenizer
 from seqtrain.data.values import scaling
 from seqtrain.data.values.scaling import Scaling
 from seqtrain.data.values.series import SeriesSplit

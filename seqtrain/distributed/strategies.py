@@ -1,4 +1,4 @@
-"""Lightning strategies for several processes: full copies (DDP), or shards (FSDP2)."""
+"""Lightning strategies for several processes, full copies (DDP) or shards (FSDP2), and its bf16 precision."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from pytorch_lightning.plugins.environments import ClusterEnvironment
+from pytorch_lightning.plugins.precision import MixedPrecision
 from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 from torch import nn
 
@@ -119,3 +120,13 @@ def _refresh(core: nn.Module, inputs: Any) -> None:
 def whole(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor itself, gathered if each process has a shard of it."""
     return cast(Any, tensor).full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+class CachedPrecision(MixedPrecision):
+    """Autocast that keeps each weight's bf16 copy until the step ends; Lightning's casts it at each use.
+
+    A recurrence uses its weights again at every token.
+    """
+
+    def autocast_context_manager(self) -> torch.autocast:
+        return torch.autocast(self.device, torch.bfloat16)

@@ -16,8 +16,7 @@ from jaxtyping import Float, Int
 from seqtrain.data.batching.values import WindowBatch, Windows
 from seqtrain.errors import UserError
 from seqtrain.experiment.data import open_with_data
-from seqtrain.tasks.forecast_heads import ForecastDistribution
-from seqtrain.tasks.forecast_samples import SHOWN_SHARES
+from seqtrain.tasks.forecast_heads import SHOWN_SHARES, ForecastDistribution
 
 if TYPE_CHECKING:
     from seqtrain.data.preprocess import Rows

@@ -17,7 +17,7 @@ from rich.console import Console
 from seqtrain.errors import NonFinite, UserError
 from seqtrain.runs.directory import Run
 from seqtrain.training.callbacks.signals import Signals
-from seqtrain.training.from_data import AUTO
+from seqtrain.training.data import AUTO
 from seqtrain.training.session import Session, load_initial_weights, make_session, set_first_weights
 from seqtrain.training.splits import Data
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Int
 
-from seqtrain.data.batching.lengths import distinct_of_all
+from seqtrain.data.batching.example_plan import distinct_of_all
 from seqtrain.data.batching.plan import Chunk
 from seqtrain.data.batching.stream import EvalLoader
 from seqtrain.data.sources.base import Split

@@ -1,4 +1,4 @@
-"""Start of a run: its checks, its directory, and the processes that train it.
+"""Start of a run: its checks, its directory, and the processes that train it. A dry run estimates its cost instead.
 
 The config says how many processes train. They are started and watched here.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,9 +16,9 @@ from seqtrain.config.trust import trusted, trusting
 from seqtrain.distributed import launch, ranks
 from seqtrain.distributed.ranks import say
 from seqtrain.errors import RunFailed, UserError, merged
-from seqtrain.files.atomic import listed
+from seqtrain.files.atomic import listed, plain_json
 from seqtrain.runs.directory import Run, default_name, remove
-from seqtrain.training.callbacks.signals import Interrupted
+from seqtrain.training.callbacks.signals import Interrupted, Signals
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from seqtrain.config.check import Composed
     from seqtrain.experiment.story import Attempt
     from seqtrain.tasks.base import Say
+    from seqtrain.training.cost import Cost
     from seqtrain.training.splits import Data
 
 
@@ -89,8 +90,7 @@ def prepare(config: DictConfig, request: Request) -> list[str]:
 def read_data(config: DictConfig, note: Say) -> Data:
     """Read the data of a prepared config, and set its options that depend on data."""
     from seqtrain.training import budget
-    from seqtrain.training.data import make_data
-    from seqtrain.training.from_data import resolve_length
+    from seqtrain.training.data import make_data, resolve_length
 
     data = make_data(config, ("train", "validation"), note)
     budget.solve(config, data, note)
@@ -223,3 +223,47 @@ def worker(
         tell(f"process {ranks.rank_info().rank}: {type(error).__name__}: {error}")
         return 1
     return 0
+
+
+STEPS = 4  # largest number of trial steps; their median is used, because the first one is slow
+MAX_FLOPS = 1.2e12  # of all trial steps: a few seconds on a CPU
+
+
+def dry_run(composed: Composed, request: Request) -> Cost:
+    """Check a training, read its data, try its first steps, and return its cost. Creates no run directory."""
+    config = composed.config
+    for line in composed.notes:
+        say(line)
+    for line in prepare(config, request):
+        say(line)
+    from seqtrain.training.session import cost_of
+    from seqtrain.training.trainer import resolve_auto
+
+    resolve_auto(config, say)
+    data = read_data(config, say)
+    cost = cost_of(config, data)
+    if cost.steps is None:  # a time limit decides
+        return cost
+    steps = min(STEPS, int(MAX_FLOPS / (cost.flops_per_token * cost.tokens_per_step)))
+    if config.trainer.devices != 1 or not steps:
+        say("seconds are unknown: they are estimated only for small steps on one device")
+        return cost
+    return replace(cost, tokens_per_second=_speed(config, data, steps))
+
+
+def _speed(config: DictConfig, data: Data, steps: int) -> float:
+    """Return the speed of the first steps of a training, in tokens per second."""
+    from seqtrain.experiment import report
+    from seqtrain.experiment.learning_rate import few_steps
+
+    with Signals() as signals, few_steps(config, data, steps, signals) as session:
+        session.fit(None)
+        return report.speed(session.recorder.run, 0.0)
+
+
+def print_cost(cost: Cost, as_json: bool) -> None:
+    """Print the cost of a training."""
+    if as_json:
+        print(plain_json(cost.record()))
+    else:
+        print("\n".join(cost.lines()))

@@ -24,14 +24,14 @@ from seqtrain.experiment.written_config import config_text, plain_config
 from seqtrain.runs import provenance
 from seqtrain.runs.checkpoint import probe, step_of
 from seqtrain.runs.directory import Run
-from seqtrain.runs.git_commit import CodeDiff, code_diff, code_entries
 from seqtrain.runs.identity import digest, identity
+from seqtrain.runs.provenance import CodeDiff, code_diff, code_entries
 from seqtrain.runs.summary import Summary
 from seqtrain.tasks.hooks import is_of_others
 from seqtrain.training import budget
 from seqtrain.training.callbacks.signals import Signals
 from seqtrain.training.cost import Cost
-from seqtrain.training.from_data import open_keys, resolve_length
+from seqtrain.training.data import open_keys, resolve_length
 from seqtrain.training.model_and_task import said
 from seqtrain.training.origins import take_tokenizer
 from seqtrain.training.session import Session, cost_of, load_initial_weights, make_session, set_first_weights

@@ -16,9 +16,7 @@ from seqtrain.data.preprocess import Preprocessor
 from seqtrain.data.tokenizers.foreign import ForeignTokenizer
 from seqtrain.errors import UserError
 from seqtrain.files.untrusted import HUB
-from seqtrain.hub.decoders import GPT2, GPT_NEOX, LLAMA
-from seqtrain.hub.encoders import BERT, DISTILBERT, ROBERTA
-from seqtrain.hub.family import Family, Unfit
+from seqtrain.hub.family import BERT, DISTILBERT, GPT2, GPT_NEOX, LLAMA, ROBERTA, Family, Unfit
 from seqtrain.hub.folder import SPECIAL_TOKENS, TOKENIZER, HubFolder
 from seqtrain.hub.marian import MARIAN, head_of
 from seqtrain.hub.names import Rule, expanded, read, with_vocabulary

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqtrain.data.tokenizers.encoding import Tokenizer
+from seqtrain.data.tokenizers.encoding import ENDS, Tokenizer
 from seqtrain.data.tokenizers.foreign import ForeignTokenizer
-from seqtrain.data.tokenizers.tokenizer_file import ENDS
 from seqtrain.errors import UserError
 from seqtrain.files.folders import appearing
 from seqtrain.hub.convert import FAMILIES

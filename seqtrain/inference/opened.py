@@ -91,6 +91,19 @@ class Opened:
                 digest.update(value.contiguous().numpy().data)
         return digest.hexdigest()
 
+    def write_export(self, target: Path) -> None:
+        """Write the weights, the config and the tokenizers to a new folder `target`, atomically.
+
+        Raises:
+            UserError: `target` exists, or cannot be written.
+        """
+        # One flat file; parameter names are prefixed by `model.` or `task.`.
+        weights = {}
+        for name, module in (("model", self.model), ("task", self.task)):
+            for key, value in module.state_dict().items():
+                weights[f"{name}.{key}"] = value
+        export.write(self.run, self.preprocessor, weights, self.step, target)
+
 
 def open_origin(path: Path | str) -> Run:
     """Return a run or an export; a model folder of the Hugging Face hub is converted to an export first.
@@ -260,17 +273,3 @@ def checked_config(run: Run) -> DictConfig:
         more = f" (the first of {len(others) + 1} faults)" if others else ""
         raise UserError(f"{run.path}: its config: {first}{more}") from None
     return config
-
-
-def write_export(opened: Opened, target: Path) -> None:
-    """Write the weights, the config and the tokenizers to a new folder `target`, atomically.
-
-    Raises:
-        UserError: `target` exists, or cannot be written.
-    """
-    # One flat file; parameter names are prefixed by `model.` or `task.`.
-    weights = {}
-    for name, module in (("model", opened.model), ("task", opened.task)):
-        for key, value in module.state_dict().items():
-            weights[f"{name}.{key}"] = value
-    export.write(opened.run, opened.preprocessor, weights, opened.step, target)

@@ -135,7 +135,7 @@ class Trained:
         check_own_options(predictor.takes, {name: value for name, value in given.items() if name not in ANSWER_RANGES})
         items: Sequence[Any]
         if self.opened.answers_series and isinstance(texts, str | Path):
-            from seqtrain.inference.series_files import read_series
+            from seqtrain.inference.forecasts import read_series
 
             items = read_series(self.opened, Path(texts), str(texts))
         else:
@@ -343,7 +343,7 @@ class Trained:
 
         reader, asked = self.opened.text_reader, text
         if self.opened.answers_series:
-            from seqtrain.inference.series_files import read_series
+            from seqtrain.inference.forecasts import read_series
 
             ours, asked = attention_maps.step_numbers(), read_series(self.opened, Path(text), text)[0]
         else:

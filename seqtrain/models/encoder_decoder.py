@@ -19,9 +19,8 @@ from seqtrain.models.layers.blocks import CrossDecoderBlock, EncoderBlock, in_de
 from seqtrain.models.layers.lengths import real_lengths
 from seqtrain.models.layers.positions import BASE, PlacedInput, Positions, check_sizes
 from seqtrain.models.layers.recurrence import Cell
+from seqtrain.models.parts.decoders import Attention, RecurrentDecoder, TransformerDecoder
 from seqtrain.models.parts.encoders import ConvolutionalEncoder, Encoded, RecurrentEncoder, TransformerEncoder
-from seqtrain.models.parts.recurrent_decoder import Attention, RecurrentDecoder
-from seqtrain.models.parts.transformer_decoder import TransformerDecoder
 from seqtrain.models.stepper import Stepper
 
 EncoderKind = Literal["transformer", "rnn", "gru", "lstm", "cnn"]

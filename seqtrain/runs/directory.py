@@ -1,14 +1,16 @@
-"""Run directory: create, read, write and name it."""
+"""Run directory: create, read, write and name it; find the runs of a folder."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import math
 import os
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -16,14 +18,24 @@ import yaml
 
 from seqtrain.errors import Unavailable, UserError, did_you_mean
 from seqtrain.files import folders
-from seqtrain.files.atomic import exists, is_at, listed, locked, plain_json, reading, remove_temporary, write_text
+from seqtrain.files.atomic import (
+    exists,
+    is_at,
+    is_locked,
+    listed,
+    locked,
+    plain_json,
+    reading,
+    remove_temporary,
+    walked,
+    write_text,
+)
 from seqtrain.files.checked import open_append, open_checked
 from seqtrain.files.folders import LOCK
 from seqtrain.files.untrusted import FILES, check_entries, read_export, read_yaml
 from seqtrain.runs.identity import identity
-from seqtrain.runs.records import LONGEST, RESUMED, ends_line, parsed
-from seqtrain.runs.summary import Summary
-from seqtrain.terminal import pasted
+from seqtrain.runs.summary import LONGEST, RESUMED, Summary, ends_line, parsed
+from seqtrain.terminal import pasted, printable
 
 CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
 EXPORT = "config.json"  # config of a folder that `seqtrain export` wrote
@@ -308,3 +320,44 @@ def remove(path: Path) -> None:
 
 def _yaml(config: str | dict[str, Any]) -> str:
     return config if isinstance(config, str) else yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+
+
+def list_runs(root: Path | str, unread: list[str] | None = None) -> list[Run]:
+    """Return every run in `root` and in its folders, such as sweeps, in the order of their paths.
+
+    A folder that cannot be read raises UserError, or adds a line to `unread` if that is given.
+    """
+    runs = []
+    for folder, below, files in walked(root, functools.partial(_cannot_list, unread)):
+        below[:] = sorted(name for name in below if not fnmatch(name, folders.STAGED))
+        if CONFIG in files and (METRICS in files or LOCK in files):
+            below.clear()
+            runs.append(Run(Path(folder)))
+    return runs
+
+
+def _cannot_list(unread: list[str] | None, error: OSError) -> None:
+    """Report that a folder was left out, unless it was removed meanwhile."""
+    if isinstance(error, FileNotFoundError):
+        return
+    if unread is None:
+        raise Unavailable(
+            f"{error.filename} cannot be read: {error.strerror}; make it readable, or name the runs themselves"
+        )
+    unread.append(printable(f"left out: {error.filename} cannot be read: {error.strerror}"))
+
+
+def is_written(run: Path) -> bool:
+    """Return True if a process of this machine holds the run's lock."""
+    path = run / LOCK
+    try:
+        with reading(path), open_checked(path) as lock:
+            return is_locked(lock)
+    except FileNotFoundError:
+        return False
+
+
+def stands(run: Path, summary: Summary) -> str:
+    """Return the status of a run with this summary; `interrupted` also if a killed process could not write it."""
+    status = "interrupted" if summary.status is None else summary.status
+    return "interrupted" if status == "running" and not is_written(run) else status

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from seqtrain.files.atomic import exists, plain_json, reading
 from seqtrain.files.checked import open_append, open_checked
 from seqtrain.files.untrusted import FILES
-from seqtrain.runs.records import LONGEST, ends_line, parsed
+from seqtrain.runs.summary import LONGEST, ends_line, parsed
 
 EVALUATIONS = "evaluations.jsonl"
 SPLITS = ("train", "validation", "test")

@@ -12,7 +12,7 @@ from seqtrain.files.atomic import plain_json
 from seqtrain.files.checked import open_checked
 from seqtrain.files.folders import LOCK, appearing
 from seqtrain.files.untrusted import read_export
-from seqtrain.runs.checkpoint_file import TYPES
+from seqtrain.runs.checkpoint import TYPES
 from seqtrain.runs.directory import EXPORT, Run
 
 if TYPE_CHECKING:

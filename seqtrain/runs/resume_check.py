@@ -13,7 +13,7 @@ from seqtrain.distributed.fork_server import Child
 from seqtrain.errors import RunFailed
 from seqtrain.runs.checkpoint import BEST, load
 from seqtrain.runs.directory import Run
-from seqtrain.runs.records import of_the_machine
+from seqtrain.runs.summary import of_the_machine
 
 PATIENCE = 600.0  # seconds to wait for a command
 

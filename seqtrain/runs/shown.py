@@ -14,7 +14,7 @@ from seqtrain.files.atomic import exists, listed, plain_json, write_text
 from seqtrain.files.checked import open_checked
 from seqtrain.files.untrusted import read_json
 from seqtrain.runs.directory import Run
-from seqtrain.runs.records import LONGEST
+from seqtrain.runs.summary import LONGEST
 
 if TYPE_CHECKING:
     from seqtrain.data.values.fan import Fan
@@ -60,7 +60,7 @@ def write_samples(
         columns: Values of each sample, by column.
         fans: Forecast plot of each sample, or None.
     """
-    from seqtrain.runs.fans import to_list  # imports numpy, which commands that only show help do not need
+    from seqtrain.data.values.fan import to_list  # imports numpy, which commands that only show help do not need
 
     names = tuple(dict.fromkeys(name for row in columns for name in row))
     # Samples of one task may have different columns: missing values are empty.
@@ -141,7 +141,7 @@ def _fans(path: Path, content: Any) -> tuple[Fan | None, ...]:
     """Return the forecast plots of samples; empty if the run stored none."""
     if "fans" not in content:
         return ()
-    from seqtrain.runs.fans import as_list
+    from seqtrain.data.values.fan import as_list
 
     try:
         found = as_list(content["fans"])

@@ -15,8 +15,7 @@ from seqtrain.errors import Unavailable, UserError
 from seqtrain.files import folders
 from seqtrain.files.atomic import exists, listed, locked, plain_json, remove_temporary, write_text
 from seqtrain.files.untrusted import is_word, read_json, read_yaml
-from seqtrain.runs.directory import CONFIG, LOCK, Run
-from seqtrain.runs.listing import stands
+from seqtrain.runs.directory import CONFIG, LOCK, Run, stands
 from seqtrain.runs.summary import Summary
 from seqtrain.terminal import pasted
 

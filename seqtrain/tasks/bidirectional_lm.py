@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqtrain.data.batching.documents import Stretches
+from seqtrain.data.batching.example_plan import StretchLengths
 from seqtrain.data.batching.examples import ExampleBatch, Examples, padded
-from seqtrain.data.batching.lengths import StretchLengths
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.corpus import Corpus, from_the_end
 from seqtrain.data.preprocess import Preprocessor, Rows

@@ -16,7 +16,7 @@ from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.scaling import Scaling
 from seqtrain.models.base import Capability, SequenceModel, State, last_hidden, read
-from seqtrain.tasks import forecast_samples, least_squares
+from seqtrain.tasks import forecast_heads, least_squares
 from seqtrain.tasks.base import (
     Baseline,
     Facts,
@@ -28,9 +28,19 @@ from seqtrain.tasks.base import (
     Say,
     SeriesTask,
 )
-from seqtrain.tasks.baselines import forecasts, smoothing
-from seqtrain.tasks.forecast_heads import SHARE, ForecastDistribution, Gaussian, Point, Quantiles, StudentT, sums
-from seqtrain.tasks.forecast_samples import SHOWN_SHARES, by_channel, samples_of
+from seqtrain.tasks.baselines import forecasts
+from seqtrain.tasks.forecast_heads import (
+    SHARE,
+    SHOWN_SHARES,
+    ForecastDistribution,
+    Gaussian,
+    Point,
+    Quantiles,
+    StudentT,
+    by_channel,
+    samples_of,
+    sums,
+)
 from seqtrain.tasks.metrics.forecasts import squared_error
 
 Strategy = Literal["direct", "recursive"]
@@ -86,7 +96,7 @@ class Forecast(SeriesTask):
             "harmonics": Baseline("the time of year, by three waves", "waves of a year"),
             "ar": Baseline("a linear map of all values read, by least squares", "a linear autoregression"),
             "ar_shorter": Baseline("a linear map of fewer values, chosen at train's end", "a shorter autoregression"),
-            **smoothing.KNOWN,
+            **forecasts.SMOOTHERS,
         }
     )
     example_text = "--input FILE.csv"
@@ -159,7 +169,7 @@ class Forecast(SeriesTask):
                 return reason
         if not self.recursive:
             return None
-        return forecast_samples.incompatibility(
+        return forecast_heads.incompatibility(
             model,
             streams=self.streams,
             patch=self.patch,
@@ -233,7 +243,7 @@ class Forecast(SeriesTask):
         self, model: SequenceModel, window: Float[Tensor, "B T F"], ahead: Float[Tensor, "B H F"]
     ) -> Float[Tensor, "B 1 H C P"]:
         """Return the parameters of one step from each row of the horizon, given the true values before it."""
-        params = self._params(model, forecast_samples.teacher_forced(model, window, ahead), ahead)
+        params = self._params(model, forecast_heads.teacher_forced(model, window, ahead), ahead)
         return params.transpose(1, 2)
 
     def _free_running(
@@ -245,7 +255,7 @@ class Forecast(SeriesTask):
             return self.distribution.median(self._params(model, hidden, row))[:, 0, 0]
 
         # A point forecast's one parameter is the value itself.
-        return forecast_samples.free_running(model, window, ahead, predict, self.num_masked)[:, None, ..., None]
+        return forecast_heads.free_running(model, window, ahead, predict, self.num_masked)[:, None, ..., None]
 
     def evaluate(
         self, model: SequenceModel, batch: StreamBatch | WindowBatch, state: State | None

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
+from scipy.stats import rankdata
 from torch import Tensor
 
 from seqtrain.data.batching.examples import ExampleBatch, TextExamples
@@ -20,7 +21,6 @@ from seqtrain.models.base import SequenceModel, State
 from seqtrain.tasks.base import Baseline, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
 from seqtrain.tasks.baselines import series
 from seqtrain.tasks.baselines.texts import DAMPING, bag_of_words
-from seqtrain.tasks.metrics.numbers import quality
 from seqtrain.tasks.numbered import NumberTask
 from seqtrain.tasks.output import Pool, first_position_incompatibility, pool
 from seqtrain.tasks.predictors import NamedSeries, Predictor, question, question_words, shown_input
@@ -165,3 +165,14 @@ class Regress(NumberTask):
             columns = {"text": text, "label": true, "predicted": number}
             samples.append(Sample(f"{number:.6g} (true: {true:.6g}): {text}", columns))
         return samples
+
+
+def quality(found: Float[np.ndarray, " n"], true: Float[np.ndarray, " n"]) -> dict[str, float]:
+    """Return errors in the unit of the data, and the rank correlation; 0 if either side is constant."""
+    errors = found - true
+    # Equal numbers share the mean of their ranks, as in Spearman's definition.
+    ranks, true_ranks = rankdata(found), rankdata(true)
+    spearman = 0.0
+    if np.ptp(ranks) and np.ptp(true_ranks):
+        spearman = float(np.corrcoef(ranks, true_ranks)[0, 1])
+    return {"mse": float((errors**2).mean()), "mae": float(np.abs(errors).mean()), "spearman": spearman}

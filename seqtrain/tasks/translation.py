@@ -16,8 +16,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from seqtrain.data.batching.examples import by_length, padded
-from seqtrain.data.batching.sentence_pairs import TranslationBatch, TranslationExamples
+from seqtrain.data.batching.examples import TranslationBatch, TranslationExamples, by_length, padded
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.models.base import Capability, SequenceModel, State, name_of

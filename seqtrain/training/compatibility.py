@@ -17,7 +17,6 @@ from seqtrain.config.targets import resolve
 from seqtrain.data.batching.plan import TBPTT
 from seqtrain.data.sources.base import Source
 from seqtrain.data.sources.tokens import TokenSource
-from seqtrain.data.sources.vectors import Vectors
 from seqtrain.errors import UserError, did_you_mean, first_few
 from seqtrain.models.base import Capability, SequenceModel, name_of
 from seqtrain.tasks.base import Task
@@ -49,6 +48,16 @@ from seqtrain.training.shipped import (
     with_model,
 )
 from seqtrain.training.transfer import freeze
+
+
+@runtime_checkable
+class HasAnswers(Protocol):
+    """A source whose answers are columns of its file."""
+
+    def answers(self, field: str) -> Sequence[str]:
+        """Return the answer of each sequence; raise UserError if there is no such column."""
+        ...
+
 
 WANTED = {
     Capability.CAUSAL: "causal hidden states",
@@ -149,7 +158,7 @@ def _unreadable(config: DictConfig, task: Task) -> str | None:
     source = make_source(config)
     fields = fields_of(task, source)
     if _reads(task, source):
-        if isinstance(source, Vectors):
+        if isinstance(source, HasAnswers):
             source.answers(fields[-1])  # raises UserError if there is no such column
         return None
     if set(fields).issubset(source.fields) and source.label_kind is not None:

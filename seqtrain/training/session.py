@@ -18,7 +18,6 @@ from seqtrain.data.batching.plan import StreamPlan
 from seqtrain.distributed import ranks
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import exists
-from seqtrain.inference.opened import write_export
 from seqtrain.models.base import name_of
 from seqtrain.runs.checkpoint import load, step_of
 from seqtrain.runs.directory import Run
@@ -359,5 +358,5 @@ def load_initial_weights(config: DictConfig, session: Session, say: Say, *, pare
         say(adapt(learner.model, config, new_rows))
         # Adapted weights are stored with the run, because its parent may be trained further.
         if run.writes and not exists(kept):
-            write_export(origin.runs[0], kept)
+            origin.runs[0].write_export(kept)
     return {"parent": origin.hash, "lineage": origin.lineage}

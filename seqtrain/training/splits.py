@@ -11,9 +11,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from seqtrain.config.options import Batching
-from seqtrain.data.batching.example_plan import ExamplePlan
+from seqtrain.data.batching.example_plan import ExamplePlan, distinct_of_all
 from seqtrain.data.batching.examples import ExampleBatch, ExampleLoader, Examples
-from seqtrain.data.batching.lengths import distinct_of_all
 from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.data.batching.stream import EvalLoader, Stream
 from seqtrain.data.batching.values import SeriesStream

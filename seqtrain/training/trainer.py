@@ -72,9 +72,8 @@ def make_trainer(
     from pytorch_lightning import Trainer
     from pytorch_lightning.plugins.precision import DoublePrecision
 
-    from seqtrain.distributed.strategies import Joined, strategy
+    from seqtrain.distributed.strategies import CachedPrecision, Joined, strategy
     from seqtrain.training.callbacks.checkpoints import AtomicCheckpointIO
-    from seqtrain.training.precision import CachedPrecision
 
     here = ranks.rank_info()
     if options.threads is not None:

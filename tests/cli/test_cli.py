@@ -15,7 +15,7 @@ import yaml
 
 import seqtrain as package
 from seqtrain.cli.main import COMMANDS, main
-from seqtrain.experiment import dry_run
+from seqtrain.experiment import start
 from seqtrain.runs.directory import Run
 from seqtrain.training.shipped import shipped, shipped_file
 from tests.conftest import Answer, Seqtrain
@@ -98,9 +98,9 @@ def test_a_dry_run_tells_seconds_by_steps_tried_unless_these_are_too_large(
     monkeypatch.chdir(folder)
     flops = told["flops_per_token"] * told["tokens_per_step"]
     tried: list[int] = []
-    monkeypatch.setattr(dry_run, "_speed", lambda config, data, steps: tried.append(steps) or 1.0)
+    monkeypatch.setattr(start, "_speed", lambda config, data, steps: tried.append(steps) or 1.0)
     for most in (9 * flops, 2.5 * flops, flops / 2):
-        monkeypatch.setattr(dry_run, "MAX_FLOPS", most)
+        monkeypatch.setattr(start, "MAX_FLOPS", most)
         assert main([*TRAIN, "--dry-run"]) == 0
     assert tried == [4, 2]
     assert "seconds are unknown: they are estimated only for small steps" in capsys.readouterr().err

@@ -11,8 +11,7 @@ import pytest
 from seqtrain.analysis.scale_plan import plan, size_words
 from seqtrain.cli import main
 from seqtrain.config import check
-from seqtrain.experiment.dry_run import dry_run
-from seqtrain.experiment.start import Request
+from seqtrain.experiment.start import Request, dry_run
 from seqtrain.runs.directory import Run
 from tests.conftest import Seqtrain
 from tests.support.tiny import wait_until

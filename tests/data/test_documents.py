@@ -11,7 +11,7 @@ import pytest
 
 from seqtrain.data.batching import documents as documents_module
 from seqtrain.data.batching.documents import Stretches
-from seqtrain.data.batching.lengths import StretchLengths, distinct, distinct_of_all
+from seqtrain.data.batching.example_plan import StretchLengths, distinct, distinct_of_all
 from seqtrain.data.batching.splitmix64 import permuted
 from seqtrain.data.token_store import tokens
 from seqtrain.data.token_store.tokens import mapped_offsets
@@ -77,7 +77,7 @@ def test_stretches_of_a_file_are_those_of_its_documents_and_memory_holds_some_of
 
 
 def test_lengths_are_taken_as_of_an_array(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqtrain.data.batching.lengths.BLOCK", 32)
+    monkeypatch.setattr("seqtrain.data.batching.example_plan.AT_ONCE", 32)
     stretches = Stretches(offsets_of("many long"), 50)
     lengths = StretchLengths(stretches, 2)
     array = one_by_one(stretches.documents, 50)[:, 1:2] + 2

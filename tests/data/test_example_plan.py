@@ -15,8 +15,7 @@ import pytest
 from seqtrain.data import cache
 from seqtrain.data.batching import documents
 from seqtrain.data.batching.documents import Stretches
-from seqtrain.data.batching.example_plan import ExamplePlan
-from seqtrain.data.batching.lengths import StretchLengths
+from seqtrain.data.batching.example_plan import ExamplePlan, StretchLengths
 from seqtrain.data.batching.loader import TrainLoader
 from seqtrain.data.batching.plan import ExampleChunk
 from seqtrain.data.preprocess import prepare_rows

@@ -14,8 +14,7 @@ import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from seqtrain.data.tokenizers.encoding import AT_A_TIME
-from seqtrain.data.tokenizers.foreign import PATTERNS, ForeignTokenizer
-from seqtrain.data.tokenizers.saved import load_tokenizer
+from seqtrain.data.tokenizers.foreign import PATTERNS, ForeignTokenizer, load_tokenizer
 from seqtrain.tasks.tagged import word_ends
 
 SOURCE = Path(pydoc.__file__).read_text()

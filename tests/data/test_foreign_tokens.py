@@ -15,8 +15,8 @@ import pytest
 from seqtrain.data.sources import foreign_tokens
 from seqtrain.data.sources.foreign_tokens import Datatrove, ForeignTokens, NanoGPT
 from seqtrain.data.tokenizers.encoding import IdTokenizer
+from seqtrain.data.tokenizers.foreign import load_tokenizer
 from seqtrain.data.tokenizers.recipes import BPE
-from seqtrain.data.tokenizers.saved import load_tokenizer
 from tests.conftest import Seqtrain
 from tests.support.refused import refusal
 

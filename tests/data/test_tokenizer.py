@@ -9,8 +9,8 @@ import tokenizers
 
 from seqtrain.data.tokenizers import encoding
 from seqtrain.data.tokenizers.encoding import segments, whole_words
+from seqtrain.data.tokenizers.foreign import load_tokenizer
 from seqtrain.data.tokenizers.recipes import BPE, Byte, Char, Recipe, Tokenizer, Word
-from seqtrain.data.tokenizers.saved import load_tokenizer
 from tests.support.refused import refusal
 
 RECIPES: dict[str, Recipe] = {"byte": Byte(), "char": Char(), "word": Word(), "bpe": BPE(size=300)}

@@ -14,7 +14,7 @@ import torch
 
 from seqtrain.analysis.formula import formula_of
 from seqtrain.analysis.profile import read
-from seqtrain.data.batching.sentence_pairs import TranslationExamples
+from seqtrain.data.batching.examples import TranslationExamples
 from seqtrain.data.preprocess import Preprocessor, prepare_series
 from seqtrain.data.sources.base import NO_LABEL
 from seqtrain.data.sources.vectors import MOVES, OBJECTS, Frames, Vectors

@@ -9,7 +9,7 @@ import pytest
 
 from seqtrain.runs.checkpoint import load
 from seqtrain.runs.directory import Run
-from seqtrain.runs.records import of_the_machine
+from seqtrain.runs.summary import of_the_machine
 from tests.conftest import Seqtrain
 from tests.support import examples
 from tests.support.tiny import GPT, OPTIONS, corpus

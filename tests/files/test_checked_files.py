@@ -14,10 +14,8 @@ from seqtrain.data.cache import cached_json
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import locked, write_text
 from seqtrain.files.checked import load_json, open_checked, open_new, read_checked
-from seqtrain.files.plain_yaml import MAX_VALUES, check_plain
-from seqtrain.files.untrusted import read_json, read_yaml
-from seqtrain.runs.directory import Run
-from seqtrain.runs.listing import is_written
+from seqtrain.files.untrusted import MAX_VALUES, check_plain, read_json, read_yaml
+from seqtrain.runs.directory import Run, is_written
 from seqtrain.runs.summary import Summary
 from seqtrain.sweeps.folder import Asked, Sweep
 from seqtrain.training.loggers.base import load_or_make_identity

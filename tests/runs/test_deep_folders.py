@@ -11,8 +11,7 @@ import pytest
 
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import walked
-from seqtrain.runs.directory import Run
-from seqtrain.runs.listing import list_runs
+from seqtrain.runs.directory import Run, list_runs
 
 DEPTH = 1500  # Python itself gives up before
 

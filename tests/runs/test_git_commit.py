@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from seqtrain.runs import git_commit as module
-from seqtrain.runs.git_commit import code_diff, code_entries
-from seqtrain.runs.provenance import environment
+from seqtrain.runs import provenance as module
+from seqtrain.runs.provenance import code_diff, code_entries, environment
 from seqtrain.runs.summary import Summary
 
 MINE = {
@@ -169,7 +168,7 @@ def test_nothing_of_a_stranger_s_checkout_runs(checkout: Path, monkeypatch: pyte
 def test_a_head_that_is_a_pipe_or_names_a_file_elsewhere_is_no_commit(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seqtrain.runs.git_commit.PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr("seqtrain.runs.provenance.PATIENCE_SECONDS", 0.5)
     (checkout / ".git" / "HEAD").write_text("ref: refs/../../../secret\n")
     (checkout.parent / "secret").write_text("0" * 40)
     assert told() is None

@@ -13,8 +13,8 @@ import pytest
 import seqtrain as package
 from seqtrain.data.cache import Store
 from seqtrain.data.corpus import tokenised
+from seqtrain.data.tokenizers.foreign import load_tokenizer
 from seqtrain.data.tokenizers.recipes import Byte
-from seqtrain.data.tokenizers.saved import load_tokenizer
 from seqtrain.errors import UserError
 from seqtrain.training.loggers.base import load_or_make_identity
 from tests.conftest import Seqtrain

@@ -20,10 +20,9 @@ import pytest
 from seqtrain.errors import UserError
 from seqtrain.files.untrusted import check_references
 from seqtrain.runs import directory
-from seqtrain.runs.directory import METRICS, Run, default_name
-from seqtrain.runs.listing import list_runs
+from seqtrain.runs.directory import METRICS, Run, default_name, list_runs
 from seqtrain.runs.provenance import mask_command, mask_secrets
-from seqtrain.runs.records import RESUMED
+from seqtrain.runs.summary import RESUMED
 from seqtrain.training.callbacks.record import Recorder
 
 

@@ -14,8 +14,7 @@ from seqtrain.config.preflight import _place
 from seqtrain.errors import UserError
 from seqtrain.files import folders
 from seqtrain.runs import directory
-from seqtrain.runs.directory import LOCK, METRICS, Run
-from seqtrain.runs.listing import is_written, list_runs
+from seqtrain.runs.directory import LOCK, METRICS, Run, is_written, list_runs
 
 CONFIG = {"seed": 1}
 

@@ -19,9 +19,8 @@ from seqtrain.compare.entries import read
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import exists
 from seqtrain.runs.checkpoint import step_name
-from seqtrain.runs.directory import METRICS, Run
-from seqtrain.runs.listing import is_written, list_runs
-from seqtrain.runs.records import of_the_machine
+from seqtrain.runs.directory import METRICS, Run, is_written, list_runs
+from seqtrain.runs.summary import of_the_machine
 from seqtrain.sweeps.attempts import _has_runs
 from seqtrain.sweeps.folder import ASKED, Asked, Sweep, is_sweep
 from tests.conftest import Seqtrain

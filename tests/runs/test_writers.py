@@ -13,8 +13,7 @@ import pytest
 
 from seqtrain.errors import UserError
 from seqtrain.files.folders import LOCK
-from seqtrain.runs.directory import Run
-from seqtrain.runs.listing import is_written, stands
+from seqtrain.runs.directory import Run, is_written, stands
 from seqtrain.runs.summary import Summary
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from seqtrain.runs.checkpoint import _opened, save
-from seqtrain.runs.checkpoint_file import Unsound
+from seqtrain.runs.checkpoint import Unsound, _opened, save
 
 
 def is_valid(path: Path) -> bool:

@@ -18,8 +18,7 @@ import torch
 import yaml
 
 from seqtrain.config.options import Batching
-from seqtrain.runs.checkpoint import load, save, step_name
-from seqtrain.runs.checkpoint_file import FORMAT, NO_DIGEST
+from seqtrain.runs.checkpoint import FORMAT, NO_DIGEST, load, save, step_name
 from seqtrain.runs.directory import Run
 from tests.support import tiny
 from tests.support.checkpoints import save_any

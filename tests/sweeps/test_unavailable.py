@@ -22,7 +22,7 @@ from seqtrain.data.sources import hub
 from seqtrain.data.sources.files import find
 from seqtrain.data.sources.opening import readable
 from seqtrain.data.sources.text import Text
-from seqtrain.data.tokenizers.saved import load_tokenizer
+from seqtrain.data.tokenizers.foreign import load_tokenizer
 from seqtrain.distributed import ranks
 from seqtrain.errors import Unavailable, UserError, kind_of, merged
 from seqtrain.experiment import endings

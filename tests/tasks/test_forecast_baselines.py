@@ -15,7 +15,7 @@ from seqtrain.data.preprocess import prepare_series
 from seqtrain.data.sources.ucr import UCR
 from seqtrain.data.values.scaling import find_season
 from seqtrain.data.values.series import Series, SeriesSplit
-from seqtrain.tasks.baselines import series, smoothing
+from seqtrain.tasks.baselines import forecasts, series
 from seqtrain.tasks.forecast import Forecast
 from tests.support.series import prepared, table
 
@@ -77,8 +77,8 @@ def test_smoothing_and_theta_are_fitted_to_what_a_window_holds_or_repeat_its_las
 
     values = np.random.default_rng(0).normal(size=(5, 9, 2))
     values[1, :, 0] = 3.0  # nothing to fit
-    assert smoothing.forecast(Mean(), values, 4) == pytest.approx(np.repeat(values.mean(1, keepdims=True), 4, 1))
-    assert smoothing.forecast(Raises(), values, 2) == pytest.approx(np.repeat(values[:, -1:], 2, 1))
+    assert forecasts.forecast(Mean(), values, 4) == pytest.approx(np.repeat(values.mean(1, keepdims=True), 4, 1))
+    assert forecasts.forecast(Raises(), values, 2) == pytest.approx(np.repeat(values[:, -1:], 2, 1))
 
 
 def test_smoothing_and_theta_stand_beside_a_forecast_where_their_package_is_installed(tmp_path, monkeypatch):
@@ -88,7 +88,7 @@ def test_smoothing_and_theta_stand_beside_a_forecast_where_their_package_is_inst
     assert found["ets"]["mse"] < 1.0
     monkeypatch.setitem(sys.modules, "statsforecast.models", None)
     without, _ = baselines(tmp_path, daily())
-    assert without == {name: figures for name, figures in found.items() if name not in smoothing.KNOWN}
+    assert without == {name: figures for name, figures in found.items() if name not in forecasts.SMOOTHERS}
 
 
 def test_a_season_is_told_only_where_a_window_holds_it_twice_and_too_many_fits_are_left_out(monkeypatch):
@@ -96,15 +96,15 @@ def test_a_season_is_told_only_where_a_window_holds_it_twice_and_too_many_fits_a
     said: list[str] = []
     windows: Any = SimpleNamespace(
         history=48,
-        lengths=np.zeros(smoothing.MAX_FITS["ets"] // 2),
+        lengths=np.zeros(forecasts.MAX_FITS["ets"] // 2),
         reading=SimpleNamespace(series=SimpleNamespace(values=np.zeros((9, 2)))),
     )
     for season, told in ((24, 24), (25, 1)):
-        found = smoothing.models(windows, season, said.append)
+        found = forecasts.smoothing_models(windows, season, said.append)
         assert [model.options["season_length"] for model in found.values()] == [told, told]
     assert said == []
-    windows.lengths = np.zeros(smoothing.MAX_FITS["ets"])
-    assert list(smoothing.models(windows, 24, said.append)) == ["theta"]
+    windows.lengths = np.zeros(forecasts.MAX_FITS["ets"])
+    assert list(forecasts.smoothing_models(windows, 24, said.append)) == ["theta"]
     assert said == ["ets is left out: fitting 6,000 windows and channels takes minutes"]
 
 

@@ -15,7 +15,7 @@ from seqtrain.data.sources.text import Text
 from seqtrain.data.tokenizers.recipes import Word
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
-from seqtrain.tasks.metrics.numbers import quality
+from seqtrain.tasks.regress import quality
 from tests.conftest import Seqtrain
 
 SHORT = (

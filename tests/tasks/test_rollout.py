@@ -15,7 +15,7 @@ from seqtrain.data.preprocess import Preprocessor
 from seqtrain.data.values.reading import Reading
 from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.models.layers.front_ends import ValueProjection
-from seqtrain.tasks import forecast_samples
+from seqtrain.tasks import forecast_heads
 from seqtrain.tasks.base import Facts
 from seqtrain.tasks.forecast import Forecast
 from tests.support.model_cases import Case, assert_near
@@ -65,7 +65,7 @@ def by_reading_again(task: Forecast, model: SequenceModel, batch: WindowBatch) -
     found: list[Tensor] = []
     for step in range(HORIZON):
         if found:
-            rows.append(forecast_samples.fed_back(found[-1], batch.ahead[:, step : step + 1], task.num_masked))
+            rows.append(forecast_heads.fed_back(found[-1], batch.ahead[:, step : step + 1], task.num_masked))
         horizon = torch.cat(rows, 1)
         if Capability.UNCONDITIONAL in model.capabilities:
             hidden = model(torch.cat([batch.tokens[:, :-1], horizon], 1))[0]
@@ -132,7 +132,7 @@ def test_a_forecast_is_read_as_the_same_value_in_a_table_would_be(missing: str, 
     )
     assert batch.ahead is not None
     for step in range(1, HORIZON):
-        row = forecast_samples.fed_back(found[:, step - 1], batch.ahead[:, step : step + 1], task.num_masked)
+        row = forecast_heads.fed_back(found[:, step - 1], batch.ahead[:, step : step + 1], task.num_masked)
         np.testing.assert_allclose(row[0, 0].numpy(), expected[0, step - 1], rtol=1e-9, atol=1e-12)
 
 

@@ -17,8 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from seqtrain.config import check
 from seqtrain.data.batching.plan import TBPTT, Chunk
 from seqtrain.errors import UserError
-from seqtrain.experiment.dry_run import dry_run
-from seqtrain.experiment.start import Request
+from seqtrain.experiment.start import Request, dry_run
 from seqtrain.training import budget
 from seqtrain.training.cost import ReadPattern, training_flops
 from seqtrain.training.data import make_data

@@ -14,7 +14,7 @@ from seqtrain.config import check
 from seqtrain.data.sources.base import Source
 from seqtrain.data.tokenizers.recipes import Word, least_count
 from seqtrain.runs.directory import Run
-from seqtrain.training import from_data
+from seqtrain.training import data
 from seqtrain.training.data import make_data, make_source
 from tests.conftest import Seqtrain
 
@@ -54,9 +54,9 @@ def test_words_that_occur_once_are_unknown_where_most_of_the_text_is_left() -> N
 
 def test_what_the_user_or_an_experiment_sets_does_not_follow_from_the_data(tmp_path: Path) -> None:
     config, rows_of = source(rows(tmp_path, 200), "tokenizer.min_count=3", "trainer.max_steps=7")
-    assert from_data.resolve_tokenizer(config, rows_of) == []
+    assert data.resolve_tokenizer(config, rows_of) == []
     assert config.tokenizer.min_count == 3
-    assert from_data.open_keys(config) == ["data.batch_tokens", "trainer.validate_every"]
+    assert data.open_keys(config) == ["data.batch_tokens", "trainer.validate_every"]
 
 
 RECIPES = sorted(path.stem for path in Path(str(files("seqtrain.conf"))).glob("experiment/*.yaml"))
@@ -65,7 +65,7 @@ RECIPES = sorted(path.stem for path in Path(str(files("seqtrain.conf"))).glob("e
 def test_a_published_recipe_names_all_that_a_task_would_recommend() -> None:
     for name in (name for name in RECIPES if name.startswith(("sst", "review"))):
         config = check.compose([f"experiment={name}", "data.path=a.tsv"]).config
-        assert from_data.open_keys(config) == [], name
+        assert data.open_keys(config) == [], name
         # What a task recommends may change; the figures of a recipe are of the values in its own file.
         plain = OmegaConf.to_container(config, resolve=False)
         assert isinstance(plain, dict)
@@ -74,7 +74,7 @@ def test_a_published_recipe_names_all_that_a_task_would_recommend() -> None:
 
 def test_a_training_is_five_epochs_but_neither_too_short_nor_endless() -> None:
     for epoch, steps in ((1, 400), (80, 400), (81, 405), (4000, 20_000), (10**6, 20_000)):
-        assert from_data.steps_for(epoch) == steps, epoch
+        assert data.steps_for(epoch) == steps, epoch
 
 
 @pytest.mark.parametrize(("words", "tokens"), [(8, 1024), (300, 16 * 300)])
@@ -90,11 +90,11 @@ def test_a_step_holds_sixteen_examples_of_mean_length(tmp_path: Path, words: int
 
 def test_what_follows_from_the_data_depends_on_the_task() -> None:
     def open_keys(task: str) -> list[str]:
-        return from_data.open_keys(check.compose([f"task={task}"]).config)
+        return data.open_keys(check.compose([f"task={task}"]).config)
 
     for task in ("next_token", "masked_lm", "regress"):
         assert open_keys(task) == []
-    assert open_keys("sentiment") == list(from_data.KEYS)
+    assert open_keys("sentiment") == list(data.KEYS)
     assert open_keys("tag") == ["data.batch_tokens", "trainer.max_steps", "trainer.validate_every"]
     assert open_keys("translation") == ["trainer.max_steps", "trainer.validate_every"]
 
@@ -104,7 +104,7 @@ def test_dropout_begins_at_0_where_the_data_is_made_up_and_nowhere_else() -> Non
         for model in ("lstm", "bert", "cnn"):
             made_up = check.compose([f"task={task}", f"model={model}"]).config
             assert made_up.model.dropout == made_up.task.dropout == 0
-            assert len(from_data.dropout_note(made_up)) == 1
+            assert len(data.dropout_note(made_up)) == 1
             config = check.compose([f"task={task}", f"model={model}", "data=labelled", "data.path=a.tsv"]).config
             assert config.model.dropout > 0
             assert config.task.dropout > 0
@@ -115,7 +115,7 @@ def test_a_run_says_what_followed_and_keeps_it(tmp_path: Path, seqtrain: Seqtrai
     answer = seqtrain(*TRAIN, *QUIET, "run_dir=run", cwd=rows(tmp_path, 60))
     assert answer.rc == 0, answer.err
     run = Run(tmp_path / "run")
-    followed = dict(zip(from_data.KEYS, (2, 1024, 400, 40), strict=True))
+    followed = dict(zip(data.KEYS, (2, 1024, 400, 40), strict=True))
     assert run.summary.from_data == followed
     for key, value in followed.items():
         assert OmegaConf.select(OmegaConf.create(run.config), key) == value
@@ -158,9 +158,9 @@ def test_a_budget_comes_before_what_follows_from_the_data(tmp_path: Path, seqtra
     answer = seqtrain(*TRAIN, *QUIET, "budget=flops:1e7", "run_dir=run", cwd=tmp_path)
     assert answer.rc == 0, answer.err
     run = Run(tmp_path / "run")
-    assert run.summary.from_data.keys() == set(from_data.KEYS)
+    assert run.summary.from_data.keys() == set(data.KEYS)
     assert run.config["trainer"]["max_steps"] == run.summary.steps
-    assert run.summary.steps not in (None, from_data.MIN_STEPS)
+    assert run.summary.steps not in (None, data.MIN_STEPS)
     assert "trainer.max_steps 4" not in answer.err
 
 

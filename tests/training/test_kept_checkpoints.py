@@ -11,8 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from seqtrain.runs.checkpoint import newest_valid, save, step_name
-from seqtrain.runs.checkpoint_file import CUT, FOREIGN
+from seqtrain.runs.checkpoint import CUT, FOREIGN, newest_valid, save, step_name
 from seqtrain.runs.directory import Run
 from seqtrain.training.callbacks.checkpoints import Checkpoints
 from seqtrain.training.callbacks.signals import Signals

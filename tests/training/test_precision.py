@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from seqtrain.distributed.strategies import CachedPrecision
 from seqtrain.models.layers.recurrence import CORES, Cell, run_fused
-from seqtrain.training.precision import CachedPrecision
 from tests.conftest import Seqtrain
 from tests.support.tiny import GPT, OPTIONS, corpus, records
 

@@ -17,8 +17,7 @@ from seqtrain import load
 from seqtrain.config import check
 from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.plan import TBPTT
-from seqtrain.experiment.dry_run import dry_run
-from seqtrain.experiment.start import Request
+from seqtrain.experiment.start import Request, dry_run
 from seqtrain.models.base import Capability, Segment, SequenceModel, State, detach
 from seqtrain.tasks.sentiment import Pool, Sentiment, pool_segments
 from seqtrain.training.compatibility import incompatibility

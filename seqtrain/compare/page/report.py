@@ -23,7 +23,7 @@ from seqtrain.compare.variants import COSTS
 from seqtrain.compare.verdict import Conclusion, all_entries, conclusions
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
-from seqtrain.runs.listing import list_runs
+from seqtrain.runs.directory import list_runs
 from seqtrain.sweeps.folder import is_sweep
 from seqtrain.terminal import printable
 

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from seqtrain.data.batching.documents import Found, Stretches
+from seqtrain.data.batching.example_plan import StretchLengths
 from seqtrain.data.batching.examples import ExampleBatch, Examples
-from seqtrain.data.batching.lengths import StretchLengths
 from seqtrain.data.batching.splitmix64 import MASK as BITS
 from seqtrain.data.batching.splitmix64 import mixed
 from seqtrain.data.batching.stream import IGNORED

@@ -21,7 +21,7 @@ from seqtrain.data.sources.tokens import TokenSource
 from seqtrain.data.token_store.index import TokenStore, documents_name
 from seqtrain.data.token_store.tokens import MappedTokens, Part, Stretch, TokenArray, mapped_offsets
 from seqtrain.data.tokenizers.encoding import IdTokenizer, Tokenizer
-from seqtrain.data.tokenizers.saved import load_tokenizer
+from seqtrain.data.tokenizers.foreign import load_tokenizer
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import expanded, listed
 

@@ -16,7 +16,7 @@ import yaml
 
 from seqtrain.errors import UserError, kind_of
 from seqtrain.files.checked import load_json, read_checked, stays_within
-from seqtrain.files.plain_yaml import LOADER, check_plain
+from seqtrain.files.untrusted import LOADER, check_plain
 
 MAX_STATE_BYTES = 1 << 24
 MAX_ABOUT_BYTES = 1 << 20

@@ -24,7 +24,7 @@ from seqtrain.data.corpus import DTYPES, Corpus
 from seqtrain.data.sources.base import SPLITS, Split
 from seqtrain.data.token_store.tokens import MappedTokens, Part, mapped_offsets
 from seqtrain.data.tokenizers.encoding import Tokenizer
-from seqtrain.data.tokenizers.saved import load_tokenizer
+from seqtrain.data.tokenizers.foreign import load_tokenizer
 from seqtrain.errors import Unavailable, UserError, kind_of
 from seqtrain.files.atomic import plain_json, write_text
 from seqtrain.files.checked import file_hash, load_json, open_checked

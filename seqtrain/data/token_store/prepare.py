@@ -19,8 +19,8 @@ from seqtrain.data.token_store.encode import Encoded, encoded
 from seqtrain.data.token_store.index import INDEX, TOKENIZER, TokenStore, open_store
 from seqtrain.data.token_store.writer import Writer, clear
 from seqtrain.data.tokenizers.encoding import Tokenizer, segments_of
+from seqtrain.data.tokenizers.foreign import load_tokenizer
 from seqtrain.data.tokenizers.recipes import Recipe
-from seqtrain.data.tokenizers.saved import load_tokenizer
 from seqtrain.errors import UserError, kind_of
 from seqtrain.files import folders
 from seqtrain.files.atomic import exists, listed, locked, plain_json

@@ -1,4 +1,4 @@
-"""Pretrained tokenizers: a tokenizer.json of the `tokenizers` library, rebuilt from supported parts.
+"""Saved tokenizers: ours, and pretrained ones, rebuilt from supported parts of a tokenizer.json.
 
 The file is untrusted. Only the kinds of parts that are listed here are accepted, and only the published regular
 expressions, because others may never finish. The file's truncation and padding are ignored, because they would
@@ -10,13 +10,29 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from seqtrain.data.tokenizers.encoding import Tokenizer, encoded_by_library, printable, whole_words
-from seqtrain.data.tokenizers.tokenizer_file import ANY, ENDS, SPACES, byte_ids
-from seqtrain.errors import UserError
+from seqtrain.data.tokenizers.encoding import (
+    ANY,
+    ENDS,
+    SPACES,
+    BPETokenizer,
+    ByteTokenizer,
+    CharTokenizer,
+    IdTokenizer,
+    Tokenizer,
+    WordTokenizer,
+    byte_ids,
+    check_vocabulary,
+    encoded_by_library,
+    printable,
+    whole_words,
+)
+from seqtrain.errors import Unavailable, UserError, kind_of
+from seqtrain.files.checked import load_json
 
 # Patterns with which published models split a text, as in their tokenizer.json files.
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -176,3 +192,31 @@ def _check_part(name: str, part: Any, kinds: tuple[str, ...]) -> None:
     regex = pattern.get("Regex") if isinstance(pattern, dict) else None
     if regex is not None and regex not in (*PATTERNS, *OWN_PATTERNS):
         raise ValueError(f"{name} has the pattern {regex!r:.60}, which is not one of the published patterns")
+
+
+MAX_BYTES = 1 << 27  # of tokenizer.json
+
+
+def load_tokenizer(path: Path | str) -> Tokenizer:
+    """Read a file that `Tokenizer.save` wrote; raise UserError for any other file."""
+    try:
+        content = load_json(Path(path), MAX_BYTES)
+        if "tokenizer" in content:
+            return ForeignTokenizer(content)
+        tokenizer_class = _class_of(content)
+        check_vocabulary(content, tokenizer_class.kind)  # before the content is used
+        return tokenizer_class(content)
+    except FileNotFoundError:
+        raise Unavailable(f"{path}: no such tokenizer file") from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise kind_of(error)(f"{path}: not a tokenizer that seqtrain saved ({error!r})") from None
+
+
+def _class_of(content: dict[str, Any]) -> type[Tokenizer]:
+    """Return the class of a file's tokenizer, by the entries that training writes."""
+    before = content["pre_tokenizer"]
+    if before["type"] == "WhitespaceSplit":
+        return IdTokenizer
+    if content["model"]["type"] != "BPE":
+        return WordTokenizer if content["normalizer"] else CharTokenizer
+    return BPETokenizer if before["use_regex"] else ByteTokenizer

@@ -10,16 +10,20 @@ from itertools import chain
 from typing import Any, ClassVar, Literal
 
 from seqtrain.data.tokenizers.encoding import (
+    ANY,
+    LINE_END,
     NO_TOKENS,
+    SPACES,
+    UNKNOWN,
     BPETokenizer,
     ByteTokenizer,
     CharTokenizer,
     Tokenizer,
     WordTokenizer,
+    byte_ids,
     segments,
     words,
 )
-from seqtrain.data.tokenizers.tokenizer_file import ANY, LINE_END, SPACES, UNKNOWN, byte_ids
 from seqtrain.errors import UserError
 
 MAX_SINGLE = 0.2  # maximum fraction of words that occur once, if all of these are to become <unk>

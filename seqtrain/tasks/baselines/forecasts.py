@@ -1,9 +1,15 @@
-"""Baselines of a forecast: last value, last season, line, yearly waves, and a linear autoregression."""
+"""Baselines of a forecast: last value, last season, line, yearly waves, a linear autoregression, ETS and Theta.
+
+Exponential smoothing (ETS, Hyndman et al. 2002) and the Theta method (Assimakopoulos & Nikolopoulos 2000) are those of
+statsforecast, an optional dependency, and are fitted to each window and channel. AICc selects the error and the trend
+of ETS. A season is always additive, because AICc would leave it out for a short window.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -13,8 +19,56 @@ from seqtrain.data.values.reading import Reading, place_in_cycle
 from seqtrain.data.values.scaling import PERIODS, calendar
 from seqtrain.data.values.series import SeriesSplit
 from seqtrain.errors import UserError
-from seqtrain.tasks.baselines import smoothing
+from seqtrain.tasks.base import Baseline
 from seqtrain.tasks.baselines.autoregression import Autoregression, Block, choose_order
+
+SMOOTHERS = {
+    "ets": Baseline("exponential smoothing, its form chosen for each window", "exponential smoothing"),
+    "theta": Baseline("the Theta method, fitted to each window", "the Theta method"),
+}
+MAX_FITS = {"ets": 3_000, "theta": 60_000}  # one for each window and channel: about a minute
+
+
+def smoothing_models(windows: Windows, season: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Return the models of statsforecast by name; none if it is not installed.
+
+    Args:
+        windows: The windows of the measured split.
+        season: Steps of a season. Windows shorter than two seasons are fitted without a season.
+        say: Receives a message on each model that is left out.
+    """
+    try:
+        from statsforecast.models import AutoETS, Theta  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        say("baselines ets and theta are left out: they need statsforecast (pip install 'seqtrain[ets]')")
+        return {}
+    length = season if windows.history >= 2 * season else 1
+    count = len(windows.lengths) * windows.reading.series.values.shape[1]
+    found = {
+        "ets": AutoETS(season_length=length, model="ZZA" if length > 1 else "ZZN"),
+        "theta": Theta(season_length=length, decomposition_type="additive"),  # scaled values are about 0
+    }
+    for name, most in MAX_FITS.items():
+        if count > most:
+            say(f"{name} is left out: fitting {count:,} windows and channels takes minutes")
+            del found[name]
+    return found
+
+
+def smoothed(model: Any, values: Float[np.ndarray, "N K C"], horizon: int) -> Float[np.ndarray, "N {horizon} C"]:
+    """Fit a model to each channel of each window, and forecast; a window that it cannot fit repeats its last value."""
+    known = np.nan_to_num(values)  # 0 is the mean of train, used where no value came before
+    found = np.repeat(known[:, -1:], horizon, 1)
+    for number, channel in np.ndindex(len(known), known.shape[2]):
+        window = known[number, :, channel]
+        if np.ptp(window) == 0:  # a constant window has nothing to fit
+            continue
+        try:
+            found[number, :, channel] = model.forecast(y=window, h=horizon)["mean"]
+        except Exception:  # any error of the library, such as for a window that is too short
+            continue
+    return found
+
 
 HELD_OUT = 0.2  # share of train, at its end, that selects the order of the autoregression
 MAX_OPERATIONS = 2e12  # of all fits of autoregressions: about a minute
@@ -123,8 +177,8 @@ def baselines(train: SeriesSplit, windows: Windows, season: int, say: Callable[[
             return model.predict(fill(values)[:, -model.order :])
 
         forecasters[name] = linear
-    for name, fit in smoothing.models(windows, season, say).items():
-        forecasters[name] = lambda values, ahead, fit=fit: smoothing.forecast(fit, filled(values), ahead.shape[1])
+    for name, fit in smoothing_models(windows, season, say).items():
+        forecasters[name] = lambda values, ahead, fit=fit: smoothed(fit, filled(values), ahead.shape[1])
     return forecasters
 
 

@@ -253,11 +253,11 @@ def load_or_make_identity(path: Path, make: Callable[[], str]) -> str:
 @contextlib.contextmanager
 def _exported(directory: Path) -> Iterator[Path]:
     """Yield a folder with the export of the run's best checkpoint, as `seqtrain export` writes it."""
-    from seqtrain.inference.opened import open_run, write_export
+    from seqtrain.inference.opened import open_run
 
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "model"
-        write_export(open_run(directory, "best"), target)
+        open_run(directory, "best").write_export(target)
         yield target
 
 
