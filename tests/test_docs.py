@@ -116,6 +116,13 @@ def test_every_command_and_flag_that_a_page_shows_exists() -> None:
         assert [flag for flag in flags if flag not in known] == [], words
 
 
+def test_the_table_of_groups_names_every_choice() -> None:
+    table = re.findall(r"^\| `(task|data|model)=` \| (.+) \|$", text_of(REPOSITORY / "docs/running.md"), re.MULTILINE)
+    shipped = [(group, file.stem, row) for group, row in table for file in (REPOSITORY / "conf" / group).glob("*.yaml")]
+    left_out = [f"{group}={name}" for group, name, row in shipped if not re.search(rf"\b{name}\b", row)]
+    assert (len(table), left_out) == (3, ["data=batching"])  # no data set: its options are part of the others
+
+
 def test_the_front_page_is_short_and_has_a_line_for_every_room() -> None:
     front = text_of(REPOSITORY / "README.md")
     assert len(front.splitlines()) <= 140

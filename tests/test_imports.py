@@ -109,7 +109,6 @@ SHARED = {
             "numbered",
             "output",
             "predictors",
-            "rollout",
             "tagged",
         )
     ),

@@ -24,7 +24,6 @@ from seqtrain.models.base import SequenceModel, last_hidden, read, reset
 from seqtrain.tasks.metrics.bootstrap import interval, resample
 
 TOKENS_AT_A_TIME = 32_768  # tokens per forward pass: bounds memory
-MIN_TARGETS = 100  # fewer are not informative
 MIN_LANES = 8  # smallest number that can be resampled
 
 
@@ -249,23 +248,23 @@ def effective_length(lengths: Sequence[int], means: Float[np.ndarray, " C"], tol
     return float(np.exp(low + share * (high - low)))
 
 
-def effective_context(contexts: Contexts, tolerance: float, *, seed: int = 0) -> Interval:
+def effective_context(contexts: Contexts, tolerance: float) -> Interval:
     """Return `effective_length` with its interval, from resampled tokens; each resample is shared by all lengths."""
     count = contexts.losses.shape[1]
     drawn = []
-    for means in resample(lambda times_drawn: contexts.losses @ times_drawn / count, count, seed=seed):
+    for means in resample(lambda times_drawn: contexts.losses @ times_drawn / count, count):
         drawn.append(effective_length(contexts.lengths, means, tolerance))
     return _interval(effective_length(contexts.lengths, contexts.means, tolerance), drawn)
 
 
-def gain_of_context(contexts: Contexts, *, seed: int = 0) -> Interval:
+def gain_of_context(contexts: Contexts) -> Interval:
     """Return by how much the longest context lowers the loss, compared with a single token."""
     gain = contexts.losses[0] - contexts.losses[-1]
-    drawn = resample(lambda times_drawn: float(gain @ times_drawn) / len(gain), len(gain), seed=seed)
+    drawn = resample(lambda times_drawn: float(gain @ times_drawn) / len(gain), len(gain))
     return _interval(float(gain.mean()), drawn)
 
 
-def gain_of_state(lanes: Lanes, *, seed: int = 0) -> Interval:
+def gain_of_state(lanes: Lanes) -> Interval:
     """Return by how much carried state lowers the loss, over tokens whose chunk follows earlier tokens.
 
     Lanes are resampled, not tokens: tokens of one lane are not independent, but lanes nearly are.
@@ -276,7 +275,7 @@ def gain_of_state(lanes: Lanes, *, seed: int = 0) -> Interval:
     def mean(times_drawn: Int[np.ndarray, " B"]) -> float:
         return float(sums @ times_drawn) / max(float(counts @ times_drawn), 1.0)
 
-    drawn = resample(mean, len(sums), seed=seed)
+    drawn = resample(mean, len(sums))
     return _interval(float(sums.sum() / max(counts.sum(), 1)), drawn)
 
 

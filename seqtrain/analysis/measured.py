@@ -35,10 +35,10 @@ class Measured(NamedTuple):
 
 def refuse_idle(overrides: Sequence[str], reason: str, idle: Collection[str] = OF_RUNS) -> None:
     """Raise UserError if an override sets a group or key that does not affect the measurement."""
-    from seqtrain.config.check import key_of
+    from seqtrain.config.check import group_of
 
     for word in overrides:
-        if key_of(word).partition(".")[0] in idle:
+        if group_of(word) in idle:
             raise UserError(f"{word}: changes nothing here: {reason}; leave it out")
 
 

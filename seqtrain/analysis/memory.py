@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from seqtrain.analysis.context import (
-    MIN_TARGETS,
     Contexts,
     HasTokenLosses,
     Interval,
@@ -29,6 +28,7 @@ from seqtrain.models.base import Capability, SequenceModel, name_of
 
 SHORTEST, LONGEST = 128, 1024  # bounds of the default context, which is 4 times k2
 LANES = 128
+MIN_TARGETS = 100  # fewer are not informative
 SHARE = 0.9  # of the gain of context
 
 

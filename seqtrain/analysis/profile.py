@@ -445,7 +445,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def interleaved(
-    cells: Sequence[Cell], measure: Callable[[Cell], dict[str, float]], *, repeats: int, seed: int = 0
+    cells: Sequence[Cell], measure: Callable[[Cell], dict[str, float]], *, repeats: int
 ) -> list[dict[str, float]]:
     """Return the smallest time in seconds of each cell by kind. All cells are measured in random order, repeatedly.
 
@@ -456,10 +456,9 @@ def interleaved(
         cells: What to measure.
         measure: Returns the seconds of a cell, by kind.
         repeats: Number of rounds, without the first.
-        seed: Seed of the order.
     """
     order = list(range(len(cells)))
-    draw = random.Random(seed)
+    draw = random.Random(0)
     least: list[dict[str, float]] = [{} for _ in cells]
     for repeat in range(repeats + 1):
         draw.shuffle(order)

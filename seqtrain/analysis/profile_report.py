@@ -33,7 +33,6 @@ SIZE = Range(1, MAX_SIZE, whole=True)
 REPEATS = Range(1, 1000, whole=True)
 THREADS = Range(1, 1024, whole=True)
 VOCAB_SIZE = 256  # of the timed models; embedding look-ups are cheap at any size
-COPIES = 4  # memory of training in copies of the weights: weights, gradients, and Adam's two moments
 
 
 def measured(
@@ -204,6 +203,7 @@ def _maker(config: DictConfig, name: str) -> Make:
 
 def _try_sizes(name: str, make: Make, grid: Grid) -> None:
     """Raise UserError if the model does not work at one of the sizes. Called before anything is timed."""
+    from seqtrain.training.cost import OPTIMIZER_COPIES
     from seqtrain.training.model_and_task import on_meta
 
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -213,7 +213,7 @@ def _try_sizes(name: str, make: Make, grid: Grid) -> None:
                 model = make(size.dim, size.length)
         except (UserError, ValueError) as fault:
             raise UserError(f"{name} at d={size.dim}: {fault}; give other --dims or --at-dim") from None
-        needed = COPIES * sum(weight.numel() * weight.element_size() for weight in model.parameters())
+        needed = OPTIMIZER_COPIES * sum(weight.numel() * weight.element_size() for weight in model.parameters())
         if needed > available:
             raise UserError(
                 f"{name} at d={size.dim}: weights, gradients and the optimizer's states take "

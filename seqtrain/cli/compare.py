@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from seqtrain.cli.arguments import Parser, bounded
 from seqtrain.cli.evaluate import evaluate
-from seqtrain.compare import paper_table, records, table, test_figures
+from seqtrain.compare import held_out, paper_table, records, table
 from seqtrain.compare.entries import AXES, few, read
 from seqtrain.compare.filters import chosen, hidden_by
 from seqtrain.compare.groups import groups
@@ -121,7 +121,7 @@ def main(argv: list[str]) -> int:
     entries = chosen_ones = chosen(found, where)
     untested: list[str] = []
     if options.split == "test":
-        entries, untested = test_figures.tested(entries, options.checkpoint or "best", options.test_set)
+        entries, untested = held_out.with_results(entries, options.checkpoint or "best", options.test_set)
     if options.paired:
         return _paired(entries, options)
     return _compare(entries, hidden_by(found, chosen_ones), left_out, untested, options)

@@ -6,25 +6,18 @@ import collections
 import functools
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from seqtrain.cli.arguments import Parser
-from seqtrain.config import check
-from seqtrain.config.instantiate import plain
-from seqtrain.distributed.ranks import say
-from seqtrain.errors import UserError, merged
+from seqtrain.errors import UserError
 from seqtrain.terminal import printable
 
 if TYPE_CHECKING:
     from seqtrain.models.base import Capability, SequenceModel
     from seqtrain.models.contract import Subject, Verdict
-    from seqtrain.tasks.contract import TaskSubject
-
 
 COLUMN = len("does not hold") + 2
 
@@ -39,6 +32,8 @@ class SmallModel:
 
     def make(self, seed: int, **changes: Any) -> SequenceModel:
         """Return the model with weights drawn from a seed; raise UserError if it cannot be made."""
+        from omegaconf import OmegaConf
+
         from seqtrain.models.contract import VOCAB_SIZE
         from seqtrain.training.model_and_task import make_model
 
@@ -71,16 +66,18 @@ def main(argv: list[str]) -> int:
     parser.add_config_dir()
     options = parser.parse_intermixed_args(argv)
 
+    from seqtrain.cli import task_contract  # which imports Hydra
+
     overrides, folders = options.overrides, options.config_dir
-    if names_task(overrides):
-        check_overrides(overrides, FOR_TASKS)
-        task, words = subject_of(overrides, folders)
+    if task_contract.names_task(overrides):
+        task_contract.check_overrides(overrides, task_contract.FOR_TASKS)
+        task, words = task_contract.subject_of(overrides, folders)
 
         from seqtrain.models.base import Capability
         from seqtrain.tasks import contract as of_tasks
 
         return _print_verdicts(f"{words}, in float64", of_tasks.judge(task), Capability.NONE, options.json)
-    check_overrides(overrides, FOR_MODELS)
+    task_contract.check_overrides(overrides, task_contract.FOR_MODELS)
     small = compose(overrides, folders)
     subject, promised = _subject(small)
 
@@ -118,6 +115,11 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path]) -> SmallModel
     Raises:
         UserError: If the overrides are wrong.
     """
+    from omegaconf import OmegaConf
+
+    from seqtrain.config import check
+    from seqtrain.config.instantiate import plain
+
     composed = check.compose(overrides, config_dirs)
     options = plain(composed.config.model)
     faults = check.signature_faults(OmegaConf.create({"model": options}))
@@ -196,69 +198,3 @@ def _lines(verdict: Verdict, promised: Capability) -> Iterator[str]:
 def _total(verdicts: list[Verdict]) -> str:
     counts = collections.Counter(verdict.status for verdict in verdicts)
     return ", ".join(f"{status}: {counts[status]}" for status in ("holds", "does not hold", "not promised"))
-
-
-FOR_MODELS = ("model",)
-FOR_TASKS = ("task", "model", "data", "tokenizer", "tbptt")
-SMALL_DATA = 2000  # rows of synthetic data: enough for each label, or word, to be in each split
-SHOWN = 4  # tokens that a sample adds
-
-
-def check_overrides(overrides: Sequence[str], groups: Sequence[str]) -> None:
-    """Raise UserError for overrides that have no effect without training: one line for each."""
-    takes = ", ".join(groups)
-    lines = []
-    for text in overrides:
-        if "=" in text and check.key_of(text).partition(".")[0].partition("@")[0] not in groups:
-            lines.append(f"{text}: has no effect, since nothing is trained; leave it out (allowed: {takes})")
-    if lines:
-        raise UserError(*lines)
-
-
-def names_task(overrides: Iterable[str]) -> bool:
-    """Return True if the overrides name a task: then the task is checked instead of a model."""
-    return any(check.key_of(text).partition(".")[0] == "task" for text in overrides)
-
-
-def subject_of(overrides: Sequence[str], config_dirs: Sequence[Path]) -> tuple[TaskSubject, str]:
-    """Return the task that the overrides choose, as the laws test it, and its first line of output.
-
-    Raises:
-        UserError: If the overrides are wrong, task, model and data do not fit, or the data cannot be read.
-    """
-    config, choices, small = _compose(overrides, config_dirs)
-
-    from seqtrain.tasks.base import SampleOptions
-    from seqtrain.training.compatibility import check_pair
-    from seqtrain.training.data import make_data
-    from seqtrain.training.model_and_task import make_pair
-    from seqtrain.training.rehearsal import subject_of as rehearsed
-
-    faults = check.signature_faults(config)
-    if faults:
-        raise merged(faults)
-    check_pair(config)
-    data = make_data(config, ("train", "validation"), say)
-    model, task = make_pair(config, data.preprocessor, data.label_counts)
-    options = SampleOptions(prompt="", length=SHOWN, temperature=1.0, top_k=None, top_p=None)
-    name = f"task={choices['task']} on data={choices['data']} with model={choices['model']}"
-    return rehearsed(data, model, task, options), " ".join([name, *small])
-
-
-def _compose(
-    overrides: Sequence[str], config_dirs: Sequence[Path]
-) -> tuple[DictConfig, dict[str, str], tuple[str, ...]]:
-    """Return the config of the task with a small model, the choices of its groups, and the reduced sizes."""
-    from seqtrain.models.contract import SMALL
-
-    composed = check.compose(overrides, config_dirs)
-    config, given = composed.config, set(map(check.key_of, overrides))
-    sizes = {f"model.{name}": size for name, size in SMALL.items()} | {"data.size": SMALL_DATA}
-    small = []
-    for key, size in sizes.items():
-        group, _, name = key.partition(".")
-        if name in config[group] and key not in given:
-            config[group][name] = size
-            small.append(f"{key}={size}")
-    config.trainer.precision = "64-true"  # the laws compare sums over halves of a batch
-    return config, composed.choices, tuple(small)

@@ -30,7 +30,7 @@ WIDTH = 10  # characters of a column
 
 
 @runtime_checkable
-class KnowsChance(Protocol):
+class TaskChance(Protocol):
     """A task that knows the metrics of a random guess."""
 
     def chance(self, split: Rows, preprocessor: Preprocessor) -> dict[str, float]:
@@ -116,7 +116,8 @@ def _evaluate_lengths(options: Namespace) -> None:
     if options.baselines:
         raise UserError("--baselines: has no effect with --lengths; leave one of them out")
     split, checkpoint, batch_size = options.split, options.checkpoint, options.batch_size
-    opened, found = open_at_lengths(options.run, split, checkpoint, options.lengths, batch_size)
+    lengths = tuple(dict.fromkeys(options.lengths))
+    opened, found = open_at_lengths(options.run, split, checkpoint, lengths, batch_size)
     for number, at in enumerate(found):
         learner = _measured(opened, at.data, split, at.loader, at.carry)
         result, words = _result(options.run, split, checkpoint, opened, at.data, learner, at.size), []
@@ -183,7 +184,7 @@ def _result(
         **size,
         "hash": data.rows[split].hash,
     }
-    if isinstance(opened.task, KnowsChance) and (chance := opened.task.chance(data.rows[split], opened.preprocessor)):
+    if isinstance(opened.task, TaskChance) and (chance := opened.task.chance(data.rows[split], opened.preprocessor)):
         result["chance"] = chance
     return result
 

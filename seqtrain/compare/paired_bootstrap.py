@@ -17,7 +17,7 @@ Reduced = dict[str, tuple[Any, float]]  # sum and count of each loss term, as `t
 
 
 def bootstrap(
-    one: Sequence[Reduced], other: Sequence[Reduced], measure: Callable[[Reduced], float], *, seed: int = 0
+    one: Sequence[Reduced], other: Sequence[Reduced], measure: Callable[[Reduced], float]
 ) -> tuple[float, float, float]:
     """Resample the batches of two runs with replacement, with the same draws for both.
 
@@ -25,7 +25,6 @@ def bootstrap(
         one: the terms of each batch of the first run.
         other: the terms of each batch of the second run.
         measure: computes the metric from weighted terms.
-        seed: seed of the resampling.
 
     Returns:
         measure(other) - measure(one), and the lower and upper end of its 95 % interval.
@@ -46,7 +45,7 @@ def bootstrap(
         return second - first
 
     # Resample sums and counts instead of metrics: BLEU and others are not means over batches.
-    low, high = interval(resample(difference, len(one), seed=seed), CONFIDENCE)
+    low, high = interval(resample(difference, len(one)), CONFIDENCE)
     return difference(np.ones(len(one))), float(low), float(high)
 
 

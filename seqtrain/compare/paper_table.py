@@ -10,8 +10,8 @@ from typing import Literal
 from seqtrain.compare.comparisons import compared
 from seqtrain.compare.entries import Axis, Checkpoint, decimals, quantity
 from seqtrain.compare.folds import are_folds
+from seqtrain.compare.held_out import compared_figures, held_out_mean
 from seqtrain.compare.pareto import WORDS, Cost, cost_of
-from seqtrain.compare.test_figures import compared_figures, test_mean
 from seqtrain.compare.variants import CONFIDENCE, COSTS, Variant
 from seqtrain.compare.verdict import Conclusion
 from seqtrain.terminal import printable
@@ -174,7 +174,7 @@ def _cell(variant: Variant, name: str, metric: str, digits: int) -> str:
     """Return a further cell of a row; empty if a run that counts has not recorded the quantity."""
     column = COLUMNS[name]
     if column == "test":
-        mean = test_mean(variant.counted, metric)
+        mean = held_out_mean(variant.counted, metric)
         return "" if mean is None else f"{mean:.{digits}f}"
     cost = cost_of(variant, column)
     return "" if cost is None else quantity(cost)

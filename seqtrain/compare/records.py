@@ -9,7 +9,7 @@ from functools import partial
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
-from seqtrain.compare import baselines, importance, pareto, test_figures
+from seqtrain.compare import baselines, held_out, importance, pareto
 from seqtrain.compare.entries import AXES, Entry, differing, number
 from seqtrain.compare.filters import ordered, resolved, value
 from seqtrain.compare.variants import Variant
@@ -58,7 +58,7 @@ def rows(
                 row[checkpoint] = entry.metric(metric, "validation", checkpoint)
             row |= dict.fromkeys(beside)
             if is_tested:
-                row |= test_figures.columns(entry, metric)
+                row |= held_out.columns(entry, metric)
             for name in ("steps", *COSTING):
                 row[name] = value(entry, name)
             own = standings.get(variants[entry].name, {})

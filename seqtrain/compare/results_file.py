@@ -122,13 +122,22 @@ def _lines(path: Path, metric: str) -> Iterator[tuple[int, Row]]:
             for row in reader:
                 if None in row or None in row.values():
                     raise UserError(f"{path}:{reader.line_num}: not as many fields as the header has ({len(header)})")
-                yield reader.line_num, {name: cell.strip() for name, cell in row.items()}
+                cells = {name: cell.strip() for name, cell in row.items()}
+                yield reader.line_num, cells | {SEED: _seed(cells[SEED])}
             if row is None:
                 raise UserError(f"{path}: has a header and no rows")
     except FileNotFoundError:
         raise UserError(f"--from {path}: no such file") from None
     except (csv.Error, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not a CSV file in UTF-8 ({error})") from None
+
+
+def _seed(cell: str) -> str:
+    """Return the seed 01 or 1.0 as 1; any other text as it is."""
+    value = as_number(cell)
+    if value is None or not value.is_integer():
+        return cell
+    return str(int(cell if cell.isdecimal() else value))
 
 
 def _check_header(path: Path, header: Sequence[str], metric: str) -> None:

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from seqtrain.compare import importance, pareto, test_figures
+from seqtrain.compare import held_out, importance, pareto
 from seqtrain.compare.comparisons import repeated
 from seqtrain.compare.entries import (
     MOST_LINES,
@@ -55,7 +55,7 @@ def report(paths: Iterable[Path | str], *, x: Axis | None = None, tested: bool =
     entries = read(paths, left_out)
     untested: list[str] = []
     if tested:
-        entries, untested = test_figures.tested(entries, "best")
+        entries, untested = held_out.with_results(entries, "best")
         left_out += untested
     found = conclusions(entries, x=x, untested=len(untested))
     return "\n".join([text(found, x=x, missing=not_run(paths)), *left_out])
@@ -116,7 +116,7 @@ def _title(group: Group) -> str:
     runs = count_runs(group.entries)
     if not all(entry.finished for entry in group.entries):
         runs += f" ({count_statuses(group.entries)})"
-    return f"{group.entries[0].task}, {group.unit} of {test_figures.compared_figures(group)}, {runs}"
+    return f"{group.entries[0].task}, {group.unit} of {held_out.compared_figures(group)}, {runs}"
 
 
 def _verdict(sentences: list[str]) -> list[str]:

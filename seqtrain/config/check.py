@@ -1,4 +1,8 @@
-"""Stage 1 checks of a command line and its configuration: reports every fault at once, before heavy imports."""
+"""Check of a command line and its configuration, which reports every fault at once.
+
+`compose` comes first and imports no target: it reads the source of each class instead. `preflight` then checks machine,
+folders and data. Last, `signature_faults` imports the targets, and torch with them.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ OPEN = "???"
 
 @dataclass(frozen=True)
 class Composed:
-    """A configuration that passed stage 1, with unresolved interpolations, and how it was composed."""
+    """A configuration that `compose` has checked, with unresolved interpolations, and how it was composed."""
 
     config: DictConfig
     choices: dict[str, str]  # group: option
@@ -61,7 +65,7 @@ def warm() -> None:
 
 
 def check_config(config: DictConfig) -> None:
-    """Check a composed configuration (stage 1); raise UserError with a line for each fault."""
+    """Check a composed configuration without imports; raise UserError with a line for each fault."""
     faults = list(Schema(config, {}, ConfFiles()).faults())
     if faults:
         raise UserError(*faults)
@@ -80,8 +84,13 @@ def key_of(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
 
 
+def group_of(override: str) -> str:
+    """Return the first part of the key that an override sets, chooses or deletes."""
+    return key_of(override).partition(".")[0]
+
+
 def signature_faults(config: DictConfig) -> list[UserError]:
-    """Return the faults of stage 2: import every target and check its node's keys against the actual signature."""
+    """Import every target, and return the faults of its node: keys that the actual signature does not have."""
     faults: list[UserError] = []
     for path, node in targets(OmegaConf.to_container(config, resolve=True)):
         try:
@@ -97,7 +106,7 @@ def signature_faults(config: DictConfig) -> list[UserError]:
 def _unknown_options(
     path: str, node: dict[str, Any], parameters: Mapping[str, inspect.Parameter]
 ) -> Iterator[UserError]:
-    """Yield a fault for each key of a node that its target does not take. Stage 1 cannot read every signature."""
+    """Yield a fault for each key of a node that its target does not take. `compose` cannot read every signature."""
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
     known = {*parameters, *own_options(path)}
@@ -209,7 +218,8 @@ class _CommandLine:
             try:
                 OmegaConf.update(config, key, override.value(), merge=True, force_add=True)
             except UNUSABLE as error:
-                self.faults.append(f"{_typed(override)}: {first_lines(error)}")
+                typed = str(override.input_line).lstrip("+")  # every override may add its key
+                self.faults.append(f"{typed}: {first_lines(error)}")
                 del self.values[key]
         return config, added, notes
 
@@ -254,11 +264,6 @@ class _CommandLine:
             except UNUSABLE as reason:
                 problems.append(f"{text}: {first_lines(reason)}")
         return problems or [first_lines(error)]
-
-
-def _typed(override: Override) -> str:
-    """Return an override without a leading `+`: every override may add its key."""
-    return str(override.input_line).lstrip("+")
 
 
 def _choices(config: DictConfig) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Stage 1b checks of a valid configuration, still before heavy imports: data, devices, folders."""
+"""Checks of machine, folders and data for a configuration that `check.compose` accepts, before torch is imported."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class Schema:
         if reason:
             yield f"{path}._target_={target}: {reason}{self.hints.set_in(f'{path}._target_')}"
             return
-        # If the source of a trusted class cannot be read, stage 2 checks the node against the imported class.
+        # If the source of a trusted class cannot be read, `signature_faults` checks the node with the imported class.
         options, is_open = dict(own), True
         taken = signature(target)
         if taken is not None:

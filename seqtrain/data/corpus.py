@@ -29,7 +29,9 @@ class Corpus:
     """One split, tokenised."""
 
     tokens: np.ndarray | TokenArray  # (n,) uint16, or uint32 for a large vocabulary; read-only, mapped into memory
-    documents: np.ndarray  # (documents + 1,) int64, offsets into tokens; without empty documents
+    # (documents + 1,) int64, offsets into tokens. Empty documents are left out if rows have one field, and kept if they
+    # have several.
+    documents: np.ndarray
     num_bytes: int  # UTF-8 bytes of the text
     num_words: int  # words separated by white space, plus line ends, as WikiText counts them
     num_unknown: int  # number of <unk> tokens

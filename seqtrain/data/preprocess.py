@@ -189,14 +189,15 @@ class Rows:
     # By kind of label: name: (n,) int64 indices of label names; number: (n,) float64; names or numbers: one such array
     # per row, in which NaN is no number.
     labels: np.ndarray | list[np.ndarray] | None
-    read: Callable[[], Iterator[dict[str, str]]]  # reads the rows from the source again
+    read: Callable[[], Iterator[dict[str, str]]]  # reads the rows from the source again, the empty ones included
     series: SeriesSplit | None = None  # the input, if it is values; the only text is then the target
     chance: float | None = None  # accuracy of a guess among the possible answers, if the source knows it
 
     def __len__(self) -> int:
         if self.series is not None:
             return self.series.num_series
-        # Columns keep empty documents, so the offsets of any column count the rows.
+        # Rows of several fields keep empty documents, so the offsets of any column count them. A single field of text
+        # has dropped its empty rows.
         return len(next(iter(self.columns.values())).documents) - 1
 
     @property
@@ -516,8 +517,9 @@ def _read_label_indices(source: Source, split: Split, names: tuple[str, ...], ki
         for name in labels:
             if name not in place:
                 known = _shortened(", ".join(names[:10]) + ", ..." * (len(names) > 10))
+                where = _place_of(source, split, number)
                 raise UserError(
-                    f"data: {split} row {number} has the label {_shortened(name)}, which no row of train has ({known})"
+                    f"data: {where} has the label {_shortened(name)}, which no row of train has ({known})"
                     f"; correct it{_quoted(source, split, number)}, or add such a row to train"
                 )
         indices.append(np.array([place[name] for name in labels], dtype=np.int64))
@@ -534,16 +536,24 @@ def _read_numbers(source: Source, split: Split, kind: LabelKind) -> list[np.ndar
                 values.append(math.nan)
                 continue
             try:
-                value = float(part)
+                value = float("" if "_" in part else part)  # `float` accepts 1_000
             except ValueError:
                 value = math.nan
             if not math.isfinite(value):  # `float` accepts "nan" and "inf", which have no useful mean
-                raise UserError(
-                    f"data: {split} row {number} has the label {_shortened(part)}, which is not a finite number"
-                )
+                where = _place_of(source, split, number)
+                raise UserError(f"data: {where} has the label {_shortened(part)}, which is not a finite number")
             values.append(value)
         rows.append(np.array(values, dtype=np.float64))
     return rows
+
+
+def _place_of(source: Source, split: Split, number: int) -> str:
+    """Return the noun for a row of a split, or the name of its series; `number` counts from 1."""
+    if not isinstance(source, SeriesSource):
+        return f"{split} row {number}"
+    part = source.split(split)
+    name = part.series.names[np.flatnonzero(part.end > part.begin)[number - 1]]
+    return f"series {name.removeprefix('series ')} of {split}"
 
 
 def _shortened(text: str) -> str:

@@ -198,11 +198,11 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    def kill_group(self, number: int = signal.SIGKILL) -> None:
-        """Send a signal to the process and everything that it started, as Ctrl-C in a terminal does."""
+    def kill_group(self) -> None:
+        """Kill the process and everything that it started."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, number)
+                os.killpg(self.pid, signal.SIGKILL)
 
     def result(self) -> Result:
         """Wait for the command and return its result."""

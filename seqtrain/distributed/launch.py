@@ -26,7 +26,8 @@ from seqtrain.distributed.ranks import CAUGHT, ENDING, die_with_parent
 class Outcome:
     """Result of a group of processes."""
 
-    code: int  # 0 done, 2 an error that the user can fix, 128 + signal, 1 failed
+    # 0 done, 1 failed, 2 an error that the user can fix, 75 something is missing now (UNAVAILABLE), 128 + signal
+    code: int
     lines: tuple[str, ...] = ()  # error messages, each once
 
 

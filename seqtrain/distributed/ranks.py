@@ -7,8 +7,7 @@ import os
 import signal
 import socket
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -43,10 +42,10 @@ class PeerLost(RunFailed):
     """Another process of the run was lost, so this one cannot continue."""
 
 
-def rank_info(env: Mapping[str, str] = os.environ) -> RankInfo:
+def rank_info() -> RankInfo:
     """Return the rank set by torchrun, `srun` or `start`; without a valid one, that of a single process."""
     try:
-        return _given(env)
+        return _given()
     except (KeyError, ValueError):  # `check_place` raises the error
         return RankInfo()
 
@@ -58,11 +57,12 @@ def say(line: str) -> None:
         tell(line)
 
 
-def check_place(env: Mapping[str, str] = os.environ) -> None:
+def check_place() -> None:
     """Raise UserError if the environment contains an invalid rank."""
     try:
-        _given(env)
+        _given()
     except (KeyError, ValueError):
+        env = os.environ
         names = [name for name in ("RANK", "WORLD_SIZE") if name in env] or ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"]
         words = ", ".join(f"{name}={env.get(name, '')}" for name in names)
         raise UserError(
@@ -70,9 +70,9 @@ def check_place(env: Mapping[str, str] = os.environ) -> None:
         ) from None
 
 
-def _given(env: Mapping[str, str]) -> RankInfo:
+def _given() -> RankInfo:
     """Return the rank in the environment. Raise KeyError or ValueError if it is invalid."""
-    found = RankInfo()
+    found, env = RankInfo(), os.environ
     if "RANK" in env and "WORLD_SIZE" in env:
         rank, world = int(env["RANK"]), int(env["WORLD_SIZE"])
         local_world = int(env.get("LOCAL_WORLD_SIZE", world))
@@ -109,12 +109,8 @@ def check_world(devices: int | str, num_nodes: int) -> None:
 
 
 @contextmanager
-def process_group(minutes: float = 30) -> Iterator[RankInfo]:
-    """Join the other processes of the run, if there are any. Inside another `process_group`, do nothing.
-
-    Args:
-        minutes: Time limit of each collective operation.
-    """
+def process_group() -> Iterator[RankInfo]:
+    """Join the other processes of the run, if there are any. Inside another `process_group`, do nothing."""
     here = rank_info()
     if here.world == 1 or _met():
         yield here
@@ -138,7 +134,7 @@ def process_group(minutes: float = 30) -> Iterator[RankInfo]:
             init_method="env://" if meet is None else f"file://{meet}",
             rank=here.rank,
             world_size=here.world,
-            timeout=timedelta(minutes=minutes),
+            timeout=timedelta(minutes=30),  # of each collective operation
         )
     try:
         yield here
@@ -247,8 +243,3 @@ def die_with_parent(parent: int | None = None) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if parent is not None and os.getppid() != parent:
             os._exit(1)
-
-
-def pause_for_the_first() -> None:
-    """Wait, so that a process that died is detected before those that only noticed it."""
-    time.sleep(2)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 
-class Joined(ClusterEnvironment):
+class ConnectedProcesses(ClusterEnvironment):
     """Cluster environment of processes that have already met: Lightning starts none and detects none."""
 
     def __init__(self, rank_info: RankInfo) -> None:

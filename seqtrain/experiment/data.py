@@ -1,4 +1,4 @@
-"""The data of a run, and its vocabularies, of which its directory contains all or none."""
+"""Data of a run, read with its own vocabularies, and the search for leaks between its splits."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def open_with_data(
     """
     from seqtrain.inference.opened import open_run
 
-    Run.open(path)
+    Run.open(path)  # raises for an export, which `open_run` accepts
     opened = open_run(path, checkpoint)
     config = opened.config
     if test_set is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
@@ -22,6 +22,22 @@ if TYPE_CHECKING:
 
 # The destination of records does not affect the training.
 SAFE_GROUPS = ("logger.",)
+
+
+class Change(NamedTuple):
+    """An option that a resume changes."""
+
+    key: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.before} -> {self.after}"
+
+    @property
+    def extends(self) -> bool:
+        """True if the option limits the training."""
+        return self.key.startswith("trainer.max_")
 
 
 def resume(path: str, overrides: list[str], command: tuple[str, ...]) -> Run:
@@ -46,7 +62,7 @@ def resume(path: str, overrides: list[str], command: tuple[str, ...]) -> Run:
         run.writes = here.first  # processes that met: one of them writes for all
         config = checked_config(run)
 
-        def ready() -> tuple[list[str], Path | None, int]:
+        def ready() -> tuple[list[Change], Path | None, int]:
             with endings.writing(run, f"`{pasted('seqtrain', 'resume', run.path)}`"):
                 run.claim()
             budget.check_free(config, overrides)
@@ -67,18 +83,18 @@ def resume(path: str, overrides: list[str], command: tuple[str, ...]) -> Run:
 
         # On each process, because each reads the checkpoint; an error in one ends all.
         changed, checkpoint, step = ranks.run_on_all(ready)
-        for line in changed:
-            say(line)
+        for change in changed:
+            say(str(change))
         say(f"run {run.path}: resumed from step {step}")
         run_attempt(run, config, Attempt(command, checkpoint, goes_on=True, extended=_extensions(changed, step)))
     return run
 
 
-def _extensions(changed: list[str], step: int) -> tuple[str, ...]:
+def _extensions(changed: list[Change], step: int) -> tuple[str, ...]:
     """Return the limits changed after the first step. Earlier steps followed the schedule of the old limits."""
     if not step:
         return ()
-    return tuple(f"{line} at step {step}" for line in changed if line.startswith("trainer.max_"))
+    return tuple(f"{change} at step {step}" for change in changed if change.extends)
 
 
 def _say_lost(run: Run, step: int) -> None:
@@ -103,18 +119,18 @@ def _refuse_edited(run: Run) -> None:
         )
 
 
-def _edited_limits(config: DictConfig, changed: list[str], before: dict[str, Any]) -> list[str]:
-    """Return a line for each limit edited in config.yaml since the checkpoint. Such an edit extends a run."""
-    overridden = {line.partition(":")[0] for line in changed}
-    lines = []
+def _edited_limits(config: DictConfig, changed: list[Change], before: dict[str, Any]) -> list[Change]:
+    """Return the limits edited in config.yaml since the checkpoint. Such an edit extends a run."""
+    overridden = {change.key for change in changed}
+    edited = []
     for name in LIMITS:
         key, limit = f"trainer.{name}", config.trainer[name]
         if key not in overridden and before.get(key, limit) != limit:
-            lines.append(f"{key}: {shown(before[key])} -> {limit}")
-    return lines
+            edited.append(Change(key, shown(before[key]), limit))
+    return edited
 
 
-def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: int) -> None:
+def _refuse_pointless(run: Run, config: DictConfig, changed: list[Change], step: int) -> None:
     """Raise UserError if there is no sound checkpoint to continue from, or nothing left to do after `step`."""
     if not step and listed(run.checkpoints, "step-*.ckpt"):  # the user decides whether to discard them
         raise UserError(
@@ -136,12 +152,12 @@ def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: in
     if summary.ended_by == "seconds" and limit is not None and limit <= seconds:
         raise UserError(f"run {run.path} is finished: extend it with trainer.max_seconds=S above {seconds:g}")
     # `changed` also names limits that were edited in config.yaml.
-    if not any(line.startswith("trainer.max_") for line in changed):
+    if not any(change.extends for change in changed):
         raise UserError(f"run {run.path} is finished: extend it with trainer.max_steps=N above {step}")
 
 
-def _apply(config: DictConfig, overrides: list[str]) -> list[str]:
-    """Apply the overrides that may change; return a line for each changed value."""
+def _apply(config: DictConfig, overrides: list[str]) -> list[Change]:
+    """Apply the overrides that may change; return those that change a value."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -164,7 +180,7 @@ def _apply(config: DictConfig, overrides: list[str]) -> list[str]:
             OmegaConf.update(config, key, value)
         except OmegaConfBaseException:  # a date, a set, half an interpolation
             raise UserError(f"{override}: not a valid config value; give a number, or text in quotes") from None
-        changed.append(f"{key}: {before} -> {value}")
+        changed.append(Change(key, before, value))
     return changed
 
 

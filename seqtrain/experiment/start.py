@@ -5,6 +5,7 @@ The config says how many processes train. They are started and watched here.
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,7 +44,7 @@ def check_all(config: DictConfig, request: Request, *, begins: bool = True) -> N
     """Raise UserError for all faults known before the data is read. Cheap checks come first.
 
     Args:
-        config: The config.
+        config: The config. If data or task decide its tokenizer, that is set here.
         request: The user's overrides and folders.
         begins: False if the run resumes from a checkpoint, so that it no longer needs `init_from`.
     """
@@ -61,7 +62,7 @@ def check_all(config: DictConfig, request: Request, *, begins: bool = True) -> N
     compatibility.leave_out_tokenizer(config, request.overrides)
     compatibility.check_pair(config)
     effects.check(config, request.overrides)
-    compatibility.check_tokenizer(config, request.overrides)
+    compatibility.settle_tokenizer(config, request.overrides)
     compatibility.check_stopping(config)
     compatibility.check_average(config)
     check_optimizer(config)
@@ -212,8 +213,7 @@ def worker(
             tell(line)
         return exit_code_of(fault)
     except ranks.PeerLost:
-        # This process only noticed the loss of another one, whose own error must be reported first.
-        ranks.pause_for_the_first()
+        time.sleep(2)  # this process only noticed the loss of another one, whose own error must be reported first
         return 1
     except RunFailed as error:
         tell(str(error))

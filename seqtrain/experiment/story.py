@@ -43,8 +43,8 @@ from seqtrain.training.trainer import surroundings
 class Attempt:
     """Arguments of one attempt at a run, in addition to the run and its config.
 
-    `goes_on`: True if the run has begun before. The config of this attempt is then written to the run's directory only
-    after every check has passed, so that a refused attempt leaves the run unchanged.
+    `goes_on`: True if the run has begun before. A refused attempt then adds only files that were missing, such as a
+    tokenizer. Before the first checkpoint it may also write the config, when data, budget or `init_from` complete it.
     """
 
     command: tuple[str, ...] = ()
@@ -181,7 +181,7 @@ class Experiment:
         if self.attempt.goes_on:
             self.run.write_config(config_text(self.config))
             checkpoint = self.attempt.checkpoint
-            self.run.resumed(0 if checkpoint is None else step_of(checkpoint))
+            self.run.mark_resume(0 if checkpoint is None else step_of(checkpoint))
 
     def _finish(self, session: Session, cost: Cost) -> None:
         """Write the metrics of the training and its baselines to the summary, and pass them to the loggers."""

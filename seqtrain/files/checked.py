@@ -30,20 +30,19 @@ BLOCK_BYTES = 1 << 20  # read at a time where a file is hashed
 MAX_JSON_VALUES = 1 << 23  # an empty list takes 30 times as much memory as it takes of the file
 
 
-def open_checked(path: Path, limit: int | None = None, *, home: Path | None = None) -> BinaryIO:
+def open_checked(path: Path, limit: int | None = None) -> BinaryIO:
     """Open a plain file for reading.
 
     Args:
-        path: The file, which may be a link within `home` only.
+        path: The file, which may be a link within its folder only.
         limit: The largest size in bytes. None: any size.
-        home: The folder that it belongs to; by default the one that it is in.
 
     Raises:
         UserError: It is a link that leads out, a folder, a pipe or a device, or too large.
         OSError: It does not exist, or cannot be read.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # so that no pipe is waited for
-    file = os.fdopen(_opened(path, flags, home or path.parent), "rb")
+    file = os.fdopen(_opened(path, flags, path.parent), "rb")
     size = os.fstat(file.fileno()).st_size
     if limit is not None and size > limit:
         file.close()

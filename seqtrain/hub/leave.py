@@ -339,6 +339,7 @@ def card_of(summary: Summary, words: str, library: str, more: Sequence[str]) -> 
             rows += [
                 f"| {split} | {name} of the baseline {baseline} | {value:.5g} |" for name, value in metrics.items()
             ]
+    inputs = "Series" if "series" in summary.hashes else "Texts"
     lineage = f"It began with the weights of the hash {', then '.join(summary.lineage or [])}."
     return "\n".join(
         [
@@ -350,7 +351,7 @@ def card_of(summary: Summary, words: str, library: str, more: Sequence[str]) -> 
             "",
             *more,
             "",
-            "Texts unlike those of its training were not tried.",
+            f"{inputs} unlike those of its training were not tried.",
             "",
         ]
     )

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import itertools
 import logging
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.data.tokenizers.foreign import ForeignTokenizer
+from seqtrain.data.values.scaling import PERIODS
 from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.folders import appearing
 from seqtrain.hub.folder import TOKENIZER
@@ -30,6 +32,7 @@ STEP, READ, ABOUT = "step.onnx", "read.onnx", "onnx.json"
 TOLERANCE = 1e-5
 BATCHES, LENGTHS = (1, 4), (2, 33)  # sizes at which a file is tested
 EXAMPLE = (3, 7)  # batch and length for tracing: different from those of the tests
+SCALING = ("columns", "known_columns", "mean", "std", "features")  # of a series, in onnx.json
 READINGS = 3  # forward passes per test, each from the state after the one before
 
 
@@ -211,7 +214,9 @@ def _reason(error: BaseException) -> str:
     """Return the start of the message of an error's root cause."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return " ".join(str(error).split())[:120] or type(error).__name__
+    words = " ".join(str(error).split())
+    missing = re.search(r"No ONNX function found for <OpOverload\(op='([\w.]+)'", words)
+    return f"has no operator for {missing[1]}" if missing else words[:120] or type(error).__name__
 
 
 def _recurrences() -> dict[Any, Any]:
@@ -323,6 +328,8 @@ def _describe(
         about["direction"] = direction
     if preprocessor.series is not None:
         preprocessor.save(folder)
+        about |= {name: list(getattr(preprocessor.series, name)) for name in SCALING}
+        about |= {"masked": list(preprocessor.series.read_masks), "apart": preprocessor.series.apart}
         return about | {"labels": list(getattr(task, "labels", ()))}
     rows = len(model.embed.weight)  # type: ignore[arg-type]
     tokenizer = preprocessor.tokenizer
@@ -345,9 +352,10 @@ def _words(about: dict[str, Any], task: Task, left_out: list[str]) -> list[str]:
         f"- `{name}` maps {', '.join(map(_code, each['inputs']))} to {', '.join(map(_code, each['outputs']))}."
         for name, each in about["files"].items()
     ]
-    lines.append(
-        "All sizes, the start token and the hash of the tokenizer are in `onnx.json`; the initial state is zero."
-    )
+    start = ", the start token and the hash of the tokenizer" if "start" in about else ""
+    lines.append(f"All sizes{start} are in `onnx.json`; the initial state is zero.")
+    if "columns" in about:
+        lines += _words_on_values(about, task)
     if about["max_length"] is not None:
         lines.append(f"- The model has positions for {about['max_length']} tokens, so it cannot read more in sequence.")
     if "scale" in about:
@@ -358,6 +366,40 @@ def _words(about: dict[str, Any], task: Task, left_out: list[str]) -> list[str]:
     if about["task"] == "next_token" and STEP in about["files"] and getattr(task, "direction", None) == "forward":
         lines += ["", "```python", *CODE.strip().splitlines(), "```"]
     return lines
+
+
+def _words_on_values(about: dict[str, Any], task: Any) -> list[str]:
+    """Return the lines of the card about the channels of `values`, in their order, and about forecasts."""
+    columns = "one channel for each of `columns`, in this order"
+    if about["apart"] and len(about["columns"]) > 1:
+        columns = "one channel; each of `columns` is a series of its own"
+    lines = [f"- `values` are (value - mean) / std of `onnx.json`, {columns}; 0 if a value is missing."]
+    if any(about["masked"]):
+        lines.append(
+            "- Then, for each channel that is `masked`, 1 if its value is present, else 0; then, for each of them, "
+            "log(1 + steps since it was present)."
+        )
+    if about["known_columns"]:
+        lines.append("- Then `known_columns`, scaled by the entries of `mean` and `std` after those of `columns`.")
+    if about["features"]:
+        periods = ", ".join(f"{name} {PERIODS[name]:.0f}" for name in about["features"])
+        lines.append(
+            "- Then, for each of `features`, sine and cosine of 2 pi t / period: t is the seconds since Monday, "
+            f"1970-01-05 (in UTC if times have a zone), and the period in seconds is: {periods}."
+        )
+    if about["task"] != "forecast":
+        return lines
+    lines.append(
+        "- Row i contains values, masks and steps of row i - 1 (0 before the first row), and `known_columns` and "
+        "`features` of row i itself."
+    )
+    if task.patch > 1:
+        lines.append(f"- Each position of `values` is {task.patch} rows, one after the other.")
+    if task.distribution.is_probabilistic:
+        return [*lines, "- `scores` are raw parameters of a distribution of scaled values."]
+    last = " + the last scaled value" if task.relative else ""
+    shape = f"({task.num_steps}, {task.num_channels})"
+    return [*lines, f"- `scores` are {shape} steps ahead and channels; a forecast is (`scores`{last}) * std + mean."]
 
 
 def _code(name: str) -> str:

@@ -17,6 +17,7 @@ from jaxtyping import Float, Int, Shaped
 
 from seqtrain.config.instantiate import make
 from seqtrain.data.sources.series import HoldsLabels, SeriesFile
+from seqtrain.data.values.blocks import DECIMAL_COMMA
 from seqtrain.data.values.fan import Fan
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.scaling import Scaling, step_of
@@ -108,8 +109,7 @@ def continue_file(
         series = source.series
         _check_clock(scaling, series, called)
     except UserError as fault:
-        # In messages, replace data.path by the name of the file here.
-        raise UserError(*(line.replace(f"data.path={path}", called) for line in fault.lines)) from None
+        raise _of_file(fault, path, called) from None
     found, num_ahead = [], 0
     for number in range(len(series.names)):
         continued = _continued(opened, scaling, series, number, widths)
@@ -121,6 +121,12 @@ def continue_file(
         horizon = len(found[0].times)
         say(f"{in_rows(num_ahead)} without values at the end {are} the time ahead; the forecast has {horizon} steps")
     return found
+
+
+def _of_file(fault: UserError, path: Path, called: str) -> UserError:
+    """Return the fault with the name of the file here instead of data.path, and a remedy that predict takes."""
+    lines = (line.replace(f"data.path={path}", called) for line in fault.lines)
+    return UserError(*(line.replace(f"set {DECIMAL_COMMA}", "write points, as in training") for line in lines))
 
 
 def _check_clock(scaling: Scaling, series: Series, called: str) -> None:
@@ -334,8 +340,7 @@ def read_series(opened: Opened, path: Path, called: str) -> list[NamedSeries]:
     try:
         series = source.series_of(path, scaling.columns)
     except UserError as fault:
-        # In messages, replace data.path by the name of the file here.
-        raise UserError(*(line.replace(f"data.path={path}", called) for line in fault.lines)) from None
+        raise _of_file(fault, path, called) from None
     if series.columns != scaling.columns:
         raise UserError(
             f"{called}: its channels are {first_few(series.columns)}, but the run was trained on "

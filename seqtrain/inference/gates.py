@@ -72,7 +72,7 @@ class Gates:
 
 
 @dataclass
-class Run:
+class ModuleCalls:
     """All calls of one torch module while a text is read: the inputs and initial state of each."""
 
     path: str  # of the module in the model
@@ -80,10 +80,10 @@ class Run:
     inputs: list[Float[Tensor, "t E"]] = field(default_factory=list)
     states: list[tuple[Float[Tensor, "L U"], ...] | None] = field(default_factory=list)  # before each call; None: zeros
 
-    def layers(self, length: int) -> list[Run]:
+    def layers(self, length: int) -> list[ModuleCalls]:
         """Split the calls of a module that is applied several times to each of `length` tokens: model.share_layers."""
         times = max(sum(map(len, self.inputs)) // length, 1)
-        return [Run(self.path, self.module, self.inputs[n::times], self.states[n::times]) for n in range(times)]
+        return [ModuleCalls(self.path, self.module, self.inputs[n::times], self.states[n::times]) for n in range(times)]
 
 
 @torch.no_grad()
@@ -115,12 +115,12 @@ def look(
     state: State | None = None
     found: list[Gates] = []
     if source is not None:
-        with _recording(model) as runs:
+        with _recording(model) as recorded:
             state = model.begin(torch.tensor([source], device=device))
-        found += _gates_of(runs, list(map(source_label or label, source)), "source ")
-    with _recording(model) as runs:
+        found += _gates_of(recorded, list(map(source_label or label, source)), "source ")
+    with _recording(model) as recorded:
         model(torch.tensor([tokens], device=device), state)
-    found += _gates_of(runs, list(map(label, tokens)), "")
+    found += _gates_of(recorded, list(map(label, tokens)), "")
     if not found:
         raise UserError(
             f"model={name_of(model)}: no LSTM or GRU gates; use a run of one of these models: {', '.join(GATED)}"
@@ -129,31 +129,31 @@ def look(
 
 
 @contextmanager
-def _recording(model: nn.Module) -> Iterator[list[Run]]:
-    """Yield a list that is filled on exit with a Run for each LSTM and GRU called inside, in order of first call."""
-    runs: dict[str, Run] = {}
+def _recording(model: nn.Module) -> Iterator[list[ModuleCalls]]:
+    """Yield a list that is filled on exit: ModuleCalls of each LSTM and GRU called inside, in order of first call."""
+    recorded: dict[str, ModuleCalls] = {}
     hooks = []
     for path, module in model.named_modules():
         if isinstance(module, LSTM + GRU):
-            hooks.append(module.register_forward_pre_hook(_recorder(path, runs), with_kwargs=True))
-    found: list[Run] = []
+            hooks.append(module.register_forward_pre_hook(_recorder(path, recorded), with_kwargs=True))
+    found: list[ModuleCalls] = []
     try:
         yield found
-        found += runs.values()
+        found += recorded.values()
     finally:
         for hook in hooks:
             hook.remove()
 
 
-def _recorder(path: str, runs: dict[str, Run]) -> Any:
+def _recorder(path: str, recorded: dict[str, ModuleCalls]) -> Any:
     """Return a hook that records the inputs and initial states of a module."""
 
     def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x, state = (*args, *kwargs.values(), None)[:2]
         # A module may be called once for the whole text, or once for each token, as the cells of a decoder are.
-        run = runs.setdefault(path, Run(path, module))
-        run.inputs.append(_steps(module, x))
-        run.states.append(None if state is None else _vectors(state))
+        calls = recorded.setdefault(path, ModuleCalls(path, module))
+        calls.inputs.append(_steps(module, x))
+        calls.states.append(None if state is None else _vectors(state))
 
     return record
 
@@ -180,49 +180,49 @@ def _vectors(state: Any) -> tuple[Float[Tensor, "L U"], ...]:
     return tuple(vectors)
 
 
-def _gates_of(runs: Sequence[Run], tokens: list[str], prefix: str) -> list[Gates]:
+def _gates_of(recorded: Sequence[ModuleCalls], tokens: list[str], prefix: str) -> list[Gates]:
     """Compute the gates of all layers that were called, named by their position in the model."""
-    depths = zip_longest(*(run.layers(len(tokens)) for run in runs))
-    runs = [run for depth in depths for run in depth if run is not None]
-    parts = {run.path.partition(".")[0] for run in runs}
+    depths = zip_longest(*(calls.layers(len(tokens)) for calls in recorded))
+    recorded = [calls for depth in depths for calls in depth if calls is not None]
+    parts = {calls.path.partition(".")[0] for calls in recorded}
     numbers: dict[tuple[str, str], int] = {}
     found = []
-    backwards = {run.path for run in runs if _is_backwards(run, runs)}
-    for run in runs:
-        part = run.path.partition(".")[0]
-        ways = _ways(run, backwards, runs)
+    backwards = {calls.path for calls in recorded if _is_backwards(calls, recorded)}
+    for calls in recorded:
+        part = calls.path.partition(".")[0]
+        ways = _ways(calls, backwards)
         # Encoder and decoder are named; a model with a single network is not.
         name = f"{part} " if len(parts) > 1 or part in ("encoder", "decoder") else prefix
-        inputs = torch.cat(run.inputs)
+        inputs = torch.cat(calls.inputs)
         if len(inputs) != len(tokens):
-            raise UserError(f"gates: the model's {run.path} reads {len(inputs)} steps for {len(tokens)} tokens")
+            raise UserError(f"gates: the model's {calls.path} reads {len(inputs)} steps for {len(tokens)} tokens")
         # Gates of a backward module are computed in its reading order; the result is reversed afterwards.
-        shown = tokens[::-1] if run.path in backwards else tokens
-        for way, kind, values in _layers(run, inputs):
+        shown = tokens[::-1] if calls.path in backwards else tokens
+        for way, kind, values in _layers(calls, inputs):
             number = numbers[part, ways + way] = numbers.get((part, ways + way), 0) + 1
             gates = Gates(f"{name}layer {number}{ways}{way}", kind, shown, values)
-            found.append(_turned(gates) if run.path in backwards else gates)
+            found.append(_turned(gates) if calls.path in backwards else gates)
     return found
 
 
-def _is_backwards(run: Run, runs: Sequence[Run]) -> bool:
+def _is_backwards(calls: ModuleCalls, recorded: Sequence[ModuleCalls]) -> bool:
     """Return True if a module reads the reversed input of a sibling, as a bidirectional pair of modules does."""
-    parent = run.path.rpartition(".")[0]
-    for other in runs:
-        if other is run:  # the first of the two reads forwards; a palindrome must not change that
+    parent = calls.path.rpartition(".")[0]
+    for other in recorded:
+        if other is calls:  # the first of the two reads forwards; a palindrome must not change that
             return False
-        in_one_call = len(other.inputs) == len(run.inputs) == 1
+        in_one_call = len(other.inputs) == len(calls.inputs) == 1
         is_sibling = other.path.rpartition(".")[0] == parent
-        if is_sibling and in_one_call and torch.equal(other.inputs[0].flip(0), run.inputs[0]):
+        if is_sibling and in_one_call and torch.equal(other.inputs[0].flip(0), calls.inputs[0]):
             return True
     return False
 
 
-def _ways(run: Run, backwards: set[str], runs: Sequence[Run]) -> str:
+def _ways(calls: ModuleCalls, backwards: set[str]) -> str:
     """Return the direction suffix of the name of a bidirectional layer, else an empty string."""
-    if run.path in backwards:
+    if calls.path in backwards:
         return " backwards"
-    parent = run.path.rpartition(".")[0]
+    parent = calls.path.rpartition(".")[0]
     if any(path.rpartition(".")[0] == parent for path in backwards):
         return " forwards"
     return ""
@@ -237,16 +237,16 @@ def _turned(gates: Gates) -> Gates:
 # -- the recurrences, step by step ---------------------------------------------------------------------------------
 
 
-def _layers(run: Run, x: Float[Tensor, "T E"]) -> Iterator[tuple[str, str, dict[str, Float[Tensor, "T U"]]]]:
+def _layers(calls: ModuleCalls, x: Float[Tensor, "T E"]) -> Iterator[tuple[str, str, dict[str, Float[Tensor, "T U"]]]]:
     """Yield direction suffix, kind and values of each layer of a module; T is in the order of the text."""
-    module: Any = run.module
+    module: Any = calls.module
     kind = "lstm" if isinstance(module, LSTM) else "gru"
     read = _lstm if kind == "lstm" else _gru
     if isinstance(module, nn.RNNCellBase):
-        yield "", kind, read(x, _weights(module, ""), _first(run, 0))
+        yield "", kind, read(x, _weights(module, ""), _first(calls, 0))
         return
     if getattr(module, "proj_size", 0):
-        raise UserError(f"gates: {run.path} of the model is an LSTM with projections, whose gates are not shown")
+        raise UserError(f"gates: {calls.path} of the model is an LSTM with projections, whose gates are not shown")
     directions = 2 if module.bidirectional else 1
     for layer in range(module.num_layers):
         outputs = []
@@ -254,7 +254,7 @@ def _layers(run: Run, x: Float[Tensor, "T E"]) -> Iterator[tuple[str, str, dict[
             suffix = f"_l{layer}" + "_reverse" * direction
             # No dropout between layers: the model is in evaluation mode.
             turned = x.flip(0) if direction else x
-            values = read(turned, _weights(module, suffix), _first(run, layer * directions + direction))
+            values = read(turned, _weights(module, suffix), _first(calls, layer * directions + direction))
             if direction:
                 values = {name: value.flip(0) for name, value in values.items()}
             # The next layer reads both directions concatenated.
@@ -264,11 +264,11 @@ def _layers(run: Run, x: Float[Tensor, "T E"]) -> Iterator[tuple[str, str, dict[
         x = torch.cat(outputs, -1)
 
 
-def _first(run: Run, layer: int) -> list[Float[Tensor, " U"]]:
+def _first(calls: ModuleCalls, layer: int) -> list[Float[Tensor, " U"]]:
     """Return the initial state of a layer: hidden, and the cell of an LSTM."""
-    first = run.states[0]
+    first = calls.states[0]
     if first is None:
-        zeros = run.inputs[0].new_zeros(run.module.hidden_size)  # type: ignore[call-overload]
+        zeros = calls.inputs[0].new_zeros(calls.module.hidden_size)  # type: ignore[call-overload]
         return [zeros, zeros]
     return [vectors[layer] for vectors in first]
 

@@ -1,6 +1,15 @@
 """The interface of all sequence models.
 
 Letters: `B` lanes, `T` time, `S` source time, `D` width, `H` heads, `K` head width, `V` vocabulary, `L` layers.
+
+The functions below the class read with any model:
+
+- `read`: a chunk from a state, in which documents may begin; `read_rows` is its way for most models.
+- `read_warmup`: chunks of which only the states after them are needed.
+- `read_by_length`: padded lanes, in calls without padding; models use it in their `forward`.
+- `read_in_segments`: padded lanes, with a gradient through the last tokens only.
+- `encode_in_pieces`, `last_hidden`: long texts, without a gradient.
+- `read_blank`: blank input, to learn shapes and costs.
 """
 
 from __future__ import annotations
@@ -44,6 +53,7 @@ class SequenceModel(nn.Module, ABC):
     """Maps tokens, and the state that earlier tokens left, to hidden states. Heads and losses belong to tasks.
 
     `embed` is the front end, passed to the constructor: it maps tokens (B, T), or values (B, T, F), to (B, T, E).
+    CONTRIBUTING.md lists the optional members of a model.
     """
 
     capabilities: Capability

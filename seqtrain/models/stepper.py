@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -35,37 +35,22 @@ class StateStepper(Stepper):
     Args:
         forward: the model, or a function with the same arguments and results.
         state: the start state; it is not modified.
-        shared: names of the state's constant values per lane, which the rows of a lane share.
     """
 
     def __init__(
         self,
         forward: Callable[[Int[Tensor, "N T"], State], tuple[Float[Tensor, "N T D"], State]],
         state: State,
-        shared: Collection[str] = (),
     ) -> None:
         self.forward = forward
         self.state = state
-        self.shared = shared
-        self.width = 1  # rows per lane
 
     def read(self, tokens: Int[Tensor, " N"]) -> Float[Tensor, "N D"]:
         hidden, self.state = self.forward(tokens.unsqueeze(1), self.state)
         return hidden[:, -1]
 
     def keep(self, rows: Int[Tensor, "B W"]) -> None:
-        lanes = rows[:, 0] // self.width
-        flat, after = rows.flatten(), {}
-        for name, value in self.state.items():
-            if name not in self.shared:
-                after[name] = value.index_select(0, flat)
-            # Lanes stay in order, so if their number is unchanged, all lanes are kept.
-            elif len(lanes) == len(value):
-                after[name] = value
-            else:
-                after[name] = value.index_select(0, lanes)
-        self.state = after
-        self.width = rows.shape[1]
+        self.state = {name: value.index_select(0, rows.flatten()) for name, value in self.state.items()}
 
 
 def fold(x: Float[Tensor, "N H R K"], lanes: int) -> Float[Tensor, "{lanes} H W K"]:

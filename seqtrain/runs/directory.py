@@ -201,7 +201,7 @@ class Run:
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
 
-    def resumed(self, step: int) -> None:
+    def mark_resume(self, step: int) -> None:
         """Mark that the run continues from `step`: records beyond it are superseded from here on."""
         if not self.writes:
             return

@@ -44,7 +44,10 @@ DATA_FREE = ("workers", "eval_batch_size")
 SHORT = reprlib.Repr()
 SHORT.maxlevel, SHORT.maxstring, SHORT.maxother = 2, 80, 80
 LIMITS = ("max_steps", "max_epochs", "max_seconds")  # of the trainer: changing them extends a run
-SHOWING = "seqtrain.training.callbacks."  # callbacks of this package change no result
+# Callbacks of a config in this package change no result: they are no part of the identity, and only the process that
+# writes the run makes them (`training/session.py`). A callback of a config that acts on training must not be in it, so
+# AveragedWeights is in `training/optim`.
+SHOWING = "seqtrain.training.callbacks."
 FREE = ("logger", "run_dir", "run", "dry_run", "init_from")  # init_from is checked by its hash
 # Options that `resume` may change, besides loggers.
 MAY_CHANGE = (

@@ -21,11 +21,11 @@ MAX_XZ_ALONE = 5.0  # bits per byte: above, the text is so short that xz's own h
 PLACES = {"train": "train too", "init_from": "the training text of init_from"}
 
 
-def worst(summary: Summary, split: str = "validation") -> str | None:
-    """Return why results on the split do not count; None if they count."""
-    for place, leak in _leaks(summary, split).items():
+def worst(summary: Summary) -> str | None:
+    """Return why results on validation do not count; None if they count."""
+    for place, leak in _leaks(summary).items():
         if leak is not None and is_grave(leak):
-            return in_words(split, place, leak)
+            return in_words("validation", place, leak)
     return None
 
 
@@ -53,16 +53,16 @@ def place_of_kept(has_parent: bool) -> str:
     return "train, or the training text of init_from" if has_parent else PLACES["train"]
 
 
-def notes(summary: Summary, split: str = "validation") -> list[str]:
+def notes(summary: Summary) -> list[str]:
     """Return further remarks on the results: smaller shares, and unknown leaks."""
     said = []
-    for place, leak in _leaks(summary, split).items():
+    for place, leak in _leaks(summary).items():
         if leak is None:
             reason = f"{SKETCH} is missing, or its sample has too little to compare"
-            said.append(f"{split}: unknown whether it occurs in {PLACES[place]}: {reason}")
+            said.append(f"validation: unknown whether it occurs in {PLACES[place]}: {reason}")
         elif leak.share >= MIN_SAID and not is_grave(leak):
-            said.append(in_words(split, place, leak))
-    return said + _compressed_away(summary, split)
+            said.append(in_words("validation", place, leak))
+    return said + _compressed_away(summary)
 
 
 def is_grave(leak: Leak) -> bool:
@@ -76,14 +76,14 @@ def in_words(split: str, place: str, leak: Leak) -> str:
     return f"{split}: {100 * leak.share:.1f} % of its {leak.kind} {verb} in {PLACES.get(place, place)}"
 
 
-def _compressed_away(summary: Summary, split: str) -> list[str]:
-    """Return a line if train helps a compressor with the split more than it does for natural text."""
-    baselines = summary.baselines.get(split)
+def _compressed_away(summary: Summary) -> list[str]:
+    """Return a line if train helps a compressor with validation more than it does for natural text."""
+    baselines = summary.baselines.get("validation")
     alone, given = _bits_per_byte(baselines, "xz"), _bits_per_byte(baselines, "xz_given_train")
     if alone is None or given is None or not 0 < alone <= MAX_XZ_ALONE or given >= MIN_XZ_RATIO * alone:
         return []
     return [
-        f"{split}: given train, xz needs {given / alone:.2f} of what it needs alone (natural text: 0.66 to 0.86): "
+        f"validation: given train, xz needs {given / alone:.2f} of what it needs alone (natural text: 0.66 to 0.86): "
         "much of it may occur in train in similar words"
     ]
 
@@ -94,9 +94,9 @@ def _bits_per_byte(baselines: Any, name: str) -> float | None:
     return found if isinstance(found, int | float) else None
 
 
-def _leaks(summary: Summary, split: str) -> dict[str, Leak | None]:
-    """Return the leaks of a split by place; None for an unknown leak."""
-    found = summary.leaks.get(split)
+def _leaks(summary: Summary) -> dict[str, Leak | None]:
+    """Return the leaks of validation by place; None for an unknown leak."""
+    found = summary.leaks.get("validation")
     if not isinstance(found, Mapping):
         return {}
     leaks: dict[str, Leak | None] = {}

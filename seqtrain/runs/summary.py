@@ -111,7 +111,7 @@ class Summary:
 
     # Cost and method of evaluation, known before the first step.
     parameters: dict[str, Any] = field(default_factory=dict)  # part -> parameters, also frozen ones; with `total`
-    padding: float | None = None  # fraction of all positions without a target
+    padding: float | None = None  # fraction of the positions that are padding
     state: int | None = None  # size of the state that one lane carries; None for a model without state
     max_steps: int | None = None  # unknown if the time limit decides
     flops_per_token: float | None = None  # of training: forward and backward
@@ -126,7 +126,7 @@ class Summary:
     splits: list[str] = field(default_factory=list)  # splits of the data
     steps: int | None = None
     ended_by: str | None = None  # steps, seconds or early_stopping
-    tokens: int | None = None  # targets that it was trained on
+    tokens: int | None = None  # tokens read in training, without padding and warm-up
     skipped: int | None = None  # steps whose gradient was not finite
     clipped: dict[str, Any] | None = None  # `share` of updates whose gradient was clipped, `by` the mean norm / limit
     flops: float | None = None

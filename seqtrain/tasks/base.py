@@ -1,6 +1,7 @@
 """The interface of a task: the head, the named loss terms as sums and counts, and the descriptions of its results.
 
-Commands, reports, comparisons, curves and loggers use only these descriptions; none of them checks which task it is.
+Reports, comparisons, curves and loggers use only these descriptions. `export` also checks the task's name, because each
+foreign format fits certain tasks.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class TaskLoss(nn.Module, ABC):
 
     @abstractmethod
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
-        """Return unnormalised log-probabilities of the answers at each hidden state that has one."""
+        """Return the raw outputs of the head for hidden states: scores, numbers or parameters."""
 
     @abstractmethod
     def evaluate(self, model: SequenceModel, batch: Any, state: State | None) -> tuple[LossTerms, State]:
@@ -182,7 +183,7 @@ class Task(TaskData, TaskLoss, TaskReport):
     """Defines what a batch means, which the model does not know. This class reads streams.
 
     A task implements the members of its three parts. A command that needs more, such as the loss of each token, defines
-    a `Protocol` in its own file.
+    a `Protocol` in its own file. CONTRIBUTING.md lists these optional members.
     """
 
     @classmethod

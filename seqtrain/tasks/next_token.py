@@ -33,11 +33,12 @@ from seqtrain.tasks.base import (
     Task,
     perplexity,
 )
-from seqtrain.tasks.baselines.counts import LIMIT, Text, baselines, xz_baselines
+from seqtrain.tasks.baselines.counts import Text, baselines, xz_baselines
 from seqtrain.tasks.output import Output, head_products
 from seqtrain.tasks.predictors import Predictor, Score
 
 T = TypeVar("T", np.ndarray, list[int], list[float])
+MAX_XZ_BYTES = 64 << 20  # that xz is run on: some seconds for every ten million
 
 
 class Continue(Predictor["NextToken"]):
@@ -228,7 +229,7 @@ class NextToken(Task):
         # Only if the size is already known: the text of a token store would have to be decoded just to measure it.
         if preprocessor.tokenizer.kind == "ids":
             say("xz is left out: the text is not known")
-        elif num_bytes > LIMIT:
+        elif num_bytes > MAX_XZ_BYTES:
             say("xz is left out: the text is too large to compress twice")
         else:
             xz = xz_baselines(_text(train), _text(split), say)

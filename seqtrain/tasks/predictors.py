@@ -62,10 +62,10 @@ def question_words(answer: Mapping[str, Any]) -> str:
 
 
 def shown_input(batch: ExampleBatch, lane: int, preprocessor: Preprocessor) -> str:
-    """Return the input of one example for a table of samples: the text, or the number of the series."""
+    """Return the input of an example for a table of samples: the text, or the number of the series in its split."""
     length = int(batch.lengths[lane])
     if preprocessor.series is not None:
-        return f"series {int(batch.index[lane]) + 1} ({length:,} steps)"
+        return f"validation series {int(batch.index[lane]) + 1} ({length:,} steps)"
     text = " ".join(preprocessor.tokenizer.decode(batch.tokens[lane, 1 : length - 1].tolist()).split())
     return text[:MAX_CHARACTERS]
 

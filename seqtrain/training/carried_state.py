@@ -1,4 +1,4 @@
-"""State carried from chunk to chunk, by slices of the lanes, and joined over processes."""
+"""Reading of a batch, and the state carried from chunk to chunk: by slices of the lanes, and joined over processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Slices = dict[tuple[int, int], State]
 
 
 class CarriedState:
-    """State that one stage carries from chunk to chunk, by slice of the global lanes."""
+    """State that training, or one evaluation, carries from chunk to chunk, by slice of the global lanes."""
 
     def __init__(self) -> None:
         # One slice per micro-batch: the micro-batches of a step are read in turn, each from the state of its own lanes.
@@ -66,7 +66,7 @@ class CarriedState:
 def read_batch(
     model: SequenceModel, task: Task, batch: Any, carried: CarriedState | None, recompute: int | None = None
 ) -> tuple[LossTerms, State]:
-    """Read a batch: return its loss terms and the state after it. Every batch is read by this function.
+    """Read a batch: return its loss terms and the state after it. The learner reads every batch by this function.
 
     Args:
         model: the model, which also reads the warm-up chunks.

@@ -25,7 +25,6 @@ from seqtrain.training.adapters import check_adapter
 from seqtrain.training.compiled import check_compiled, recompute_blocks
 from seqtrain.training.cost import check_model, state_size
 from seqtrain.training.data import make_source
-from seqtrain.training.effects import EARLY_STOPPING
 from seqtrain.training.model_and_task import (
     ReadsEither,
     fields_of,
@@ -69,6 +68,7 @@ WANTED = {
 }
 
 
+EARLY_STOPPING = "pytorch_lightning.callbacks.EarlyStopping"
 NO_TEXT = "seqtrain.data.tokenizers.recipes.NoText"
 OF_STORE = "seqtrain.data.tokenizers.recipes.OfStore"
 LABELS = {
@@ -207,7 +207,7 @@ def _readable_data(task: Task) -> list[str]:
     names = []
     for name in shipped("data"):
         composed = compose_data(name)
-        if "_target_" not in composed.data:  # a third-party base file, not a data set
+        if "_target_" not in composed.data:  # batching.yaml, which the other files include
             continue
         with contextlib.suppress(UserError):  # the placeholders for its options may be invalid
             if _reads(task, make_source(composed)):
@@ -377,7 +377,7 @@ def leave_out_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
     """Set `tokenizer=none` in the config if a task of texts reads series of values and no tokenizer was given."""
     if not isinstance(task_class(config), ReadsEither) or not holds_values(config) or writes_text(config):
         return
-    if not any(check.key_of(text).partition(".")[0] == "tokenizer" for text in overrides):
+    if not any(check.group_of(text) == "tokenizer" for text in overrides):
         # Set in the config, because the tokenizer that a task recommends is for text.
         config.tokenizer = {"_target_": NO_TEXT}
 
@@ -388,8 +388,12 @@ def check_average(config: DictConfig) -> None:
         raise UserError("callbacks.ema: averages whole weights, and trainer.strategy=fsdp shards them; use ddp")
 
 
-def check_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
-    """Raise UserError for a tokenizer that cannot be made, or that `init_from` or a token store replaces."""
+def settle_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
+    """Set the tokenizer of a token store in the config.
+
+    Raises:
+        UserError: The tokenizer cannot be made, or one was given although `init_from` or the token store provides it.
+    """
     make(config.tokenizer)
     if isinstance(make_source(config), TokenSource):
         # Set in the config, because the tokenizer that a task recommends for text would be wrong.
@@ -399,7 +403,7 @@ def check_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
         remedy = f"init_from={origin_words(config.init_from)} provides the tokenizer; leave it out"
     else:
         return
-    lines = [f"{text}: {remedy}" for text in overrides if check.key_of(text).partition(".")[0] == "tokenizer"]
+    lines = [f"{text}: {remedy}" for text in overrides if check.group_of(text) == "tokenizer"]
     if lines:
         raise UserError(*lines)
 

@@ -29,7 +29,7 @@ FEW_TOKENS = 4  # length of the shortest of three chunks, from which the memory 
 
 
 @runtime_checkable
-class Joined(Protocol):
+class HasParts(Protocol):
     """A model that joins several networks."""
 
     def parts(self) -> dict[str, list[torch.nn.Module]]:
@@ -38,7 +38,7 @@ class Joined(Protocol):
 
 
 @runtime_checkable
-class Sequential(Protocol):
+class HasStepCount(Protocol):
     """A model that knows its sequential steps."""
 
     def sequential_steps(self, length: int) -> int | None:
@@ -68,7 +68,7 @@ class Cost:
     tokens: int | None
     flops: float | None
     memory_bytes: int
-    padding: float  # fraction of the positions without a target
+    padding: float  # fraction of the positions that are padding
     state: int | None = None  # numbers that one lane carries
     tokens_per_second: float | None = None  # speed of the first steps, if measured
 
@@ -152,13 +152,13 @@ def estimate(
     embed = count(torch.nn.ModuleList([model.embed, getattr(model, "target_embed", model.embed)]))
     parameters = {"embed": embed, "core": count(model) - embed, "head": count(task)}
     parameters["total"] = sum(parameters.values())
-    if isinstance(model, Joined):
+    if isinstance(model, HasParts):
         for name, modules in model.parts().items():  # already counted in the core
             parameters[name] = sum(map(count, modules))
     cost = Cost(
         parameters=parameters,
         flops_per_token=training_flops(model, task, reading),
-        tokens_per_step=plan.max_targets,
+        tokens_per_step=plan.max_tokens,
         tokens_per_epoch=plan.num_tokens,
         steps=steps,
         epochs=None,
@@ -214,7 +214,7 @@ def state_size(model: SequenceModel) -> int | None:
 
 def num_sequential_steps(model: SequenceModel, length: int) -> int | None:
     """Return the sequential steps in which a model reads `length` tokens at once, or None if unknown."""
-    return model.sequential_steps(length) if isinstance(model, Sequential) else None
+    return model.sequential_steps(length) if isinstance(model, HasStepCount) else None
 
 
 def activations(model: SequenceModel, task: Task, lanes: int, reading: ReadPattern) -> int:

@@ -216,7 +216,8 @@ def make_data(
     layout: type[Data] = ExampleData
     if task.streams:
         layout = StreamData if preprocessor.series is None else SeriesData
-    return layout(source, preprocessor, rows, make_batching(config), make(config.tbptt), config.seed, task, say)
+    batching = Batching(**{key: config.data[key] for key in Batching.__annotations__})
+    return layout(source, preprocessor, rows, batching, make(config.tbptt), config.seed, task, say)
 
 
 def make_source(config: DictConfig) -> Source:
@@ -231,11 +232,6 @@ def make_source(config: DictConfig) -> Source:
         if task_type.label_kind == "number" and isinstance(source, ExpectsNumbers):
             source.expect_numbers()
     return source
-
-
-def make_batching(config: DictConfig) -> Batching:
-    """Return the options that lay out the stream of `config.data`."""
-    return Batching(**{key: config.data[key] for key in Batching.__annotations__})
 
 
 def _say_empty(rows: dict[Split, Rows], say: Say) -> None:

@@ -1,6 +1,7 @@
-"""Check options that have no effect: raise if they contradict others, warn otherwise.
+"""Check of options on the command line that have no effect in the run. A default without effect is fine.
 
-Only options on the command line are checked. A default without effect, for example in a short run, is fine.
+`check` raises for every idle option of source and model, and for options of a stream if the task reads examples, or the
+reverse. `notes` returns a line for the task's `without_effect`, and for a warm-up that ends after the last step.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ from typing import Any, Protocol, cast, runtime_checkable
 from omegaconf import DictConfig, OmegaConf
 
 from seqtrain.config.check import key_of
+from seqtrain.config.instantiate import plain
+from seqtrain.config.targets import resolve
 from seqtrain.errors import UserError
+from seqtrain.models.base import idle_of
 from seqtrain.training.data import make_source
-from seqtrain.training.model_and_task import idle_options, task_class
-
-EARLY_STOPPING = "pytorch_lightning.callbacks.EarlyStopping"
+from seqtrain.training.model_and_task import task_class
 
 
 @runtime_checkable
-class KnowsIdle(Protocol):
-    """A source with options that have no effect given the values of others."""
+class RefusesIdle(Protocol):
+    """A source whose options without effect, given the values of the others, are refused."""
 
     def idle(self) -> dict[str, str]:
         """Return these options, each with the reason; may read the files."""
@@ -28,8 +30,8 @@ class KnowsIdle(Protocol):
 
 
 @runtime_checkable
-class KnowsEffects(Protocol):
-    """A task with options that have no effect given the values of others."""
+class NotesIdle(Protocol):
+    """A task whose options without effect, given the values of the others, are allowed, with a line for each."""
 
     @classmethod
     def without_effect(cls, options: Mapping[str, Any]) -> dict[str, str]:
@@ -41,9 +43,9 @@ def check(config: DictConfig, overrides: Sequence[str]) -> None:
     """Raise UserError for options on the command line that have no effect in this run."""
     given = list(dict.fromkeys(map(key_of, overrides)))  # without duplicates, in the order of the command line
     source = make_source(config)
-    idle = source.idle() if isinstance(source, KnowsIdle) else {}
+    idle = source.idle() if isinstance(source, RefusesIdle) else {}
     reasons = {f"data.{key}": f"{reason}; leave it out" for key, reason in idle.items()}
-    for key, reason in idle_options(config).items():
+    for key, reason in idle_of(resolve(config.model._target_), plain(config.model)).items():
         reasons[f"model.{key}"] = f"{reason}; leave it out"
     reasons |= _of_other_layout(config)
     lines = [f"{key}: {reasons[key]}" for key in given if key in reasons]
@@ -57,7 +59,7 @@ def notes(config: DictConfig, overrides: Sequence[str]) -> list[str]:
     given = set(map(key_of, overrides))
     reasons = _beyond_the_end(values)
     task = task_class(config)
-    if isinstance(task, KnowsEffects):
+    if isinstance(task, NotesIdle):
         for key, reason in task.without_effect(values["task"]).items():
             reasons[f"task.{key}"] = reason
     return [f"{key}={OmegaConf.select(config, key)}: {reason}" for key, reason in reasons.items() if key in given]
@@ -65,13 +67,12 @@ def notes(config: DictConfig, overrides: Sequence[str]) -> list[str]:
 
 def _of_other_layout(config: DictConfig) -> dict[str, str]:
     """Return the options that apply only to a stream, or only to examples, if the task reads the other."""
-    name = task_class(config).name()
-    reasons: dict[str, str] = {}
     task = task_class(config)
+    name, reasons = task.name(), {}
     if task.streams or (task.reads_values() and config.tbptt.carry):
         useless = ["data.batch_tokens"]
         # For series, max_length is read before evaluation, and windows are shown as samples; text has neither.
-        if "values" not in task_class(config).fields:
+        if not task.reads_values():
             useless.append("callbacks.samples.examples")
             # With tbptt=whole, data.max_length sets the length of a stream's windows.
             if config.tbptt.k2 != config.data.max_length:

@@ -1,4 +1,7 @@
-"""The only LightningModule. One training step reads one chunk of all lanes, with automatic optimisation."""
+"""The only LightningModule, with automatic optimisation.
+
+`training_step` reads one micro-batch of one process: a chunk of some lanes, or some examples.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,6 @@ from seqtrain.distributed.ranks import all_gather
 from seqtrain.distributed.strategies import gather, shard, whole
 from seqtrain.errors import NonFinite, UserError
 from seqtrain.models.base import SequenceModel
-from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Facts, LossTerms, Reduced, Task
 from seqtrain.training.accumulators import LOSS, Accumulators, merged, on_cpu
 from seqtrain.training.carried_state import CarriedState, join_slices, read_batch
@@ -60,7 +62,6 @@ class Learner(LightningModule):
         optimizer: Callable[[list[dict[str, Any]]], Optimizer] | None = None,
         schedule: Callable[..., Any] | None = None,
         max_steps: int = 0,
-        run: Run | None = None,
         layer_decay: float = 1.0,
         on_nonfinite: Literal["stop", "skip"] = "stop",
         compiled: bool = False,
@@ -77,7 +78,6 @@ class Learner(LightningModule):
         self.make_optimizer = optimizer
         self.schedule = schedule
         self.max_steps = max_steps
-        self.run = run
         self.layer_decay = layer_decay
         self.on_nonfinite = on_nonfinite
         self.compiled = compiled  # by `compile_blocks`; only training reads with what torch has compiled

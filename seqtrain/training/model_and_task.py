@@ -12,12 +12,12 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from seqtrain.config.instantiate import make, plain
+from seqtrain.config.instantiate import make
 from seqtrain.config.targets import resolve
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.data.sources.base import Source
 from seqtrain.errors import UserError
-from seqtrain.models.base import SequenceModel, idle_of
+from seqtrain.models.base import SequenceModel
 from seqtrain.models.layers.front_ends import TokenEmbedding, ValueProjection
 from seqtrain.tasks.base import Task
 
@@ -193,11 +193,6 @@ def fields_of(task: Task | type[Task], source: Source) -> tuple[str, ...]:
     if isinstance(task, ReadsEither) and "values" in source.fields:
         return task.value_fields
     return task.fields
-
-
-def idle_options(config: DictConfig) -> dict[str, str]:
-    """Return the model's options that have no effect given the others, each with the reason."""
-    return idle_of(resolve(config.model._target_), plain(config.model))
 
 
 def check_optimizer(config: DictConfig) -> None:

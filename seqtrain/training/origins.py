@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from seqtrain.config.check import key_of
+from seqtrain.config.check import group_of, key_of
 from seqtrain.config.options import origin_words, origins
 from seqtrain.data.preprocess import Preprocessor
-from seqtrain.errors import UserError
+from seqtrain.errors import UserError, first_few
 from seqtrain.models.base import Capability, SequenceModel, Weights, name_of
 from seqtrain.models.layers.side_by_side import DIRECTIONS
-from seqtrain.tasks.base import Task
+from seqtrain.tasks.base import Say, Task
 
 if TYPE_CHECKING:
+    from seqtrain.data.values.scaling import Scaling
     from seqtrain.inference.opened import Opened
 
 ADAPTER_LR = 1e-3  # recommended minimum: twenty times that of a fully trained pretrained model (docs/results.md)
@@ -105,10 +106,29 @@ class Origin:
                 found[f"task.{name} of the {direction} run"] = opened.task.state_dict()[name]
         return found
 
-    def is_of(self, task: Task) -> bool:
-        """Return True if the weights were trained for a task of this class, so that its head fits."""
+    def has_head_of(self, task: Task, preprocessor: Preprocessor, say: Say) -> bool:
+        """Return True if the weights were trained for a task of this class and its labels, so that the head fits."""
         # With two runs, neither head is that of this task.
-        return len(self.runs) == 1 and type(self.runs[0].task) is type(task)
+        if len(self.runs) != 1 or type(self.runs[0].task) is not type(task):
+            return False
+        theirs, ours = self.runs[0].preprocessor.labels, preprocessor.labels
+        if theirs != ours:  # as many labels have a head of the same shape, whose rows have another meaning
+            say(f"init_from: that run's labels are {first_few(theirs)}, and not {first_few(ours)}: the head is new")
+        return theirs == ours
+
+    def check_inputs(self, ours: Scaling | None, say: Say) -> None:
+        """Raise UserError if series have their columns in another order; say if they have other columns."""
+        theirs = self.runs[0].preprocessor.series
+        if ours is None or theirs is None or (there := _inputs(theirs)) == (here := _inputs(ours)):
+            return
+        if sorted(there) == sorted(here):
+            key = "known_columns" if theirs.columns == ours.columns else "columns"
+            raise UserError(
+                f"init_from={self.words}: that run has its columns in another order, and weights belong to a place; "
+                f"set data.{key}=[{','.join(getattr(theirs, key))}]"
+            )
+        if len(there) == len(here):
+            say(f"init_from: weights of {first_few(there)} are taken for {first_few(here)}, in this order")
 
     @property
     def each(self) -> str:
@@ -172,7 +192,7 @@ def take_model(config: DictConfig, overrides: Sequence[str]) -> list[str]:
     if len(runs) != 1:
         return []
     theirs = checked_config(open_origin(runs[0])).model
-    typed = {key_of(word).removeprefix("model.") for word in overrides if key_of(word).partition(".")[0] == "model"}
+    typed = {key_of(word).removeprefix("model.") for word in overrides if group_of(word) == "model"}
     if "model" in typed and theirs._target_ != config.model._target_:
         return []
     kept = set(typed) if theirs.get("dropout") else {*typed, "dropout"}
@@ -185,6 +205,13 @@ def take_model(config: DictConfig, overrides: Sequence[str]) -> list[str]:
         return []
     config.model = {**theirs, **chosen}
     return [f"model: from {runs[0]}, with its options"]
+
+
+def _inputs(scaling: Scaling) -> list[str]:
+    """Return the name of each input of a model of series, in groups."""
+    columns = ["value"] if scaling.apart else scaling.columns
+    masks = [f"mask of {name}" for name, masked in zip(columns, scaling.read_masks, strict=True) if masked]
+    return [*columns, *masks, *scaling.known_columns, *scaling.features]
 
 
 def _named(state: dict[str, Any], task: Task) -> dict[str, Tensor]:

@@ -143,7 +143,7 @@ def make_session(
 
     options, plan = trainer_options(config), data.plan("train")
     steps = max_steps(options, plan)
-    learner = make_learner(config, data, run)
+    learner = make_learner(config, data)
     recorder = Recorder(run=run, every=options.log_every, plan=plan)
     deadline = None if options.max_seconds is None else Deadline(recorder=recorder, seconds=options.max_seconds)
     pruning = None
@@ -181,20 +181,19 @@ def make_session(
 
 @runtime_checkable
 class Simpler(Protocol):
-    """A model that is a simpler one on some data."""
+    """A model that equals a simpler model on some data."""
 
     def simpler(self) -> str | None:
-        """Return a line that says so; None on other data."""
+        """Return the line that names the simpler model; None if the model is not reduced."""
         ...
 
 
-def make_learner(config: DictConfig, data: Data, run: Run) -> Learner:
+def make_learner(config: DictConfig, data: Data) -> Learner:
     """Return the learner: model, task, optimizer and schedule of the run.
 
     Args:
         config: Config of the run.
         data: Data that `make_data` has laid out.
-        run: Run directory.
     """
     from seqtrain.training.learner import Learner
 
@@ -210,7 +209,6 @@ def make_learner(config: DictConfig, data: Data, run: Run) -> Learner:
         optimizer=make(config.optimizer),
         schedule=paced(make(config.schedule), plan),
         max_steps=max_steps(options, plan) or ENDLESS,
-        run=run,
         layer_decay=config.layer_decay,
         on_nonfinite=options.on_nonfinite,
         compiled=options.compile == "blocks",
@@ -326,9 +324,7 @@ def load_initial_weights(config: DictConfig, session: Session, say: Say, *, pare
     Raises:
         UserError: The hash is not `parent_hash`, or nothing fits.
     """
-    run = session.learner.run
-    adapted = config.get("adapter") is not None
-    assert run is not None
+    run, adapted = session.recorder.run, config.get("adapter") is not None
     kept = run.path / PARENT
     try:
         origin = Origin.open(str(kept) if adapted and exists(kept) else config.init_from)
@@ -341,8 +337,9 @@ def load_initial_weights(config: DictConfig, session: Session, say: Say, *, pare
             f"init_from={origin.words}: its weights or tokenizers have changed since the run began; "
             "restore that run, or start a new one"
         )
-    learner = session.learner
-    weights, same = origin.weights(learner.model), origin.is_of(learner.task)
+    learner, preprocessor = session.learner, session.data.preprocessor
+    origin.check_inputs(preprocessor.series, say)
+    weights, same = origin.weights(learner.model), origin.has_head_of(learner.task, preprocessor, say)
     try:
         with torch.no_grad():
             new_rows = copy_matching(learner.model, learner.task, weights, same_task=same, say=say, whose=origin.each)

@@ -72,7 +72,7 @@ def make_trainer(
     from pytorch_lightning import Trainer
     from pytorch_lightning.plugins.precision import DoublePrecision
 
-    from seqtrain.distributed.strategies import CachedPrecision, Joined, strategy
+    from seqtrain.distributed.strategies import CachedPrecision, ConnectedProcesses, strategy
     from seqtrain.training.callbacks.checkpoints import AtomicCheckpointIO
 
     here = ranks.rank_info()
@@ -84,7 +84,7 @@ def make_trainer(
     quiet_lightning()
     # torch's default would let cuDNN round float32 to ten bits in recurrences and convolutions, also in evaluation.
     torch.backends.cudnn.allow_tf32 = False
-    plugins: list[Any] = [AtomicCheckpointIO(), Joined(here)]
+    plugins: list[Any] = [AtomicCheckpointIO(), ConnectedProcesses(here)]
     every = options.validate_every
     if every == "auto":  # only in evaluation; for training `from_data.resolve_length` has set it
         every = steps

@@ -227,7 +227,7 @@ def test_a_row_of_test_counts_as_a_look_at_that_length_and_is_no_figure_of_test(
 
 def test_the_table_has_a_line_for_each_length(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = make_run(tmp_path / "run", *PARITY, "model=gru", "model.dim=8")
-    main([run, "--lengths", "30,1500"])
+    main([run, "--lengths", "30,30,1500"])
     title, heads, *lines = capsys.readouterr().out.splitlines()
     assert title == "validation at each length (best checkpoint, step 7)"
     assert heads.split() == ["length", "examples", "tokens", "loss", "accuracy", "sequence_accuracy"]

@@ -12,7 +12,7 @@ import seqtrain
 from seqtrain.cli import main
 from seqtrain.data.leaks import Sketch
 from seqtrain.data.tokenizers.foreign import load_tokenizer
-from seqtrain.inference import probes
+from seqtrain.inference import probes, probing
 from seqtrain.models.encoder_decoder import EncoderDecoder
 from tests.support.untrained_runs import SENTIMENT, TRANSLATION, make_run
 
@@ -141,7 +141,7 @@ def test_python_gives_what_the_command_prints_and_refuses_as_few_folds(
     texts, labels = [text for text, _ in ROWS], [str(label) for _, label in ROWS]
     _, out, _ = call(runs["gru"], "--labels", table(tmp_path / "rows.tsv", ROWS), "--json")
     assert json.loads(out)["results"] == trained.probe(texts, labels)["results"]
-    assert probes.MIN_FOLDS == 3  # as --folds has it
+    assert probing.MIN_FOLDS == 3  # as --folds has it
     with pytest.raises(seqtrain.UserError, match="folds=2: must be at least 3"):
         trained.probe(texts, labels, folds=2)
 

@@ -44,7 +44,7 @@ def _run(path: Path, **summary: Any) -> Run:
     run.write_config(CONFIG)
     for step in (1, 2, 3):
         run.append(_record(step, **{"train/loss": 9.0 if step == 3 else 1 / step}))
-    run.resumed(2)
+    run.mark_resume(2)
     for step in (3, 4):
         run.append(_record(step, **{"train/loss": 1 / step}))
     run.append(_record(4, **{"validation/loss": 0.5}))

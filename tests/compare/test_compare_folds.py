@@ -13,8 +13,8 @@ from seqtrain.compare.baselines import baselines
 from seqtrain.compare.comparisons import compared
 from seqtrain.compare.entries import read
 from seqtrain.compare.groups import groups
+from seqtrain.compare.held_out import with_results
 from seqtrain.compare.records import group_records
-from seqtrain.compare.test_figures import tested as with_kept
 from seqtrain.compare.variants import variants
 from seqtrain.compare.verdict import Conclusion, conclusions
 from seqtrain.runs.directory import Run
@@ -134,7 +134,7 @@ def measured(path: Path, model: str, values: tuple[float, ...], linear: tuple[fl
 
 
 def concluded(path: Path) -> Conclusion:
-    (found,) = conclusions(with_kept(read([path]), "best")[0])
+    (found,) = conclusions(with_results(read([path]), "best")[0])
     return found
 
 
@@ -197,7 +197,7 @@ def test_one_fold_alone_is_held_against_its_baselines_as_any_run(tmp_path: Path)
 
 def test_baselines_of_folds_are_one_entry_with_the_mean_over_them(tmp_path: Path) -> None:
     measured(tmp_path / "a", "lstm", LSTM, LINEAR)
-    entries = with_kept(read([tmp_path / "a"]), "best")[0]
+    entries = with_results(read([tmp_path / "a"]), "best")[0]
     (one,) = baselines(entries)
     assert (one["name"], one["runs"]) == ("linear", 5)
     assert one["values"]["bits_per_byte"] == pytest.approx(3.3)

@@ -34,6 +34,8 @@ FAULTS: dict[str, tuple[str, str]] = {
         "variant,seed,accuracy\nlstm,1,1\ngru,1,1\nlstm,1,2\n",
         "r.csv:4: variant lstm has seed 1 in line",
     ),
+    "01": ("variant,seed,accuracy\nlstm,1,1\ngru,1,1\nlstm,01,2\n", "r.csv:4: variant lstm has seed 1 in line 2"),
+    "1.0": ("variant,seed,accuracy\nlstm,1,1\ngru,1,1\nlstm,1.0,2\n", "r.csv:4: variant lstm has seed 1 in line 2"),
     "a word": ("variant,seed,accuracy\nlstm,1,n/a\ngru,1,1\n", "r.csv:2: accuracy is n/a, not a finite number"),
     "a comma in a number": (
         'variant,seed,accuracy\nlstm,1,"0,9"\ngru,1,1\n',

@@ -91,7 +91,7 @@ def test_a_package_runs_only_when_it_is_trusted(package: str, tmp_path: Path) ->
         resolve(f"{package}.net.Net")
     with trusting([package]):
         config = check.compose(["model=gru", override]).config
-        assert not (tmp_path / package / "imported").exists()  # stage 1 reads its source and runs nothing
+        assert not (tmp_path / package / "imported").exists()  # `compose` reads its source and runs nothing
         assert check.signature_faults(config) == []
     assert (tmp_path / package / "imported").exists()
 

@@ -108,7 +108,7 @@ def test_tokens_padding_and_lanes_are_those_of_the_steps() -> None:
         assert layout.num_tokens == lengths.sum()
         assert layout.padding == pytest.approx(1 - lengths.sum() / sum(room(lengths, examples) for examples in found))
         counts = [int(lengths[examples].sum()) for examples in found]
-        assert layout.max_targets == max(counts)
+        assert layout.max_tokens == max(counts)
         assert layout.lanes == max(map(len, found))
         assert layout.tokens_before(2 * layout.steps) == 2 * lengths.sum()
         for step in range(layout.steps):

@@ -75,11 +75,10 @@ def trained(name: str, folder: Path, *more: str) -> dict[str, Any]:
     made = session(name, folder, *more)
     made.fit(None)
     assert made.trainer.global_step == STEPS
-    run = cast(Run, made.learner.run)
     return {
         "weights": dict(made.learner.state_dict()),
         "moments": made.learner.trainer.optimizers[0].state_dict()["state"],
-        "losses": [record["train/loss"] for record in run.metrics() if "train/loss" in record],
+        "losses": [record["train/loss"] for record in made.recorder.run.metrics() if "train/loss" in record],
         "tokens": made.learner.progress.tokens,
         "norm": made.learner.progress.gradient_norm,
         "metrics": made.learner.metrics,

@@ -135,7 +135,7 @@ def test_padding_and_targets_are_what_the_chunks_hold() -> None:
     for layout in layouts(shuffle=False):
         plan = layout.plan()
         counts = [chunk.count for chunk in epoch(plan)]
-        assert plan.max_targets == max(int(count.sum()) for count in counts)
+        assert plan.max_tokens == max(int(count.sum()) for count in counts)
         positions = sum(int(count.max()) * layout.lanes for count in counts)
         assert plan.padding == pytest.approx(1 - sum(layout.lengths) / positions)
         seen = 0
@@ -192,7 +192,7 @@ def test_a_plan_of_a_stream_takes_as_much_memory_whatever_the_stream_holds() -> 
         plan = StreamPlan(documents=np.array([0, size]), lanes=8, tbptt=tbptt, seed=1, shuffle=True)
         assert len(targets(plan.chunk(3, plan.steps // 2))) == 8 * 64
         assert plan.tokens_before(plan.steps) == size
-        assert plan.max_targets == 8 * 64
+        assert plan.max_tokens == 8 * 64
         assert tracemalloc.get_traced_memory()[1] < 100_000, (carry, size)
         tracemalloc.stop()
 

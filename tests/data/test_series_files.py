@@ -114,6 +114,8 @@ LABEL_FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "write the same number in all rows, or use task=regress_steps": (content(label="y"), {}, "number"),
     "has a label with white space": (content(phase="a b"), {"column": "phase"}, "names"),
     "has no label; add one, or remove the series": (content().replace(",x,", ",,"), {}, "name"),
+    "series s0 has the label NA, a missing value": (content().replace(",x,", ",NA,"), {}, "name"),
+    "series s0 has the label nan, a missing value": (content(phase="nan"), {"column": "phase"}, "names"),
 }
 
 
@@ -236,6 +238,7 @@ FAULTS = {
     "a word among values": (f"{HEAD}1,two:x\n", "line 6: 'two' is not a number"),
     "infinity": (f"{HEAD}1,inf:x\n", "line 6: inf is not a finite number"),
     "time stamps": (HEAD.replace("Stamps false", "Stamps true") + "(0,1):x\n", "has time stamps"),
+    "a number in Python's spelling": (f"{HEAD}1,2_0:x\n", "line 6: '2_0' is not a number"),
     "no series": (HEAD, "contains no series"),
     "a text": ("Once upon a time\n", "not a .ts file of the UCR archive"),
 }
@@ -249,7 +252,23 @@ def test_a_broken_file_is_refused_with_its_line_and_so_is_a_label_that_train_lac
     written(tmp_path, f"{HEAD.replace('x y', 'x y z')}5:z\n", "a_TEST.ts")
     options: dict[str, Any] = {"preprocessor": None, "say": quiet}
     said = refusal(prepare_series, UCR(path=str(tmp_path)), ("train", "test"), READS, **options)
-    assert "test row 1 has the label z, which no row of train has" in said
+    assert "series 1 of test has the label z, which no row of train has" in said
+    for head, is_header in (("0\t1\t2\t3", True), ("label\t0\t1\t2", True), ("0\t1\t2\t4", False)):
+        path = written(tmp_path, f"{head}\nx\t5\t6\t8\n", "a.tsv")
+        if is_header:
+            assert "line 1 is a header; write the table without" in refusal(read_table, path), head
+        else:
+            assert read_table(path).labels == ("0", "x")
+    for rows in ("x\t0\t1\t2\n", "x\t0\t1\t2\ny\t1\t2\t3\n"):  # series that count, too
+        assert read_table(written(tmp_path, rows, "a.tsv")).labels[0] == "x"
+
+
+def test_a_label_that_is_no_number_is_told_with_its_series(tmp_path):
+    for label in ("many", "1_000"):
+        rows = "".join(f"s{n},0,{n},{label if n == 4 else n}\n" for n in range(6))
+        found = source(tmp_path, "id,step,value,label\n" + rows, validation_fraction=0.0, test_fraction=0.0)
+        said = refusal(prepare_series, found, ("train",), READS, label_kind="numbers", preprocessor=None, say=quiet)
+        assert said == f"data: series s4 of train has the label {label}, which is not a finite number"
 
 
 # -- ETT ---------------------------------------------------------------------------------------------------------------

@@ -169,6 +169,13 @@ def test_a_list_in_a_row_holds_a_label_for_each_of_its_vectors_and_no_other_coun
         assert said.startswith(f"data.label_column=label: row 1 of {tmp_path / 'c.parquet'} has {says}"), said
 
 
+def test_a_text_that_looks_like_a_time_stays_as_it_is_written(tmp_path):
+    rows = [{"values": [[1], [2]], "label": ["2024-03-12", "2024-03-13"], "target": "2024-03-12"}] * 3
+    source = Vectors(path=str(written(tmp_path, rows)))
+    assert source.answers("target") == ["2024-03-12"] * 3
+    assert source.answers("label") == ["2024-03-12 2024-03-13"] * 3
+
+
 def test_arrays_of_numpy_are_read_as_the_same_rows_in_parquet(tmp_path):
     values, label = np.arange(24.0).reshape(4, 3, 2), np.array([[1.5, np.nan, 2], [3, 4, 5], [6, 7, 8], [9, 9, 9]])
     rows = [{"values": x, "label": y, "target": "a"} for x, y in zip(values.tolist(), label.tolist(), strict=True)]
@@ -186,6 +193,13 @@ def test_arrays_of_numpy_are_read_as_the_same_rows_in_parquet(tmp_path):
         == ["1.5 _ 2.0", "3.0 4.0 5.0", "6.0 7.0 8.0", "9.0 9.0 9.0"]
     )
     assert found.answers("target") == in_parquet.answers("target")
+    for labels, says in (
+        (label[:3], "data.label_column=label: {} has 3 rows for 4 sequences; write one row for each"),
+        (label[:, :1], "use task=regress_steps; for one label each, write an array (N,), not (N, 1)"),
+    ):
+        np.savez(tmp_path / "d.npz", values=values, label=labels)
+        said = refusal(Vectors(path=str(tmp_path / "d.npz")).labels, "train", "number")
+        assert says.format(tmp_path / "d.npz") in said, said
     np.save(tmp_path / "c.npy", np.array([values[0], values[0, :1]], dtype=object), allow_pickle=True)
     whole = (tmp_path / "a.npz").read_bytes()
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
@@ -203,6 +217,11 @@ FAULTS = {
     "no sequence": ([*ROWS, {"values": None}], "data.path={}: row 3 contains no vector; remove the row"),
     "a vector that is missing": ([*ROWS, {"values": [None]}], "data.path={}: row 3 has a vector of 0 numbers"),
     "a number beyond all": ([{"values": [[1], [1e31]]}], "data.path={}: row 1 contains 1e+31; write null for"),
+    "text": (
+        [{"values": "x"}, *ROWS],
+        "data.path={}: cannot be read as jsonl (JSON parse error: Column(/values) "
+        "changed from string to array in row 2)",
+    ),
     "no such column": ([{"frames": [[1]]}], "data.values_column=values: {} has no such column; it has frames"),
 }
 

@@ -222,6 +222,6 @@ def test_numbers_are_read_as_they_stand_and_what_is_none_is_named(tmp_path: Path
 
     made, rows, _ = numbers("0.5", "-2", "1e3")
     assert (made.labels, rows["train"].labels.tolist()) == ((), [0.5, -2.0, 1000.0])
-    for value in ("many", "nan", "inf", ""):
+    for value in ("many", "nan", "inf", "1_000", ""):
         with pytest.raises(UserError, match=f"^data: train row 2 has the label {value}, which is not a finite number$"):
             numbers("1", value)

@@ -42,10 +42,11 @@ SRUN = {
 BATCH_SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
 
 
-def test_a_process_knows_its_place() -> None:
+def test_a_process_knows_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     there = RankInfo(3, 4, 1, 2, 1)
     for env, expected in (({}, RankInfo()), (TORCHRUN, there), (SRUN, there), (BATCH_SCRIPT, RankInfo())):
-        assert rank_info(env) == expected, env
+        monkeypatch.setattr(os, "environ", env)
+        assert rank_info() == expected, env
 
 
 NOWHERE = {
@@ -264,7 +265,7 @@ def test_a_signal_to_any_of_two_processes_ends_both_with_a_checkpoint(
     if to == "main":
         child.kill(number)
     elif to == "group":
-        child.kill_group(number)
+        os.killpg(child.pid, number)
     else:
         os.kill(pids[1], number)
     assert child.wait(PATIENCE) == 128 + number, child.stderr

@@ -114,6 +114,28 @@ def test_texts_read_whole_have_the_scores_of_the_task(name: str, tmp_path: Path)
         assert torch.allclose(torch.from_numpy(scores), expected, 1e-5, 1e-5)
 
 
+def test_the_card_and_onnx_json_tell_how_values_are_scaled_for_a_forecast(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal([5.0, -40.0], [1.0, 9.0], (80, 2))
+    np.savetxt(tmp_path / "a.csv", values, delimiter=",", header="load,price", comments="")
+    small = ("model.dim=4", "data.max_length=8", "task.horizon=3", "trainer.max_steps=1", "logger=none")
+    series = ("task=forecast", "model=gru", "data=series", f"data.path={tmp_path / 'a.csv'}", "data.channels=together")
+    assert main(["train", *series, *small, "task.distribution=point", f"run_dir={tmp_path / 'run'}"]) == 0
+    about, trained = exported(tmp_path / "run", tmp_path / "out"), seqtrain.load(tmp_path / "run")
+    card = (tmp_path / "out/README.md").read_text()
+    assert "`values` are (value - mean) / std of `onnx.json`, one channel for each of `columns`, in this order" in card
+    assert not any(word in card for word in ("token", "Texts", "period"))
+    assert (about["columns"], about["masked"], about["features"]) == (["load", "price"], [False, False], [])
+    mean, std = np.array(about["mean"]), np.array(about["std"])
+    runner, state = session(tmp_path / "out/step.onnx"), list(trained.model.initial(1).values())
+    scores: Any = None
+    for row in ((values - mean) / std)[-8:].astype(np.float32):
+        fed = zip(about["files"]["step.onnx"]["inputs"], [row[None, None], *map(np.asarray, state)], strict=True)
+        scores, *state = runner.run(None, dict(fed))
+    assert "(3, 2) steps ahead and channels; a forecast is (`scores` + the last scaled value) * std + mean" in card
+    found, table = scores.reshape(3, 2) * std + values[-1], trained.forecast(tmp_path / "a.csv")
+    assert np.allclose(found, np.stack([table["load"], table["price"]], 1), 1e-5)
+
+
 def test_a_file_that_fails_beside_the_model_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,6 +146,8 @@ def test_a_file_that_fails_beside_the_model_is_not_kept(
     assert "step.onnx: left out: its outputs in onnxruntime differ" in line
     assert "read.onnx: left out" in line
     assert not (tmp_path / "out").exists()
+    unknown = RuntimeError("No ONNX function found for <OpOverload(op='aten.cummax', overload='default')>. Failure ...")
+    assert onnx_export._reason(unknown) == "has no operator for aten.cummax"
 
 
 def test_without_the_packages_one_line_names_the_extra(

@@ -223,6 +223,7 @@ def test_a_file_that_cannot_be_continued_is_one_line(
         "daily": "date,value\n" + "".join(f"2024-{1 + n // 28:02d}-{1 + n % 28:02d},{n % 7}\n" for n in range(28)),
         "minutes": "date,value\n" + "".join(f"2024-01-01 00:{n:02d},{n % 7}\n" for n in range(50)),
         "empty": "".join(line if n < 20 else line.partition(",")[0] + ",\n" for n, line in enumerate(good.open())),
+        "commas": good.read_text().replace(",", ";").replace(".", ","),
         "no time": "".join(line.partition(",")[2] for line in good.open()),
     }
     for name, content in changed.items():
@@ -238,6 +239,7 @@ def test_a_file_that_cannot_be_continued_is_one_line(
         ("--input", str(tmp_path / "minutes.csv")): "are 60 s apart, but the run was trained on rows 3,600 s apart",
         ("--input", str(tmp_path / "empty.csv")): "has no value in the rows that the model reads",
         ("--input", str(tmp_path / "no time.csv")): "date: ",
+        ("--input", str(tmp_path / "commas.csv")): "for decimal commas write points, as in training",
         ("some text",): "continues series, not texts; give --input FILE.csv",
         ("--input", str(good), "--score"): "--score: task=forecast does not take it",
         ("--input", str(good), "--plot", str(tmp_path / "fan.gif")): "expected a name that ends in .png or .svg",

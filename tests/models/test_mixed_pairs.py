@@ -11,7 +11,7 @@ from seqtrain.config import check
 from seqtrain.errors import UserError
 from seqtrain.models.layers.recorder import recording
 from seqtrain.training import effects
-from seqtrain.training.cost import Joined
+from seqtrain.training.cost import HasParts
 from tests.support.model_cases import Case, assert_near, some_tokens
 
 BATCH, SOURCE, TIME = 3, 6, 4
@@ -73,7 +73,7 @@ def test_whichever_side_attends_hands_out_its_maps(encoder: str, decoder: str, w
 def test_the_two_sides_are_all_of_a_model_but_its_front_ends() -> None:
     model = made("lstm", "transformer")
     sides = [
-        weight for modules in cast(Joined, model).parts().values() for part in modules for weight in part.parameters()
+        weight for modules in cast(HasParts, model).parts().values() for part in modules for weight in part.parameters()
     ]
     fronts = {*model.embed.parameters(), *model.target_embed.parameters()}
     assert {*sides} | fronts == {*model.parameters()}

@@ -129,7 +129,7 @@ def test_a_torn_last_line_loses_nothing_else_at_whatever_byte_it_tore(tmp_path: 
         torn = path.read_bytes()[:-cut]
         path.write_bytes(torn)
         kept = run.metrics()
-        run.resumed(2)
+        run.mark_resume(2)
         run.append({"step": 3})
         assert kept[0] == {"step": 1, "x": "é"}, cut
         assert len(kept) == (2 if cut == 1 else 1), cut  # only the line end is missing
@@ -185,7 +185,7 @@ def test_a_record_reaches_as_far_as_it_was_gone_on_with(tmp_path: Path) -> None:
     for step in (10, 30, 20):
         run.append({"step": step})
         reached.append(run.newest_step())
-    run.resumed(20)  # what was recorded beyond is overwritten
+    run.mark_resume(20)  # what was recorded beyond is overwritten
     reached.append(run.newest_step())
     run.append({"step": 25})
     assert [*reached, run.newest_step()] == [0, 10, 30, 30, 20, 25]
@@ -253,7 +253,7 @@ def test_the_places_of_records_count_on_over_a_resume_and_what_it_overwrites(tmp
     run = Run.create(tmp_path / "run")
     for step in (1, 2, 3):
         run.append({"step": step})
-    run.resumed(1)
+    run.mark_resume(1)
     sent: list[int] = []
     logger = SimpleNamespace(log_metrics=lambda record, step: sent.append(record["record"]))
     trainer: Any = SimpleNamespace(global_step=2, loggers=[logger])

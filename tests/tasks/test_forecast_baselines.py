@@ -77,8 +77,8 @@ def test_smoothing_and_theta_are_fitted_to_what_a_window_holds_or_repeat_its_las
 
     values = np.random.default_rng(0).normal(size=(5, 9, 2))
     values[1, :, 0] = 3.0  # nothing to fit
-    assert forecasts.forecast(Mean(), values, 4) == pytest.approx(np.repeat(values.mean(1, keepdims=True), 4, 1))
-    assert forecasts.forecast(Raises(), values, 2) == pytest.approx(np.repeat(values[:, -1:], 2, 1))
+    assert forecasts.smoothed(Mean(), values, 4) == pytest.approx(np.repeat(values.mean(1, keepdims=True), 4, 1))
+    assert forecasts.smoothed(Raises(), values, 2) == pytest.approx(np.repeat(values[:, -1:], 2, 1))
 
 
 def test_smoothing_and_theta_stand_beside_a_forecast_where_their_package_is_installed(tmp_path, monkeypatch):

@@ -63,7 +63,7 @@ def test_a_source_knows_which_of_its_options_are_idle(folder: Path) -> None:
     sides: Any = {"source_path": "corpus.txt", "target_path": "corpus.txt"}
     columns: Any = {"source_column": "text", "target_column": "other"}
     all_given: Any = {"validation_path": "x.jsonl", "test_path": "x.jsonl"}
-    cases: list[tuple[effects.KnowsIdle, set[str]]] = [
+    cases: list[tuple[effects.RefusesIdle, set[str]]] = [
         (Text(path="corpus.txt"), {"column"}),
         (Text(path="x.jsonl"), set()),
         (Text(path="corpus.txt", validation_path="x.jsonl"), {"validation_fraction"}),

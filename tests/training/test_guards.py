@@ -19,7 +19,7 @@ def test_a_training_of_several_threads_says_once_that_other_processes_use_its_co
     threads: int, interruptions: int, said: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines: list[str] = []
-    monkeypatch.setattr(guards, "say", lines.append)
+    monkeypatch.setattr(guards, "tell", lines.append)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     learner, trainer = (
         cast(Any, SimpleNamespace(device=torch.device("cpu"))),

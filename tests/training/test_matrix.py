@@ -123,7 +123,7 @@ def train(config: DictConfig, folder: Path) -> Session:
 
 
 def assert_trained(session: Session) -> None:
-    records = session.learner.run.metrics() if session.learner.run else []
+    records = session.recorder.run.metrics()
     losses = [record[name] for record in records for name in ("train/loss", "validation/loss") if name in record]
     assert len(losses) == 3
     assert all(0 < loss < 100 for loss in losses)

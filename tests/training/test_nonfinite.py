@@ -85,7 +85,7 @@ def test_a_lane_is_forgotten_whole_where_any_part_of_its_state_is_no_number() ->
 
 def test_the_first_skips_of_all_sittings_are_told_each_at_its_own_step(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(guards, "say", said.append)
+    monkeypatch.setattr(guards, "tell", said.append)
     learner, _ = made()
     trainer: Any = SimpleNamespace(accumulate_grad_batches=2, global_step=0, is_global_zero=True)
 

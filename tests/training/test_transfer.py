@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from seqtrain.data.corpus import Corpus
-from seqtrain.data.preprocess import Rows
+from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
 from seqtrain.runs.checkpoint import load, step_name
@@ -295,7 +295,9 @@ def test_a_run_hands_its_head_on_to_its_own_task_alone(same: bool, origin: Path)
     vocab_size = len(saved["task.head.weight"])
     task: Task = NextToken(tied=False, dim=16, vocab_size=vocab_size) if same else sentiment(model, vocab_size)
     before: Tensor = task.head.weight.clone()  # type: ignore[union-attr,operator]
-    session: Any = SimpleNamespace(learner=SimpleNamespace(model=model, task=task, run=Run(origin)))
+    recorder = SimpleNamespace(run=Run(origin))
+    data = SimpleNamespace(preprocessor=Preprocessor.load(origin, Run(origin).summary.hashes))
+    session: Any = SimpleNamespace(learner=SimpleNamespace(model=model, task=task), recorder=recorder, data=data)
     config = OmegaConf.create({"init_from": str(origin)})
     load_initial_weights(config, session, lambda line: None, parent_hash=None)
     assert all(torch.equal(value, saved[f"model.{name}"]) for name, value in model.state_dict().items())
@@ -323,3 +325,33 @@ def test_a_run_with_a_checkpoint_resumes_without_the_run_that_it_began_with(
     refused = seqtrain("resume", "second", "trainer.max_steps=3", cwd=tmp_path)
     assert refused.rc == 2
     assert "init_from=first: no run directory" in refused.err
+
+
+SERIES = (
+    *("task=classify", "data=series", "data.id_column=id", "data.label_column=state", "model=gru", "model.dim=4"),
+    *("model.num_layers=1", "trainer.max_steps=1", "logger=none"),
+)
+
+
+def test_weights_of_columns_and_labels_go_to_no_others_without_a_word(seqtrain: Seqtrain, tmp_path: Path) -> None:
+    rows = [(f"p{n // 4:02d}", n % 7, n % 5, "AB"[n // 4 % 2]) for n in range(160)]
+    columns = {"id": 0, "pulse": 1, "pressure": 2, "state": 3}
+
+    def begun(names: str, labels: str = "AB", **options: str) -> tuple[int, str]:
+        lines = [names]
+        for row in rows:
+            of = dict(zip(columns, row, strict=True)) | {"weight": row[1], "state": labels["AB".index(row[3])]}
+            lines.append(",".join(str(of[name]) for name in names.split(",")))
+        (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+        given = [f"{key}={value}" for key, value in options.items()]
+        answer = seqtrain("train", *SERIES, "data.path=a.csv", *given, cwd=tmp_path)
+        return answer.rc, answer.err
+
+    assert begun("id,pulse,pressure,state", run_dir="base")[0] == 0
+    code, said = begun("id,pressure,pulse,state", run_dir="other", init_from="base")
+    assert (code, "weights belong to a place; set data.columns=[pulse,pressure]" in said) == (2, True)
+    code, said = begun("id,weight,pressure,state", run_dir="weight", init_from="base")
+    assert (code, "weights of pulse, pressure are taken for weight, pressure, in this order" in said) == (0, True)
+    code, said = begun("id,pulse,pressure,state", labels="CA", run_dir="labels", init_from="base")
+    assert (code, "that run's labels are A, B, and not A, C: the head is new" in said) == (0, True)
+    assert "new: 2 (task.head)" in said

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from seqtrain.compare import baselines, importance, pareto, records, test_figures
+from seqtrain.compare import baselines, held_out, importance, pareto, records
 from seqtrain.compare.comparisons import Comparison
 from seqtrain.compare.entries import AXES, Entry, decimals, differing, mean_of, number, short_names
 from seqtrain.compare.filters import FIGURES, GRAMMAR, value, words
@@ -147,7 +147,7 @@ def _run(entry: Entry, metric: str) -> dict[str, Any]:
         "marks": {LABEL: by_value(entry, LABEL), TAG: by_value(entry, TAG), COMMIT: by_value(entry, COMMIT)},
         "final": entry.metric(metric),
         "best": entry.metric(metric, checkpoint="best"),
-        "test": test_figures.columns(entry, metric)["test"],
+        "test": held_out.columns(entry, metric)["test"],
         "looks": entry.kept.looks(),
         "flops_per_token": entry.flops_per_token,
         "progress": course.progress(entry),
@@ -262,7 +262,7 @@ def _row(variant: Variant, metric: str, endings: Endings) -> dict[str, Any]:
         costs |= {axis: variant.costs.get(axis) for axis in AXES}
     ends = [end for end in map(endings.get, map(id, own)) if end is not None]
     judged = [end.overfits for end in ends if end.overfits is not None]
-    tests = [test_figures.columns(entry, metric)["test"] for entry in variant.counted]
+    tests = [held_out.columns(entry, metric)["test"] for entry in variant.counted]
     return {
         "name": variant.name,
         "mean": variant.mean,

@@ -54,23 +54,23 @@ DRAWN = ("finished", "running")  # statuses of the runs that a drawn mean includ
 Trace = dict[str, Any]
 
 
-def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[int]:
-    """Return the indices of at most `most` values to draw, in order: the first, the last, and each stretch's extremes.
+def thinned(values: Sequence[float]) -> list[int]:
+    """Return the indices of MOST_POINTS values at most to draw, in order: the ends, and the extremes of each stretch.
 
     The stretches have equal lengths and cover all values, so the overall extremes are always included.
     """
-    if len(values) <= most:
+    if len(values) <= MOST_POINTS:
         return list(range(len(values)))
     kept = {0, len(values) - 1}
-    for start, end in pairwise(_edges(len(values), most)):
+    for start, end in pairwise(_edges(len(values))):
         kept.add(min(range(start, end), key=values.__getitem__))
         kept.add(max(range(start, end), key=values.__getitem__))
     return sorted(kept)
 
 
-def _edges(count: int, most: int) -> list[int]:
+def _edges(count: int) -> list[int]:
     """Return the start of each stretch of `count` values, and the end of the last one."""
-    num_stretches = most // 2 - 1  # two values for each, and two for the ends
+    num_stretches = MOST_POINTS // 2 - 1  # two values for each, and two for the ends
     inner = count - 2
     return [1 + stretch * inner // num_stretches for stretch in range(num_stretches + 1)]
 
@@ -144,7 +144,7 @@ def _thinned_metrics(
     return found, values, weighed
 
 
-def weights(values: Sequence[float], kept: Sequence[int], most: int = MOST_POINTS) -> str:
+def weights(values: Sequence[float], kept: Sequence[int]) -> str:
     """Return the weight of each kept value, such that the weighted mean is the mean of all values.
 
     A stretch keeps its lowest and its highest value. With equal weights, one spike in a hundred records would count as
@@ -153,14 +153,13 @@ def weights(values: Sequence[float], kept: Sequence[int], most: int = MOST_POINT
     Args:
         values: all values of a metric.
         kept: indices of the kept values.
-        most: the number of values to which they were thinned.
 
     Returns:
         A base-36 digit for each kept value; HEAVIEST is the weight of a whole stretch.
     """
     chosen = set(kept)
     found = {}
-    edges = _edges(len(values), most)
+    edges = _edges(len(values))
     for start, end in pairwise(edges):
         places = [place for place in range(start, end) if place in chosen]
         # The two are the lowest and the highest in either order; a flat stretch keeps one.

@@ -169,7 +169,7 @@ class ExamplePlan:
         self._cached_order: tuple[int, _Windows] | None = None
         self._table = self._totals()
         self.steps, self.num_tokens, positions = self._table[:, :3].sum(0).tolist()
-        self.lanes, self.max_targets = self._table[:, 3:].max(0).tolist()  # maximum examples and tokens of a step
+        self.lanes, self.max_tokens = self._table[:, 3:].max(0).tolist()  # maximum examples and tokens of a step
         self.padding = 1 - self.num_tokens / positions
 
     def chunk(self, epoch: int, step: int) -> ExampleChunk:
@@ -185,8 +185,8 @@ class ExamplePlan:
         windows = self._windows(epoch)
         window, within = windows.find(within)
         before = self._table[windows.before(window), 1].sum()
-        _, _, order, targets = self._laid_out(epoch, window)
-        return epoch * self.num_tokens + int(before + targets[order[:within]].sum())
+        _, _, order, tokens = self._laid_out(epoch, window)
+        return epoch * self.num_tokens + int(before + tokens[order[:within]].sum())
 
     def _windows(self, epoch: int) -> _Windows:
         """Return the windows of an epoch in their order."""
@@ -207,14 +207,14 @@ class ExamplePlan:
     def _lay_out(self, epoch: int, window: int) -> _LaidOut:
         examples = self._members(window)
         lengths = self.lengths[examples]
-        edges, targets, _ = self._steps_of(window, lengths)
-        drawn, order = np.arange(len(examples)), np.arange(len(targets))
+        edges, tokens, _ = self._steps_of(window, lengths)
+        drawn, order = np.arange(len(examples)), np.arange(len(tokens))
         if self.shuffle:
             key = (self.seed, epoch) if self.num_windows == 1 else (self.seed, epoch, 1 + window)
             rng = np.random.default_rng(key)
             drawn[rng.permutation(len(examples))] = np.arange(len(examples))
             order = rng.permutation(order)
-        return _LaidOut(examples[order_by_length(lengths, drawn)], edges, order, targets)
+        return _LaidOut(examples[order_by_length(lengths, drawn)], edges, order, tokens)
 
     def _members(self, window: int) -> Int[np.ndarray, " k"]:
         """Return the examples of a window (k,), block by block."""
@@ -240,9 +240,9 @@ class ExamplePlan:
         def make() -> list[list[int]]:
             table = []
             for window in range(self.num_windows):
-                edges, targets, positions = self._steps_of(window)
+                edges, tokens, positions = self._steps_of(window)
                 sizes = np.diff(edges)
-                table.append([len(sizes), int(targets.sum()), positions, int(sizes.max()), int(targets.max())])
+                table.append([len(sizes), int(tokens.sum()), positions, int(sizes.max()), int(tokens.max())])
             return table
 
         key = self.lengths.key if isinstance(self.lengths, Lengths) else None
@@ -258,7 +258,7 @@ class _LaidOut(NamedTuple):
     examples: Int[np.ndarray, " k"]  # in order of length
     edges: Int[np.ndarray, " edges"]  # offsets of the steps into `examples`
     order: Int[np.ndarray, " steps"]  # the order in which the epoch reads the steps
-    targets: Int[np.ndarray, " steps"]  # tokens of each step, in order of length
+    tokens: Int[np.ndarray, " steps"]  # tokens of each step, in order of length
 
 
 class _Windows(NamedTuple):
@@ -281,7 +281,7 @@ class WindowSteps(NamedTuple):
     """The steps of a window in order of length."""
 
     edges: Int[np.ndarray, " edges"]  # first example of each step, and the end
-    targets: Int[np.ndarray, " steps"]  # tokens of each step
+    tokens: Int[np.ndarray, " steps"]  # tokens of each step
     positions: int  # total, including padding
 
 

@@ -144,8 +144,8 @@ class StreamPlan:
         self._cached_order: tuple[tuple[int, int], Int[np.ndarray, " n"]] | None = None
 
     @property
-    def max_targets(self) -> int:
-        """Maximum number of targets of a step; with jitter, of a step of the first epoch."""
+    def max_tokens(self) -> int:
+        """Maximum number of tokens of a step; with jitter, of a step of the first epoch."""
         return self._cuts.most
 
     @property

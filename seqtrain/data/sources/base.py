@@ -35,7 +35,8 @@ class Segment(NamedTuple):
 class Source(ABC):
     """Documents of text, or rows of several fields, in a fixed order, in up to three splits.
 
-    Optional methods, such as the one that lists options without effect, are in a `Protocol` next to their caller.
+    Optional members, such as the method that lists options without effect, are in a `Protocol` next to their caller.
+    CONTRIBUTING.md lists them.
     """
 
     document: str  # noun for a document or a row, for messages

@@ -37,7 +37,7 @@ from seqtrain.data.values.tables import Format, TableLayout, layout
 from seqtrain.errors import UserError, first_few
 
 Channels = Literal["together", "apart"]
-CACHE_FORMAT = 3
+CACHE_FORMAT = 4
 GAPS_STAY = (
     "data: rows are left out of an even time; with labels each row is read as one step. To have the others read as "
     "missing values, write them with empty cells"
@@ -253,6 +253,8 @@ class SeriesFile(TableSeries):
                 if self.decimal == ",":
                     labels = [label.replace(",", ".") for label in labels]
             where = f"data.label_column={self.label_column}: series {self.series.names[place]}"
+            if kind not in OF_NUMBERS and (absent := {*labels} & {*ABSENT} - {""}):
+                raise UserError(f"{where} has the label {min(absent)}, a missing value; leave it empty, or rename it")
             if kind in OF_WORDS:
                 if any(len(label.split()) > 1 for label in labels):
                     raise UserError(f"{where} has a label with white space; remove the white space")

@@ -16,6 +16,7 @@ from seqtrain.data.sources.series import SeriesSource, numbered_series, split_of
 from seqtrain.data.values.scaling import Missing
 from seqtrain.data.values.series import Series, SeriesSplit
 from seqtrain.errors import UserError, first_few
+from seqtrain.terminal import tell
 
 FORMATS = (".ts", ".tsv")
 TRAIN, TEST = "_TRAIN", "_TEST"
@@ -78,6 +79,8 @@ class UCR(SeriesSource):
         return [table.labels[place] for place in np.flatnonzero(self._owner == SPLITS.index(split))]
 
     def series_of(self, path: Path, columns: Sequence[str]) -> Series:
+        if path.suffix.lower() == ".tsv":  # the format has no header that could tell
+            tell(f"{path}: the first column is taken for the label of each series, and not for a value")
         return read_table(path, labelled=False).series
 
     @cached_property
@@ -147,6 +150,8 @@ def read_table(path: Path, *, labelled: bool = True) -> Table:
     header: dict[str, str] = {}
     if suffix == ".ts":
         header, lines = _header(path, lines)
+    elif len(lines) > 1 and [number for number, text in lines if _counts_up(text)] == [1]:
+        raise UserError(f"data.path={path}: line 1 is a header; write the table without header and index")
     channels: list[Float[np.ndarray, "T C"]] = []
     labels = []
     is_number = _flag(header, "targetlabel")
@@ -176,6 +181,12 @@ def read_table(path: Path, *, labelled: bool = True) -> Table:
         raise UserError(f"data.path={path}: contains no series")
     series = numbered_series(np.concatenate(channels), list(map(len, channels)), "channel")
     return Table(series, tuple(labels) if has_label else (), is_number if suffix == ".ts" else None)
+
+
+def _counts_up(text: str) -> bool:
+    """Return True if the fields after the first count from 0 or 1, as the names of columns of pandas do."""
+    fields = text.strip("\r\n ").split("\t")[1:]
+    return len(fields) > 2 and any(fields == list(map(str, range(n, n + len(fields)))) for n in (0, 1))
 
 
 def _flag(header: dict[str, str], name: str) -> bool:
@@ -231,7 +242,7 @@ def _parsed(where: str, text: str, suffix: str, has_label: bool) -> tuple[Float[
 def _numbers(where: str, texts: list[str]) -> Iterator[float]:
     for text in texts:
         try:
-            value = np.nan if text.strip().lower() in ABSENT else float(text)
+            value = np.nan if text.strip().lower() in ABSENT else float("" if "_" in text else text)
         except ValueError:
             raise UserError(f"{where}: {text.strip()[:40]!r} is not a number; write ? for a missing value") from None
         if np.isinf(value):

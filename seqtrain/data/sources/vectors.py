@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import zipfile
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -149,7 +150,11 @@ class Vectors(VectorSource):
         labels, name = super().labels(split, kind), self.columns_of["label"]
         if kind in ("name", "number") and isinstance(self._table.column(name)[0].as_py(), list):
             task = "tag" if kind == "name" else "regress_steps"
-            raise UserError(f"data.label_column={name}: {self.path} has a list of labels in each row; use task={task}")
+            has_one = len(self._table.column(name)[0].as_py()) == 1
+            single = "; for one label each, write an array (N,), not (N, 1)" if has_one else ""
+            raise UserError(
+                f"data.label_column={name}: {self.path} has a list of labels in each row; use task={task}{single}"
+            )
         return labels
 
     def balanced_by(self) -> Sequence[str]:
@@ -194,15 +199,26 @@ def read_table(path: Path, values_column: str) -> pa.Table:
                 table = lines.read_json(path, lines.ReadOptions(block_size=max(path.stat().st_size, 1)))
                 # pyarrow 26 drops null from a list of strings without a word, which would shift all later labels.
                 table.validate(full=True)
+                if any(map(_holds_times, table.schema.types)):
+                    raise pa.ArrowInvalid("a text is read as a time")
                 return table
-            except pa.ArrowException as fault:  # slower, but it takes null anywhere, and whole and other numbers mixed
+            except pa.ArrowException as fault:  # slower, but it takes null anywhere, numbers mixed, and dates as text
                 with path.open(encoding="utf-8-sig") as file:
                     try:
                         return pa.Table.from_pylist([json.loads(line) for line in file if line.strip()])
                     except (ValueError, TypeError, AttributeError):
                         raise fault from None
     except (pa.ArrowException, OverflowError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"data.path={path}: cannot be read as {suffix[1:]} ({str(error).partition('. ')[0]})") from None
+        words = str(error).partition(". ")[0]
+        words = re.sub(r"\bin row (\d+)", lambda found: f"in row {int(found[1]) + 1}", words)  # pyarrow counts from 0
+        raise UserError(f"data.path={path}: cannot be read as {suffix[1:]} ({words})") from None
+
+
+def _holds_times(kind: pa.DataType) -> bool:
+    """Return True if a type, or one nested in it, is a time: pyarrow reads texts such as 2024-03-12 as times."""
+    import pyarrow as pa
+
+    return pa.types.is_temporal(kind) or any(_holds_times(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def _table_of_arrays(path: Path, values_column: str) -> pa.Table:
@@ -213,7 +229,10 @@ def _table_of_arrays(path: Path, values_column: str) -> pa.Table:
     arrays = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {values_column: loaded}
     arrays = {name: array for name, array in arrays.items() if isinstance(array, np.ndarray) and array.ndim}
     size = len(arrays.get(values_column, ()))
-    return pa.table({name: _column(array) for name, array in arrays.items() if len(array) == size or not size})
+    # Kept for the message, because a table has no columns of other lengths.
+    others = {f"rows of {name}": str(len(array)) for name, array in arrays.items() if size and len(array) != size}
+    columns = {name: _column(array) for name, array in arrays.items() if f"rows of {name}" not in others}
+    return pa.table(columns, metadata=others)
 
 
 def _column(array: np.ndarray) -> pa.Array:
@@ -231,6 +250,9 @@ def _column(array: np.ndarray) -> pa.Array:
 
 def column_of(table: pa.Table, name: str, where: str) -> pa.Array:
     """Return a column of a table; raise UserError, whose message begins with `where`, if it is missing."""
+    rows = (table.schema.metadata or {}).get(f"rows of {name}".encode())
+    if rows is not None:
+        raise UserError(f"{where} has {rows.decode()} rows for {table.num_rows} sequences; write one row for each")
     if name not in table.column_names:
         raise UserError(f"{where} has no such column; it has {first_few(table.column_names)}")
     return table.column(name).combine_chunks()

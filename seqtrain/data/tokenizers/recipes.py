@@ -49,11 +49,11 @@ class NoText(Recipe):
 
 
 class OfStore(Recipe):
-    """A tokenizer that cannot be trained: that of a token store (`data=tokens`), or of a third-party model."""
+    """A tokenizer that cannot be trained: that of a token store (`data=tokens`), or of a pretrained model."""
 
     def train(self, documents: Iterable[str]) -> Tokenizer:
         raise UserError(
-            "tokenizer: the tokenizer of a token store or of a third-party model cannot be trained; use tokenizer=bpe, "
+            "tokenizer: the tokenizer of a token store or of a pretrained model cannot be trained; use tokenizer=bpe, "
             "or another"
         )
 

@@ -121,12 +121,24 @@ def _remedy(table: TableLayout, column: str, value: str) -> str:
         return f"write thousands without commas; if they are decimals, set {DECIMAL_COMMA}"
     if table.decimal == "." and "," in value:
         return f"for decimal commas set {DECIMAL_COMMA}"
-    remedies = ["leave it empty if the value is missing"]
+    remedies = [f"{'leave it empty' if len(table.columns) > 1 else 'write NaN'} if the value is missing"]
     if table.time is None:
         remedies.append(f"if it is the time, set data.time_column={column}")
     if table.id is None:
         remedies.append(f"if it names series, set data.id_column={column}")
     return "; ".join([*remedies, "or set data.columns to the columns of values"])
+
+
+def _check_no_gap(path: Path) -> None:
+    """Raise UserError if a line is empty before the last row: pyarrow would skip it, also where a value is missing."""
+    empty = 0
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip() and empty:
+                raise UserError(
+                    f"data.path={path}: line {empty:,} is empty; write NaN if its value is missing, or remove the line"
+                )
+            empty = empty or (0 if line.strip() else number)
 
 
 def _batches(table: TableLayout) -> Iterator[pa.RecordBatch]:
@@ -161,6 +173,8 @@ def _from_csv(table: TableLayout) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     import pyarrow.csv as tables
 
+    if len(table.columns) == 1:
+        _check_no_gap(table.path)
     # With these types a value that is not a number raises in any row, instead of being read as text.
     kinds = dict.fromkeys((*table.values, *table.known), pa.float64())
     for name in (table.id, table.time):
@@ -199,7 +213,8 @@ def _runs(table: TableLayout, column: pa.Array) -> tuple[list[str], Int[np.ndarr
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    text = column.cast(pa.string())
+    # A trailing space would make another series, which may be in another split.
+    text = pc.call_function("utf8_trim_whitespace", [column.cast(pa.string())])
     # pandas writes nan for a missing id in a column of numbers.
     if text.null_count or not {"", "nan", "NaN"}.isdisjoint(text.unique().to_pylist()):
         raise UserError(f"data.path={table.path}: column {table.id} has a row without a name of its series; add it")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from seqtrain.data.values.scaling import MONDAY, PERIODS, Scaling
+from seqtrain.data.values.scaling import PERIODS, Scaling
 from seqtrain.data.values.series import Series, SeriesSplit
 from seqtrain.errors import UserError
 
 SEEN_ROWS = 1 << 16  # rows processed at a time
+MONDAY = 4 * 86400  # the first Monday of 1970, in seconds
 
 
 class Reading:

@@ -22,7 +22,6 @@ TimeFeature = Literal["hour", "weekday", "yearday"]
 PERIODS: dict[str, float] = {"hour": 86400.0, "weekday": 604800.0, "yearday": 31556952.0}
 """Length, in seconds, of the cycle of each time feature."""
 
-MONDAY = 4 * 86400  # the first Monday of 1970, in seconds
 MAX_BYTES = 1 << 26  # of series.json
 BLOCK_ROWS = 1 << 16  # rows read at a time
 MEDIAN_ROWS = 1 << 16  # rows from which the usual time between two rows is computed

@@ -12,7 +12,6 @@ from seqtrain.models.base import Capability, SequenceModel, State, detach, last_
 from seqtrain.models.laws.agreement import EXACT, Broken, agree, agree_in_bits, agree_in_state, nowhere
 from seqtrain.models.laws.subject import (
     LANES,
-    LONG_TIME,
     SPECIALS,
     VOCAB_SIZE,
     Subject,
@@ -26,6 +25,8 @@ from seqtrain.models.laws.subject import (
     states_to_read_from,
 )
 from seqtrain.models.layers.front_ends import TokenEmbedding
+
+LONG_TIME = 300  # tokens: exceeds a table of positions that is too short, or a window that forgets
 
 
 @law("The model promises one direction: either CAUSAL or BIDIRECTIONAL.")

@@ -16,7 +16,6 @@ VOCAB_SIZE = 7  # tokens of text
 SPECIALS = 3  # start, separator, mask
 LANES = 3
 TIME = 24  # tokens that most laws read
-LONG_TIME = 300  # tokens: exceeds a table of positions that is too short, or a window that forgets
 NUM_READ_BEFORE = 5  # tokens read before a `used_state`
 WEIGHT_SCALE = 0.4
 
@@ -93,11 +92,11 @@ def num_tokens(model: SequenceModel) -> int:
     return min(TIME, model.max_length - NUM_READ_BEFORE)
 
 
-def starting(model: SequenceModel, batch: int, *, seed: int = 5) -> State | None:
+def starting(model: SequenceModel, batch: int) -> State | None:
     """Return the start state: None, or, for a model that needs a source, the state after sources of uneven lengths."""
     if Capability.UNCONDITIONAL in model.capabilities:
         return None
-    return model.begin(some_tokens(batch, 6, seed=seed), torch.arange(batch) * 2 % 6 + 1)
+    return model.begin(some_tokens(batch, 6, seed=5), torch.arange(batch) * 2 % 6 + 1)
 
 
 def used_state(model: SequenceModel, batch: int = LANES) -> State:

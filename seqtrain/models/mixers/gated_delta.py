@@ -54,7 +54,7 @@ class GatedDelta(Mixer):
         self.gate = nn.Linear(dim, values, bias=False)
         self.norm = nn.RMSNorm(self.value_dim, eps=1e-5)
         self.out = nn.Linear(values, dim, bias=False)
-        self.log_rate, self.step_bias = decay_parameters(num_heads, largest=16.0)
+        self.log_rate, self.step_bias = decay_parameters(num_heads)
 
     def initial(self, batch: int) -> State:
         memory = self.norm.weight.new_zeros(batch, self.num_heads, self.key_dim, self.value_dim)
@@ -100,17 +100,16 @@ def unit(x: Float[Tensor, "*B K"]) -> Float[Tensor, "*B K"]:
     return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
 
 
-def decay_parameters(num_heads: int, largest: float, least: float = 1e-3) -> tuple[nn.Parameter, nn.Parameter]:
+def decay_parameters(num_heads: int, least: float = 1e-3) -> tuple[nn.Parameter, nn.Parameter]:
     """Draw the logarithm of a rate and the bias of a step, which together give the initial decay of each head.
 
     Args:
         num_heads: H.
-        largest: The upper bound of the rates, which are drawn uniformly.
-        least: The lower bound of the rates.
+        least: The lower bound of the rates, which are drawn uniformly.
 
     Returns:
         Two vectors (H,): log rates, and biases for which softplus gives steps from .001 to .1, uniform in logarithm.
     """
-    rate = torch.empty(num_heads).uniform_(least, largest)
+    rate = torch.empty(num_heads).uniform_(least, 16.0)
     step = torch.empty(num_heads).uniform_(math.log(1e-3), math.log(1e-1)).exp()
     return nn.Parameter(rate.log()), nn.Parameter(step + torch.log(-torch.expm1(-step)))

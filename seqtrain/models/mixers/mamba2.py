@@ -42,7 +42,7 @@ class Mamba2(Mixer):
         self.conv = ShortConvolution(self.widths[1], conv, bias=True)
         self.norm = nn.RMSNorm(inner, eps=1e-5)
         self.out = nn.Linear(inner, dim, bias=False)
-        self.log_rate, self.step_bias = decay_parameters(self.num_heads, largest=16.0, least=1.0)
+        self.log_rate, self.step_bias = decay_parameters(self.num_heads, least=1.0)
         self.skip = nn.Parameter(torch.ones(self.num_heads))
 
     def initial(self, batch: int) -> State:

@@ -42,7 +42,7 @@ class Mamba3(Mixer):
         # Stored as vectors, so that weight decay does not apply to these biases.
         self.key_bias, self.query_bias = (nn.Parameter(torch.ones(self.num_heads * state_dim)) for _ in range(2))
         self.out = nn.Linear(inner, dim, bias=False)
-        self.step_bias = decay_parameters(self.num_heads, largest=16.0)[1]
+        self.step_bias = decay_parameters(self.num_heads)[1]
         self.skip = nn.Parameter(torch.ones(self.num_heads))
 
     def initial(self, batch: int) -> State:

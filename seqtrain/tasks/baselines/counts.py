@@ -23,7 +23,6 @@ from seqtrain.data.corpus import Corpus
 from seqtrain.tasks.base import Say
 
 DISCOUNT = 0.75
-LIMIT = 64 << 20  # bytes that xz is run on: some seconds for every ten million
 LONG = 10_000_000  # bytes; above it, a message announces the compression
 BLOCK = 1 << 16  # characters, or tokens, taken at a time
 PAIRS = 1 << 21  # pairs of neighbouring tokens that are counted at a time

@@ -16,7 +16,6 @@ def resample(
     num_blocks: int,
     *,
     num_resamples: int = RESAMPLES,
-    seed: int = 0,
 ) -> Float[np.ndarray, " R *K"]:
     """Draw blocks with replacement and compute a statistic, or K of them, for each draw.
 
@@ -24,12 +23,11 @@ def resample(
         statistic: Function of the number of times (N,) each block was drawn.
         num_blocks: N. Values within a block may be correlated; the blocks themselves should not be.
         num_resamples: R, the number of draws of N blocks.
-        seed: Seed of the draws.
 
     Returns:
         The statistic of each draw.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     draws = []
     for _ in range(num_resamples):
         # Counts, not indices: a statistic of sums is then one product.

@@ -12,6 +12,7 @@ from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 from pytorch_lightning import Callback, Trainer
 
 from seqtrain.files.atomic import atomic
+from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Task
 from seqtrain.training.accumulators import LOSS
 from seqtrain.training.learner import Learner
@@ -28,21 +29,20 @@ LARGE = EngFormatter(sep="")  # 20k, 1.5M
 class Curves(Callback):
     """Draw plots/learning_curve.png when training ends, also after an error, and pass it to the loggers."""
 
+    def __init__(self, *, run: Run) -> None:
+        self.run = run
+
     def on_fit_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
-        self._draw(trainer, pl_module)
+        self._draw(trainer, pl_module.task)
 
     def on_exception(self, trainer: Trainer, pl_module: Learner, exception: BaseException) -> None:  # type: ignore[override]
         if trainer.state.fn == "fit":
-            self._draw(trainer, pl_module)
+            self._draw(trainer, pl_module.task)
 
-    def _draw(self, trainer: Trainer, learner: Learner) -> None:
-        run = learner.run
-        if run is None:
-            return
-
+    def _draw(self, trainer: Trainer, task: Task) -> None:
         def draw() -> Path | None:
-            path = run.plots / "learning_curve.png"
-            return path if plot_curves(run.metrics(), path, learner.task, title=run.path.name) else None
+            path = self.run.plots / "learning_curve.png"
+            return path if plot_curves(self.run.metrics(), path, task, title=self.run.path.name) else None
 
         log_picture(trainer, "learning_curve", "the learning curve", draw)
 

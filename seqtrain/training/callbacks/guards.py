@@ -17,9 +17,9 @@ from torch.optim import Optimizer
 from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.distributed.ranks import all_gather
 from seqtrain.errors import RunFailed
+from seqtrain.terminal import tell
 from seqtrain.training.callbacks.record import step_done
 from seqtrain.training.learner import Learner
-from seqtrain.training.loggers.base import say
 
 SECONDS_WATCHED = 5.0  # of training, before `Crowded` decides
 MAX_INTERRUPTIONS = 100  # per second of processor time: a training has 2 to 35 alone, and 230 to 290 beside others
@@ -45,7 +45,7 @@ class Skips(Callback):
         self.known = skipped
         if skipped <= MAX_SAID and trainer.is_global_zero:
             rest = "; more are counted only: `skipped` in metrics.jsonl" if skipped == MAX_SAID else ""
-            say(f"step {trainer.global_step}: loss or gradient is not finite, so the update was skipped{rest}")
+            tell(f"step {trainer.global_step}: loss or gradient is not finite, so the update was skipped{rest}")
 
 
 class Crowded(Callback):
@@ -70,7 +70,7 @@ class Crowded(Callback):
         _, seconds, interruptions = (now - then for now, then in zip(_usage(), self.since, strict=True))
         self.since = None
         if interruptions > MAX_INTERRUPTIONS * seconds:
-            say("other processes use the cores of this training; beside them trainer.threads=1 may be much faster")
+            tell("other processes use the cores of this training; beside them trainer.threads=1 may be much faster")
 
 
 def _usage() -> tuple[float, float, int]:

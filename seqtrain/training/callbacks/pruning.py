@@ -9,8 +9,8 @@ from pytorch_lightning import Callback, Trainer
 from seqtrain.distributed import ranks
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps import study
+from seqtrain.terminal import tell
 from seqtrain.training.learner import Learner
-from seqtrain.training.loggers.base import say
 
 if TYPE_CHECKING:
     import optuna
@@ -61,7 +61,7 @@ class Pruning(Callback):
             return self._judged(step, metrics, last)
         except Exception as error:  # a fault of the storage must not stop training
             if not self._silent:
-                say(f"the study of the search does not respond, so nothing is pruned: {' '.join(str(error).split())}")
+                tell(f"the study of the search does not respond, so nothing is pruned: {' '.join(str(error).split())}")
             self._silent = True
             return ""
 

@@ -29,7 +29,7 @@ from seqtrain.runs.directory import Run
 from seqtrain.runs.shown import Table
 from seqtrain.runs.summary import Summary
 from seqtrain.sweeps.folder import member_of
-from seqtrain.terminal import tell as say
+from seqtrain.terminal import tell
 
 MAX_ANSWER_SECONDS = 3.0  # for a host to answer
 MAX_CALL_SECONDS = 60.0  # for one call of a logger
@@ -51,7 +51,11 @@ FIRST_WORDS = {"metrics": "final", "best": "best", "baselines": "baselines"}
 
 
 class RunLogger(Logger):
-    """A Lightning logger that also accepts texts and images. A failure or timeout disables it, with one log line."""
+    """A Lightning logger that also accepts texts and images. A failure or timeout disables it, with one log line.
+
+    A subclass implements `_metrics` and `_end`, and what its service supports of `_open`, `_text`, `_table`, `_image`,
+    `_model` and `_forget`, which do nothing here. The public methods guard these calls and are not overridden.
+    """
 
     shows_images: ClassVar[bool] = True  # False: none are drawn for it
 
@@ -147,7 +151,7 @@ class RunLogger(Logger):
         error = error_within(MAX_CALL_SECONDS if seconds is None else seconds, action)
         if error is not None:  # a failure of a third party must not stop the training
             self.broken = True
-            say(f"{self.trouble}: {' '.join(str(error).split())}")
+            tell(f"{self.trouble}: {' '.join(str(error).split())}")
 
     def _open(self) -> Any:
         """Return the object of the service, created at the first call."""
@@ -168,10 +172,12 @@ class RunLogger(Logger):
         """Do nothing: not every logger stores models. `folder`: the export of the run's best checkpoint."""
 
     @abstractmethod
-    def _metrics(self, metrics: Record, step: int) -> None: ...
+    def _metrics(self, metrics: Record, step: int) -> None:
+        """Send one point, which was recorded after `step` steps."""
 
     @abstractmethod
-    def _end(self, figures: dict[str, Any]) -> None: ...
+    def _end(self, figures: dict[str, Any]) -> None:
+        """Send the final values of the run, and close the record. `figures`: entries of SHOWN_IN_SUMMARY."""
 
 
 class Guarded(RunLogger):
@@ -307,7 +313,7 @@ def log_picture(trainer: Trainer, name: str, what: str, draw: Callable[[], Path 
     try:
         path = draw()
     except Exception as error:  # any error of matplotlib or in the data
-        say(f"{what} could not be drawn: {error}")
+        tell(f"{what} could not be drawn: {error}")
         return
     if path is None:
         return

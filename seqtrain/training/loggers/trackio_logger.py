@@ -7,8 +7,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from seqtrain.terminal import pasted
-from seqtrain.terminal import tell as say
+from seqtrain.terminal import pasted, tell
 from seqtrain.training.loggers.base import (
     NO_METRICS,
     Record,
@@ -56,7 +55,7 @@ class TrackioLogger(RunLogger):
                     auto_log_gpu=False,
                     auto_log_cpu=False,
                 )
-            say(f"Trackio: {pasted('trackio', 'show', '--project', self._project)} opens the dashboard")
+            tell(f"Trackio: {pasted('trackio', 'show', '--project', self._project)} opens the dashboard")
         return self._run
 
     def _metrics(self, metrics: Record, step: int) -> None:

@@ -21,14 +21,13 @@ from seqtrain.runs.directory import Run
 from seqtrain.runs.provenance import mask_command
 from seqtrain.runs.shown import Table
 from seqtrain.sweeps.folder import member_of
-from seqtrain.terminal import pasted
+from seqtrain.terminal import pasted, tell
 from seqtrain.training.loggers.base import (
     Record,
     RunLogger,
     answers,
     chosen,
     load_or_make_identity,
-    say,
     went_well,
 )
 
@@ -106,7 +105,7 @@ class WandbLogger(RunLogger):
             self._flops_per_token = Run(self._directory).summary.flops_per_token
             self._run = self._begin()
             if self.mode == "online" and self._options["entity"]:  # named, since the config may be untrusted
-                say(f"W&B: records go to {self._options['entity']}/{self._options['project']}")
+                tell(f"W&B: records go to {self._options['entity']}/{self._options['project']}")
             self._run.define_metric(self._axis, hidden=True)
             self._run.define_metric("*", step_metric=self._axis)
         return self._run
@@ -118,7 +117,7 @@ class WandbLogger(RunLogger):
         except (package.Error, TimeoutError) as error:
             if self.mode != "online":
                 raise
-            say(f"W&B: offline, because going online failed: {' '.join(str(error).split())}")
+            tell(f"W&B: offline, because going online failed: {' '.join(str(error).split())}")
             logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # W&B's own telemetry fails as well
             package.teardown()  # its service still holds the run's identity
             self.mode = "offline"
@@ -209,7 +208,7 @@ class WandbLogger(RunLogger):
         limit = MAX_FINISH_SECONDS + self._model_seconds
         if self.mode == "online" and time.monotonic() - start >= limit:
             again = pasted("seqtrain", "sync", Path(self._directory))
-            say(f"W&B: no answer for {limit:g} s; `{again}` sends the whole record as a new run")
+            tell(f"W&B: no answer for {limit:g} s; `{again}` sends the whole record as a new run")
 
 
 def wandb_mode(mode: Literal["auto", "online", "offline"]) -> Mode:
@@ -224,7 +223,7 @@ def wandb_mode(mode: Literal["auto", "online", "offline"]) -> Mode:
         return "online"
     if mode == "online":
         raise Unavailable(f"logger.wandb.mode=online: there is {problem}; or use logger.wandb.mode=offline")
-    say(f"W&B: offline, because there is {problem}")
+    tell(f"W&B: offline, because there is {problem}")
     return "offline"
 
 
@@ -255,7 +254,7 @@ def trusted_wandb() -> Any:
 
     for path in (Path("wandb", "settings"), Path(".wandb", "settings")):
         if path.is_file():
-            say(f"W&B: {path} is not read; use logger.wandb.* and WANDB_BASE_URL instead")
+            tell(f"W&B: {path} is not read; use logger.wandb.* and WANDB_BASE_URL instead")
     os.environ["WANDB_DISABLE_GIT"] = "true"  # git as W&B calls it would run programs named in .git/config
     # No option disables the reading of these files.
     setattr(Settings, "settings_workspace", property(lambda settings: os.devnull))  # noqa: B010 - pyright knows its type

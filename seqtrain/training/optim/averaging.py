@@ -27,7 +27,7 @@ class AveragedWeights(WeightAveraging):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":
-            # Lightning would copy the whole module, but besides weights ours holds a run with open files.
+            # Lightning would copy the whole module with its other state, and warn of its `configure_model`.
             parts = nn.ModuleDict(dict(pl_module.named_children()))
             # Buffers are copied, not averaged: they are tables computed from the options, and some contain infinities.
             self._average_model = AveragedModel(parts, use_buffers=False, multi_avg_fn=self._average)

@@ -97,7 +97,7 @@ def warmup_steps(schedule: Any, max_steps: int) -> int:
     if isinstance(schedule, partial):
         rates = _rates_of_torch(schedule)
     else:
-        rates = _rates_of_function(schedule, max_steps)
+        rates = (schedule(step, max_steps) for step in range(max_steps))
     warmup, highest = 0, None
     for step, rate in enumerate(islice(rates, min(max_steps, MOST_STEPS))):
         if highest is not None and rate < highest:
@@ -107,12 +107,6 @@ def warmup_steps(schedule: Any, max_steps: int) -> int:
             warmup = step
         highest = rate
     return warmup
-
-
-def _rates_of_function(schedule: Any, max_steps: int) -> Iterator[float]:
-    """Yield the factor of the learning rate at each step."""
-    for step in range(max_steps):
-        yield schedule(step, max_steps)
 
 
 def _rates_of_torch(schedule: partial[Any]) -> Iterator[float]:

@@ -45,6 +45,8 @@ FAULTS = {
     "latin-1 ids": (("a,id\n" + "1,\xe9\n" * 60).encode("latin-1"), {"id_column": "id"}, "is not UTF-8; convert"),
     "carriage returns": (PLAIN.replace("\n", "\r"), {}, "carriage return"),
     "empty": ("", {}, "is empty"),
+    "an empty line of one column": ("a\n1\n\n3\n", {}, "line 3 is empty; write NaN if its value is missing"),
+    "text in one column": ("a\n1\nx\n", {}, "'x' in column a is not a number; write NaN if the value is missing"),
     "header only": ("date,a,b\n", {}, "no row below its header"),
     "header without a line end": ("date,a,b", {}, "no row below its header"),
     "ragged": (csv("2024-01-02 06:00:00,1,1,1"), {}, "1,1,1; correct the row, or quote"),
@@ -62,6 +64,8 @@ FAULTS = {
     "thousands": (csv(header="date;a;b").replace(",", ";").replace("3.5", "10,129"), {}, "write thousands without"),
     "ids that are no number": ("id,a\n" + "1.0,1\n" * 30 + "nan,2\n" * 30, {"id_column": "id"}, "without a name of"),
     "ids in two places": (csv("2024-01-02 06:00:00,1,1"), {"id_column": "a"}, "are not consecutive; sort"),
+    "ids that differ by a space": ("id,a\n" + "x,1\n" * 30 + "y,1\n" * 30 + "x ,1\n", {"id_column": "id"},
+                                   "rows of series x are not consecutive"),
     "ids not named": ("date,a\n" + "".join(f"{time},1\n" for time in hours(30) * 2), {}, "data.id_column"),
     "short series": ("id,a\n" + "x,1\n" * 30 + "y,2\n", {"id_column": "id"}, "series y has 1 row, which leaves none"),
     "unknown column": (PLAIN, {"columns": ["aa"]}, "no such column; did you mean a?"),
@@ -165,6 +169,11 @@ def test_json_reads_whole_and_broken_numbers_and_absent_keys(tmp_path):
     found = table(tmp_path, "\n".join(lines), name="a.jsonl").series
     nan = np.nan
     assert np.array_equal(found.values[:4], [[1, 2], [1.5, nan], [nan, 3], [nan, 4]], equal_nan=True)
+
+
+def test_a_table_of_one_column_has_a_row_for_each_line_and_none_for_blank_lines_at_its_end(tmp_path):
+    found = table(tmp_path, "a\r\n1\r\nNaN\r\n3\r\n\r\n\r\n").series
+    assert np.array_equal(found.values, [[1], [np.nan], [3]], equal_nan=True)
 
 
 def test_series_are_named_by_their_ids_though_blocks_cut_them(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from seqtrain.cli.main import main
-from seqtrain.compare import test_figures
+from seqtrain.compare import held_out
 from seqtrain.compare.entries import read
 from seqtrain.compare.groups import groups
 from seqtrain.compare.rules import Case, notes
@@ -166,12 +166,12 @@ def test_figures_of_a_named_test_set_are_compared_by_its_name_alone(tmp_path: Pa
         fake_runs.evaluated(run, value, test_set="news")
         fake_runs.evaluated(run, value + 5, test_set="films", hash="f" * 32)
     entries = read([tmp_path])
-    found, missing = test_figures.tested(entries, "best", "news")
+    found, missing = held_out.with_results(entries, "best", "news")
     assert [entry.metric("bits_per_byte") for entry in found] == [1.0, 2.0]
     assert not missing
     (group,) = groups(found)
-    assert test_figures.compared_figures(group) == "test set news (best checkpoint)"
+    assert held_out.compared_figures(group) == "test set news (best checkpoint)"
     assert not [note for note in notes(Case(group)) if "evaluated" in note]
     # A figure of one set is none of test: which one is meant must be said.
     with pytest.raises(UserError, match="--test-set films or news"):
-        test_figures.tested(entries, "best")
+        held_out.with_results(entries, "best")

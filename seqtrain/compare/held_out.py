@@ -15,10 +15,8 @@ from seqtrain.terminal import pasted, printable
 TEST = "test"
 
 
-def tested(
-    entries: Sequence[Entry],
-    checkpoint: WeightsOf,
-    test_set: str | None = None,  # noqa: PT028 (it is no test)
+def with_results(
+    entries: Sequence[Entry], checkpoint: WeightsOf, test_set: str | None = None
 ) -> tuple[list[Entry], list[str]]:
     """Return the runs that have recorded test results, each with the newest results of a checkpoint.
 
@@ -78,7 +76,7 @@ def columns(entry: Entry, metric: str) -> dict[str, Any]:
     return found | {"test_looks": entry.kept.looks()}
 
 
-def test_mean(entries: Sequence[Entry], metric: str) -> float | None:
+def held_out_mean(entries: Sequence[Entry], metric: str) -> float | None:
     """Return the mean of the runs' recorded test results; None if a run has none for its current checkpoint."""
     values = []
     for entry in entries:
