@@ -225,7 +225,7 @@ def worker(
     return 0
 
 
-STEPS = 4  # largest number of trial steps; their median is used, because the first one is slow
+TRIAL_STEPS = 4  # largest number of trial steps; their median is used, because the first one is slow
 MAX_FLOPS = 1.2e12  # of all trial steps: a few seconds on a CPU
 
 
@@ -244,7 +244,7 @@ def dry_run(composed: Composed, request: Request) -> Cost:
     cost = cost_of(config, data)
     if cost.steps is None:  # a time limit decides
         return cost
-    steps = min(STEPS, int(MAX_FLOPS / (cost.flops_per_token * cost.tokens_per_step)))
+    steps = min(TRIAL_STEPS, int(MAX_FLOPS / (cost.flops_per_token * cost.tokens_per_step)))
     if config.trainer.devices != 1 or not steps:
         say("seconds are unknown: they are estimated only for small steps on one device")
         return cost

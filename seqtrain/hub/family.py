@@ -73,7 +73,7 @@ def number(config: Config, name: str, kind: type = int) -> Any:
     return value
 
 
-def _options(config: Config) -> dict[str, Any]:
+def _bert_options(config: Config) -> dict[str, Any]:
     require(config, position_embedding_type="absolute", is_decoder=False, add_cross_attention=False)
     return {
         "dim": number(config, "hidden_size"),
@@ -89,7 +89,7 @@ def _options(config: Config) -> dict[str, Any]:
     }
 
 
-def _rules(config: Config) -> list[Rule]:
+def _bert_rules(config: Config) -> list[Rule]:
     dim = config["hidden_size"]
     attention = tuple(f"encoder.layer.{{}}.attention.self.{part}" for part in ("query", "key", "value"))
     return [
@@ -107,18 +107,18 @@ def _rules(config: Config) -> list[Rule]:
 
 
 _PREDICTIONS = ("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias")
-BERT = Family("bert", "bert.", _options, _rules, filler=_PREDICTIONS)
+BERT = Family("bert", "bert.", _bert_options, _bert_rules, filler=_PREDICTIONS)
 
 PADDING = 2  # unused first positions: RoBERTa counts positions from the id of its padding token plus 1
 
 
 def _roberta_options(config: Config) -> dict[str, Any]:
     require(config, pad_token_id=PADDING - 1)
-    return {**_options(config), "max_length": number(config, "max_position_embeddings") - PADDING}
+    return {**_bert_options(config), "max_length": number(config, "max_position_embeddings") - PADDING}
 
 
 def _roberta_rules(config: Config) -> list[Rule]:
-    rules = _rules(config)
+    rules = _bert_rules(config)
     rules[1] = Rule("table", ("embeddings.position_embeddings",), without_first(PADDING))
     return rules
 

@@ -197,7 +197,7 @@ MAX_UNTRACKED_FILES = 200
 MAX_UNTRACKED_BYTES = 1 << 20  # of one file: code is smaller
 UNTRACKED_CODE = ("*.py",)  # no YAML: runs in the checkout write YAML themselves
 # Names of files that hold secrets.
-SECRET = re.compile(
+SECRET_FILE = re.compile(
     r"\.(env|pem|key|p12|netrc|npmrc|pypirc)\b|secret|password|passwd|credential|api_?key", re.IGNORECASE
 )
 FILE = re.compile(rb"^diff --git ", re.MULTILINE)
@@ -262,7 +262,7 @@ def _untracked(checkout: Checkout) -> dict[str, bytes]:
     answer = checkout.ask("ls-files", "-z", "--others", "--exclude-standard", "--", *UNTRACKED_CODE)
     found = {}
     for name in sorted((answer or b"").decode(errors="replace").split("\0"))[: MAX_UNTRACKED_FILES + 1]:
-        if not name or SECRET.search(PurePosixPath(name).name):
+        if not name or SECRET_FILE.search(PurePosixPath(name).name):
             continue
         try:
             found[name] = read_checked(checkout.top / name, MAX_UNTRACKED_BYTES)
@@ -282,7 +282,7 @@ def _kept(diff: bytes) -> tuple[str, list[str]]:
     for start, end in zip(starts, ends, strict=True):
         part = diff[start:end].decode(errors="replace")
         name = part.partition("\n")[0].rpartition(" b/")[2].strip('"')
-        if SECRET.search(PurePosixPath(name).name):
+        if SECRET_FILE.search(PurePosixPath(name).name):
             left_out.append(f"{name}: may hold secrets")
         elif size + len(part.encode()) > MAX_KEPT_BYTES:
             left_out.append(f"{name}: over {MAX_KEPT_BYTES:,} bytes in all")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, get_args, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Protocol, get_args, runtime_checkable
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
@@ -30,10 +30,6 @@ from seqtrain.training.origins import shared_preprocessor
 from seqtrain.training.session import max_steps
 from seqtrain.training.splits import Data, ExampleData, SeriesData, StreamData
 from seqtrain.training.trainer import trainer_options
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 AUTO = "auto"
 EPOCHS = 5  # with dropout and a decaying learning rate, more epochs do not help; a task may set others

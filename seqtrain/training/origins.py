@@ -122,10 +122,15 @@ class Origin:
         if ours is None or theirs is None or (there := _inputs(theirs)) == (here := _inputs(ours)):
             return
         if sorted(there) == sorted(here):
-            key = "known_columns" if theirs.columns == ours.columns else "columns"
+            named = {
+                "columns": (theirs.columns, ours.columns),
+                "known_columns": (theirs.known_columns, ours.known_columns),
+                "time_features": (theirs.features, ours.features),
+            }
+            key, order = next((key, one) for key, (one, other) in named.items() if one != other)
             raise UserError(
                 f"init_from={self.words}: that run has its columns in another order, and weights belong to a place; "
-                f"set data.{key}=[{','.join(getattr(theirs, key))}]"
+                f"set data.{key}=[{','.join(order)}]"
             )
         if len(there) == len(here):
             say(f"init_from: weights of {first_few(there)} are taken for {first_few(here)}, in this order")
