@@ -74,8 +74,8 @@ class Full:
 class Mishap(Callback):
     """From step `at` on `what` goes wrong, for files whose name begins with `name`."""
 
-    def __init__(self, *, at: int, what: str, name: str = "") -> None:
-        self.at, self.what, self.name = at, what, name
+    def __init__(self, *, run, at: int, what: str, name: str = "") -> None:
+        self.run, self.at, self.what, self.name = run, at, what, name
         self.waits = ARMED == "armed"
 
     def on_train_batch_start(self, trainer, module, batch, batch_idx):
@@ -110,11 +110,11 @@ class Mishap(Callback):
 
     def full_for_records(self, module):
         """No space for another record: what is written goes to a device that is always full."""
-        module.run._metrics = Full(module.run._metrics)
+        self.run._metrics = Full(self.run._metrics)
 
     def no_folder(self, module):
         """A file is in the place of the folder."""
-        folder = module.run.path / self.name
+        folder = self.run.path / self.name
         folder.rename(folder.with_name("elsewhere"))
         folder.touch()
 
