@@ -44,10 +44,10 @@ def whole_of(entry: Entry) -> str | None:
 
     Folds are compared only within one set.
     """
-    said = entry.summary.data.get("fold")
-    if entry.fold is None or not isinstance(said, Mapping):
+    kept = entry.summary.data.get("fold")
+    if entry.fold is None or not isinstance(kept, Mapping):
         return None
-    return f"{said.get('folds')} folds of {said.get('hash')}"
+    return f"{kept.get('folds')} folds of {kept.get('hash')}"
 
 
 def are_folds(variants: Sequence[Any]) -> bool:
@@ -61,8 +61,8 @@ def tested_to_trained(entries: Sequence[Entry]) -> float:
     # Folds may differ by a row: the largest ratio gives the wider interval.
     found = []
     for entry in entries:
-        said = entry.summary.data.get("fold")
-        sizes = said if isinstance(said, Mapping) else {}
+        kept = entry.summary.data.get("fold")
+        sizes = kept if isinstance(kept, Mapping) else {}
         tested, trained = sizes.get(entry.split), sizes.get("train")
         if isinstance(tested, int) and isinstance(trained, int) and trained > 0:
             found.append(tested / trained)

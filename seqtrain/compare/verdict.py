@@ -273,8 +273,8 @@ def _comparison_sentence(
     # A wide interval has few digits, and would hide the values themselves.
     digits = max(digits, decimals(abs(means[0]), 4), decimals(abs(means[1]), 4))
     values = f"{first.name} {means[0]:.{digits}f}, {second.name} {means[1]:.{digits}f}"
-    said = f"{values} {group.unit}, difference {difference:.{digits}f} {chance}; {needed(found)}"
-    return f"no significant difference: {start}{said}"
+    comparison = f"{values} {group.unit}, difference {difference:.{digits}f} {chance}; {needed(found)}"
+    return f"no significant difference: {start}{comparison}"
 
 
 def _by_words(one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -> str:

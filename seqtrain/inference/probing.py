@@ -168,10 +168,10 @@ def _fitted(inputs: Any, labels: np.ndarray, asked: Any, kind: Kind, penalty: fl
         return np.asarray(Ridge(alpha=penalty).fit(inputs, labels).predict(asked)), True
     model = LogisticRegression(C=1 / penalty, max_iter=MAX_ITERATIONS)
     # Count convergence warnings instead of printing them: there may be a hundred fits.
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         model.fit(inputs, labels)
-    converged = not any(issubclass(warning.category, ConvergenceWarning) for warning in said)
+    converged = not any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
     return np.asarray(model.predict(asked)), converged
 
 

@@ -29,21 +29,21 @@ def worst(summary: Summary) -> str | None:
     return None
 
 
-def worst_kept(split: str, said: Any, place: str) -> str | None:
+def worst_kept(split: str, kept: Any, place: str) -> str | None:
     """Return why results on an evaluated split do not count, as `worst` does; None if they count.
 
     Args:
         split: The split that was evaluated.
-        said: The leak that the evaluation found.
+        kept: The leak that the evaluation found.
         place: Words for the other place that contains the text.
     """
-    leak = _read(said)
+    leak = _read(kept)
     return None if leak is None or not is_grave(leak) else in_words(split, place, leak)
 
 
-def notes_kept(split: str, said: Any, place: str) -> list[str]:
+def notes_kept(split: str, kept: Any, place: str) -> list[str]:
     """Return a line for a smaller share of an evaluated split; arguments are those of `worst_kept`."""
-    leak = _read(said)
+    leak = _read(kept)
     is_noted = leak is not None and leak.share >= MIN_SAID and not is_grave(leak)
     return [in_words(split, place, leak)] if leak is not None and is_noted else []
 
@@ -55,14 +55,14 @@ def place_of_kept(has_parent: bool) -> str:
 
 def notes(summary: Summary) -> list[str]:
     """Return further remarks on the results: smaller shares, and unknown leaks."""
-    said = []
+    lines = []
     for place, leak in _leaks(summary).items():
         if leak is None:
             reason = f"{SKETCH} is missing, or its sample has too little to compare"
-            said.append(f"validation: unknown whether it occurs in {PLACES[place]}: {reason}")
+            lines.append(f"validation: unknown whether it occurs in {PLACES[place]}: {reason}")
         elif leak.share >= MIN_SAID and not is_grave(leak):
-            said.append(in_words("validation", place, leak))
-    return said + _compressed_away(summary)
+            lines.append(in_words("validation", place, leak))
+    return lines + _compressed_away(summary)
 
 
 def is_grave(leak: Leak) -> bool:
@@ -106,10 +106,10 @@ def _leaks(summary: Summary) -> dict[str, Leak | None]:
     return leaks
 
 
-def _read(said: Any) -> Leak | None:
-    if not isinstance(said, Mapping) or said.get("kind") not in LIMITS:
+def _read(kept: Any) -> Leak | None:
+    if not isinstance(kept, Mapping) or kept.get("kind") not in LIMITS:
         return None
-    share, asked = said.get("share"), said.get("asked")
+    share, asked = kept.get("share"), kept.get("asked")
     if not isinstance(share, int | float) or not isinstance(asked, int):
         return None
-    return Leak(float(share), said["kind"], asked)
+    return Leak(float(share), kept["kind"], asked)

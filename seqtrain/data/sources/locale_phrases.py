@@ -256,8 +256,8 @@ class Drafts:
         unit, per = rate.split("/")
 
         def say(locale: Locale) -> str:
-            said = units.format_compound_unit(count, unit, denominator_unit=per, locale=locale)
-            return _known(said, unit, per)
+            phrase = units.format_compound_unit(count, unit, denominator_unit=per, locale=locale)
+            return _known(phrase, unit, per)
 
         return Draft((f"number {count}", f"{rate} {self._plurals(count)}"), say)
 
@@ -363,8 +363,8 @@ class Drafts:
         return Draft(tuple(parts), say)
 
 
-def _known(said: str | None, *identifiers: str) -> str:
-    """Return `said`; raise LookupError if it is empty, or Babel has put an identifier in place of a missing name."""
-    if not said or any(each in said for each in identifiers):
+def _known(phrase: str | None, *identifiers: str) -> str:
+    """Return `phrase`; raise LookupError if it is empty, or Babel has put an identifier in place of a missing name."""
+    if not phrase or any(each in phrase for each in identifiers):
         raise LookupError(f"no name for {' or '.join(identifiers)}")
-    return said
+    return phrase
