@@ -148,7 +148,7 @@ def test_the_difference_to_a_last_value_that_is_not_there_is_the_value() -> None
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("k1", "k2"), [(1, 1), (1, 3), (1, 7), (1, LENGTH + 1), (4, 4), (4, 8)])
+@pytest.mark.parametrize(("k1", "k2"), [(1, 1), (1, 7), (1, LENGTH + 1), (4, 8)])
 def test_the_gradient_of_an_answer_reaches_a_marked_number_only_where_k2_is_above_its_lag(k1: int, k2: int) -> None:
     source = Adding(**SMALL)
     preprocessor, rows = prepared(source)
