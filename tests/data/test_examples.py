@@ -40,7 +40,7 @@ SETTINGS = {
     "translation of two vocabularies": ("translation", "task.shared_vocab=false", "model=rnn_encoder_decoder"),
 }
 EACH = pytest.mark.parametrize("name", SETTINGS)
-STEPS = 6
+STEPS = 10
 
 
 @pytest.fixture(autouse=True)
@@ -88,8 +88,7 @@ def trained(name: str, folder: Path, *more: str) -> dict[str, Any]:
 def test_accumulating_over_uneven_shares_changes_no_number(name: str, tmp_path: Path) -> None:
     plan = session(name, tmp_path).plan
     sizes = {plan.chunk(*divmod(step, plan.steps)).lanes for step in range(STEPS)}
-    accumulate = max(sizes) - 1
-    assert min(sizes) < accumulate, "no share is silent"
+    accumulate = next(shares for shares in (5, 4) if min(sizes) < shares <= max(sizes))  # of which some are silent
     assert_near(trained(name, tmp_path, f"trainer.accumulate={accumulate}"), trained(name, tmp_path))
 
 

@@ -103,7 +103,7 @@ def killed_at(replacement: int, after: bool, folder: Path, order: Order) -> bool
 @pytest.mark.long
 @pytest.mark.parametrize("after", [False, True])
 def test_a_store_killed_at_any_rename_goes_on_to_the_same_bytes(after: bool, tmp_path: Path) -> None:
-    order = order_of(text_source(tmp_path), RECIPES["bpe"], shard_tokens=150)
+    order = order_of(text_source(tmp_path), RECIPES["bpe"], shard_tokens=300)
     prepare(tmp_path / "whole", order, lambda line: None)
     kills = 0
     while killed_at(kills, after, tmp_path / f"killed {kills}", order):
@@ -139,16 +139,16 @@ def test_what_is_finished_is_not_tokenised_again(tmp_path: Path) -> None:
 def test_the_bytes_do_not_depend_on_the_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqtrain.data.token_store.encode.JOB_CHARACTERS", 5)
     source = Text(path=str(write_rows(tmp_path)), validation_fraction=0.2)
-    for processes in (1, 2, 3):
+    for processes in (1, 3):
         prepared(tmp_path / str(processes), source, RECIPES["bpe"], processes=processes, shard_tokens=70)
-    assert content(tmp_path / "1") == content(tmp_path / "2") == content(tmp_path / "3")
+    assert content(tmp_path / "1") == content(tmp_path / "3")
 
 
 @pytest.mark.long
 def test_the_command_killed_while_processes_work_goes_on_to_the_same_bytes(tmp_path: Path, seqtrain: Seqtrain) -> None:
-    corpus(tmp_path, lines=60_000)
+    corpus(tmp_path, lines=30_000)
     words = ["prepare", "data=text", "data.path=corpus.txt", "data.split_by=position", "tokenizer=char"]
-    words += ["--processes", "2", "--shard-tokens", "300000", "--store"]
+    words += ["--processes", "2", "--shard-tokens", "100000", "--store"]
     assert seqtrain(*words, "whole", cwd=tmp_path).rc == 0
     child = seqtrain.start(*words, "killed", cwd=tmp_path)
     wait_until(lambda: (tmp_path / "killed/shard-00001.bin").exists(), child, "its second shard")
