@@ -113,7 +113,7 @@ def test_every_other_family_begins_a_training(family: str, seqtrain: Seqtrain, t
     write_rows(tmp_path)
     asked = ("task=sentiment", *SMALL)
     if family == "marian":  # with the head that it came with
-        asked = ("task=translation", "task.tied=false", "data.batch_tokens=256", "data.max_length=32")
+        asked = ("task=translation", "task.tied=false", "data.size=2000", "data.batch_tokens=256", "data.max_length=32")
     said = run(seqtrain, tmp_path, "train", f"init_from={family}", *asked, *PLAIN, "trainer.max_steps=2")
     assert "init_from: loaded" in said
     assert ("new: nothing; left behind: nothing" in said) == (family == "marian"), said
