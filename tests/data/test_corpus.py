@@ -72,7 +72,7 @@ def test_a_corpus_is_its_documents_encoded(tmp_path):
         parts = [train.tokens[a:b].tolist() for a, b in zip(train.documents[:-1], train.documents[1:], strict=True)]
         assert parts == [tokenizer.encode(text).tolist() for text in TEXTS["train"] if text], recipe
         assert (train.num_bytes, train.num_words) == (len("to be or\nnot to be\n\nŁódź".encode()), 3 + 1 + 3 + 2 + 1)
-        assert not train.tokens.flags.writeable
+        assert not np.asarray(train.tokens).flags.writeable
         assert train.bytes_per_token == train.num_bytes / len(train.tokens)
         assert corpora["validation"].num_unknown == unknown, recipe
 
