@@ -75,7 +75,7 @@ def test_the_answer_is_the_sum_of_two_numbers_of_which_each_half_marks_one() -> 
 
 @pytest.mark.long
 def test_always_to_say_the_mean_has_an_error_of_a_sixth() -> None:
-    source = Adding(size=20000, validation_size=5000, test_size=1, length=10)
+    source = Adding(size=5000, validation_size=5000, test_size=1, length=10)
     preprocessor, rows = prepared(source)
     _, task = pair(preprocessor, carry=False, max_length=10)
     found = task.baselines(rows["train"], rows["validation"], preprocessor, lambda line: None)
@@ -148,9 +148,9 @@ def test_the_difference_to_a_last_value_that_is_not_there_is_the_value() -> None
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("k1", "k2"), [(1, 1), (1, 3), (1, 7), (1, LENGTH + 1), (4, 4), (4, 8)])
+@pytest.mark.parametrize(("k1", "k2"), [(1, 1), (1, 7), (1, LENGTH + 1), (4, 8)])
 def test_the_gradient_of_an_answer_reaches_a_marked_number_only_where_k2_is_above_its_lag(k1: int, k2: int) -> None:
-    source = Adding(**SMALL)
+    source = Adding(**SMALL | {"size": 30})
     preprocessor, rows = prepared(source)
     # Series begin within chunks of 4: minGRU reads such a chunk at once, where an LSTM reads it by rows.
     model, task = pair(preprocessor, carry=True, model="lstm" if k1 == 1 else "min_gru")

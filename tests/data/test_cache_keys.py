@@ -75,7 +75,10 @@ def test_rows_and_a_stream_of_one_text_are_kept_apart(tmp_path: Path) -> None:
     assert lengths == [[11, 3], [11, 0, 3], [11, 3]]
 
 
-def test_one_text_in_two_tokenizers_is_kept_apart(tmp_path: Path) -> None:
+def test_one_text_in_two_tokenizers_or_between_other_edges_is_kept_apart(tmp_path: Path) -> None:
+    for texts in (["ab", "c"], ["a", "bc"]):
+        made = tokenised(Store(tmp_path), lambda texts=texts: iter(texts), "train", Byte().train([]), lambda line: None)
+        assert made.lengths.tolist() == [len(text) for text in texts]
     recipes = (Char(), Word(), Word(max_size=1))
     for tokenizer in [recipe.train(TEXTS) for recipe in recipes]:
         made = tokenised(Store(tmp_path), lambda: iter(TEXTS), "train", tokenizer, lambda line: None)

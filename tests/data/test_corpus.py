@@ -3,43 +3,29 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from seqtrain.data.cache import Store, cached_json
-from seqtrain.data.corpus import Corpus, text_hash
+from seqtrain.data.corpus import Corpus
 from seqtrain.data.preprocess import Preprocessor, prepare_rows
 from seqtrain.data.sources.base import Source, Split
 from seqtrain.data.sources.text import Text
 from seqtrain.data.tokenizers.recipes import BPE, Byte, Char, Recipe, Tokenizer, Word
+from tests.data.test_vocabularies import Given
 from tests.support.refused import refusal
 
-
-class Fixed(Source):
-    """Documents from a dictionary."""
-
-    document = "a string"
-
-    def __init__(self, **documents: list[str]) -> None:
-        self.given = documents
-
-    def check(self) -> None:
-        pass
-
-    def documents(self, split: Split) -> Iterator[str]:
-        return iter(self.given[split])
-
-    def has(self, split: Split) -> bool:
-        return split in self.given
-
-    def describe(self) -> dict:
-        return {}
+TEXTS = {"train": ["to be or\n", "", "not to be\n\n", "Łódź"], "validation": ["be zzz\n"]}
 
 
-SOURCE = Fixed(train=["to be or\n", "", "not to be\n\n", "Łódź"], validation=["be zzz\n"])
+def fixed(**documents: list[str]) -> Given:
+    return Given(("text",), {split: [(text,) for text in texts] for split, texts in documents.items()})
+
+
+SOURCE = fixed(**TEXTS)
 
 
 def without_targets(line: str) -> None:
@@ -84,8 +70,9 @@ def test_a_corpus_is_its_documents_encoded(tmp_path):
         tokenizer, corpora = prepare(SOURCE, recipe, ["train", "validation"], cache=tmp_path, say=without_targets)
         train = corpora["train"]
         parts = [train.tokens[a:b].tolist() for a, b in zip(train.documents[:-1], train.documents[1:], strict=True)]
-        assert parts == [tokenizer.encode(text).tolist() for text in SOURCE.given["train"] if text], recipe
+        assert parts == [tokenizer.encode(text).tolist() for text in TEXTS["train"] if text], recipe
         assert (train.num_bytes, train.num_words) == (len("to be or\nnot to be\n\nŁódź".encode()), 3 + 1 + 3 + 2 + 1)
+        assert not np.asarray(train.tokens).flags.writeable
         assert train.bytes_per_token == train.num_bytes / len(train.tokens)
         assert corpora["validation"].num_unknown == unknown, recipe
 
@@ -93,20 +80,9 @@ def test_a_corpus_is_its_documents_encoded(tmp_path):
 @pytest.mark.long
 def test_a_large_vocabulary_takes_wider_tokens(tmp_path):
     words = [f"w{i}" for i in range(70_000)]
-    train, _, _ = made(tmp_path, Word(), Fixed(train=[" ".join(words)], validation=["w1 w69999"]))
+    train, _, _ = made(tmp_path, Word(), fixed(train=[" ".join(words)], validation=["w1 w69999"]))
     assert train.tokens.dtype == np.uint32
     assert sorted(train.tokens) == list(range(2, 70_002))
-
-
-def test_the_second_run_starts_from_the_cache_and_another_text_recipe_or_document_edge_is_another_entry(tmp_path):
-    first, second = made(tmp_path, BPE(size=260)), made(tmp_path, BPE(size=260))
-    assert (len(first[2]), second[2]) == (3, [])
-    assert np.asarray(first[0].tokens).tolist() == np.asarray(second[0].tokens).tolist()
-    assert not np.asarray(first[0].tokens).flags.writeable
-    assert len(made(tmp_path, BPE(size=261))[2]) == 3
-    moved = Fixed(train=["to be or\nnot to be\n\n", "Łódź"], validation=SOURCE.given["validation"])
-    assert len(made(tmp_path, Byte(), moved)[2]) == 3
-    assert text_hash(["ab", "c"]) != text_hash(["a", "bc"]) != text_hash(["abc"])
 
 
 def test_only_the_train_split_makes_the_tokenizer_and_one_that_is_given_is_never_trained_again(tmp_path):
@@ -147,7 +123,7 @@ def build_slowly(cache: Path, built: Path, answers: multiprocessing.SimpleQueue)
     def make() -> int:
         with open(built, "a") as file:
             file.write("x")
-        made(cache / "corpus", BPE(size=300), Fixed(train=["many words " * 20_000], validation=["x"]))
+        made(cache / "corpus", BPE(size=300), fixed(train=["many words " * 20_000], validation=["x"]))
         return 7
 
     answers.put(cached_json("key", make, cache))
@@ -167,16 +143,9 @@ def test_two_processes_at_once_build_once_and_read_the_same(tmp_path):
 
 
 def test_a_split_without_text_and_a_cache_that_cannot_be_written_are_refused(tmp_path):
-    said = refusal(made, tmp_path, Byte(), Fixed(train=["x"], validation=[""]))
+    said = refusal(made, tmp_path, Byte(), fixed(train=["x"], validation=[""]))
     assert "the validation split contains no text" in said
     (tmp_path / "file").write_text("")
     said = refusal(made, tmp_path / "file", Byte())
     assert said.startswith("SEQTRAIN_CACHE=")
     assert "set SEQTRAIN_CACHE" in said
-
-
-def test_the_cache_is_where_the_environment_says(tmp_path, monkeypatch):
-    monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path / "here"))
-    assert cached_json("key", lambda: {"a": [1.5, None]}) == {"a": [1.5, None]}
-    assert (tmp_path / "here" / "json").is_dir()
-    assert cached_json("key", lambda: 1 / 0) == {"a": [1.5, None]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tracemalloc
 from collections.abc import Iterator
-from itertools import chain, combinations, islice, product
+from itertools import chain, islice, product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -139,23 +139,6 @@ def test_the_steps_of_one_window_are_those_of_a_sort_of_all_examples() -> None:
         layout = ExamplePlan(lengths=lengths, batch_tokens=tokens, batch_size=size, seed=4, shuffle=True)
         for epoch in (0, 3):
             assert steps(layout, epoch) == sorted_at_once(lengths, budget, 4, epoch)
-
-
-def test_a_window_has_so_many_examples_at_most_by_whole_blocks_the_same_in_every_epoch() -> None:
-    layout = plan("one side", (64, None), window=40, block=7)
-    members = [layout._members(window) for window in range(layout.num_windows)]
-    assert layout.num_windows == 3
-    assert max(map(len, members)) <= 40
-    assert sorted(np.concatenate(members).tolist()) == list(range(97))
-    blocks = [set((examples // 7).tolist()) for examples in members]
-    assert not any(one & two for one, two in combinations(blocks, 2))
-    for epoch in (0, 1):
-        begin = 0
-        for window in layout._windows(epoch).order:
-            end = begin + int(layout._table[window, 0])
-            read = chain(*steps(layout, epoch)[begin:end])
-            assert sorted(read) == sorted(members[window].tolist())
-            begin = end
 
 
 def test_blocks_of_a_window_come_from_everywhere_and_windows_change_places() -> None:

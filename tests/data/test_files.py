@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pyarrow
@@ -11,7 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from seqtrain.data.batching.splitmix64 import SplitMix64
-from seqtrain.data.sources.base import SPLITS, Cut
+from seqtrain.data.sources.base import SPLITS
 from seqtrain.data.sources.columns import Column
 from seqtrain.data.sources.files import find
 from seqtrain.data.sources.split_files import CHECKED
@@ -92,19 +91,6 @@ def test_a_split_s_own_rows_and_those_cut_off_keep_text_and_label_together(tmp_p
     assert list(plain.documents("validation")) == [row["text"] for row in parts["validation"]]
 
 
-def test_rows_are_cut_as_documents_are():
-    def cut(by) -> Cut:
-        return Cut(by=by, validation=0.1, test=0.2)
-
-    for split in SPLITS:
-        documents = cut("document").documents(lambda _: iter(map(str, range(100))), split)
-        assert list(map(int, documents)) == list(cut("row").rows(lambda _: iter(range(100)), split))
-    with pytest.raises(UserError, match=r"data\.test_fraction=0: there is no test split"):
-        Cut(by="row", validation=0.1, test=0.0).rows(lambda _: iter([]), "test")
-    with pytest.raises(UserError, match="1 row cannot be split into train and validation and test; provide more data"):
-        cut("row").check(1)
-
-
 def test_a_fault_beyond_the_preflight_is_met_when_read(tmp_path):
     path = put(tmp_path / "a.txt", b"x" * (3 * CHECKED - 1) + "é".encode() + b"\xff")  # é lies across two blocks
     source = Text(path=str(path), validation_fraction=0.0)
@@ -135,15 +121,6 @@ def test_the_preflight_sees_that_one_document_cannot_be_split(tmp_path):
         Text(path=str(path), split_by="position").check()
     row = json.dumps({"text": "x" * CHECKED}) + "\n"
     Text(path=str(put(tmp_path / "a.jsonl", row * 2))).check()  # more rows than the preflight sees
-
-
-def test_a_file_in_two_splits_is_refused_under_another_name_too(tmp_path):
-    path = put(tmp_path / "a.txt", "text")
-    (tmp_path / "more").mkdir()
-    (tmp_path / "link.txt").symlink_to("a.txt")
-    for name in ("link.txt", "more/../a.txt"):
-        source = Text(path=str(path), validation_path=str(tmp_path / name))
-        assert re.match(r"data\.validation_path=.* is in data\.path too", refusal(source.check)), name
 
 
 FAULTS: dict[str, tuple[str, str]] = {

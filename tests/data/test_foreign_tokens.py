@@ -17,7 +17,6 @@ from seqtrain.data.sources.foreign_tokens import Datatrove, ForeignTokens, NanoG
 from seqtrain.data.tokenizers.encoding import IdTokenizer
 from seqtrain.data.tokenizers.foreign import load_tokenizer
 from seqtrain.data.tokenizers.recipes import BPE
-from tests.conftest import Seqtrain
 from tests.support.refused import refusal
 
 VOCAB_SIZE = 300
@@ -166,16 +165,3 @@ def test_a_tokenizer_of_merges_as_text_or_of_ids_alone_is_read(tmp_path: Path) -
     ids = [3, 49, 0, 7]
     assert of_ids.encode(of_ids.decode(ids)).tolist() == ids
     assert "50: is not an id from 0 to 49" in refusal(of_ids.encode, "3 50")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["nanogpt", "datatrove"])
-def test_a_run_trains_on_it(name: str, tmp_path: Path, seqtrain: Seqtrain) -> None:
-    path = FORMATS[name][0](tmp_path / name)
-    words = ("train", f"data={name}", f"data.path={path}", "data.vocab_size=300", "data.validation_fraction=0.3")
-    words += ("model=gpt", "model.dim=16", "model.num_layers=1", "tbptt.k2=8", "data.batch_size=2", "data.eval_lanes=2")
-    trained = seqtrain(*words, "trainer.max_steps=3", "logger=none", "run_dir=run", cwd=tmp_path)
-    assert trained.rc == 0, trained.err
-    assert "the text is unknown" in trained.err
-    answer = seqtrain("predict", "run", "1 2 3", "--length", "4", "--json", cwd=tmp_path)
-    assert answer.rc == 0, answer.err

@@ -12,15 +12,10 @@ from typing import Any
 from unicodedata import normalize
 
 from seqtrain.data.sources.labelled import Labelled
+from tests.data.test_files import put
 from tests.support.refused import refusal
 
 ROWS = [(f"a film number {n} of its kind", "good" if n % 2 else "bad") for n in range(12)]
-
-
-def put(path: Path, content: str | bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
 
 
 def read(path: Path, **options: Any) -> tuple[list[tuple[str, str]], str]:

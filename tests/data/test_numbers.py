@@ -86,12 +86,6 @@ def test_what_is_no_finite_number_is_one_line_that_names_its_row(tmp_path: Path)
             numbers(of_hub(path.parent), tmp_path)
 
 
-def test_a_name_is_still_no_float(tmp_path: Path) -> None:
-    for source in (local(put(tmp_path / "a", "jsonl", VALUES)), of_hub(tmp_path / "a")):
-        with pytest.raises(UserError, match="label"):
-            source.check()
-
-
 def test_what_a_task_takes_a_label_for_is_known_without_importing_it() -> None:
     outside = f"{outside_tasks.__package__}.outside.my_tasks"
     assert class_attribute(f"{outside}.regress.Regress", "label_kind") == "number"

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from seqtrain.data.batching.plan import TBPTT, Chunk, StreamPlan, deal
+from seqtrain.data.batching.plan import TBPTT, Chunk, StreamPlan
 from seqtrain.errors import UserError
 
 Reset = Literal["never", "document"]
@@ -195,14 +195,6 @@ def test_a_plan_of_a_stream_takes_as_much_memory_whatever_the_stream_holds() -> 
         assert plan.max_tokens == 8 * 64
         assert tracemalloc.get_traced_memory()[1] < 100_000, (carry, size)
         tracemalloc.stop()
-
-
-def test_shares_are_slices_that_make_up_all_lanes() -> None:
-    for lanes, shares in product(range(1, 20), range(1, 20)):
-        parts = [deal(lanes, shares, share) for share in range(shares)]
-        assert [lane for part in parts for lane in range(lanes)[part]] == list(range(lanes))
-        sizes = [part.stop - part.start for part in parts]
-        assert max(sizes) - min(sizes) <= 1
 
 
 def test_more_lanes_than_the_text_can_fill_are_refused() -> None:

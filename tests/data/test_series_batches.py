@@ -10,7 +10,6 @@ import torch
 
 from seqtrain.data.batching.example_plan import ExamplePlan
 from seqtrain.data.batching.plan import TBPTT, StreamPlan
-from seqtrain.data.batching.stream import EvalLoader
 from seqtrain.data.batching.values import SeriesStream, WindowBatch, Windows
 from seqtrain.data.values import scaling
 from seqtrain.data.values.reading import Reading
@@ -175,13 +174,6 @@ def test_a_step_without_a_target_divides_by_one():
     batcher = stream(Held(values), "train", 0)
     plan = StreamPlan(documents=batcher.documents[:2], lanes=1, tbptt=CHUNKS, seed=0, shuffle=False)
     assert batcher.batch(plan.chunk(0, 0), slice(None)).total == 1
-
-
-def test_evaluation_reads_each_position_of_a_stream_once():
-    batcher = stream(Held(numbers()), "validation")
-    plan = StreamPlan(documents=batcher.documents, lanes=2, tbptt=CHUNKS, seed=0, shuffle=False)
-    loader = EvalLoader(batcher, plan, batch_size=None)
-    assert sum(batch.count for batch in loader) == batcher.documents[-1]
 
 
 def test_a_split_in_which_nothing_is_to_be_predicted_is_refused_and_no_perfect_result():

@@ -208,21 +208,6 @@ def test_a_model_reads_the_scaled_values_of_each_step_and_whether_one_is_missing
         assert batch.lengths[lane] == length
 
 
-def test_values_are_scaled_by_train_alone(tmp_path):
-    written(tmp_path, HEAD + "".join(f"{n},{n % 3}:{'xy'[n % 2]}\n" for n in range(10)))
-    source = UCR(path=str(tmp_path))
-    preprocessor, rows = prepare_series(
-        source, ("train", "validation"), ("values", "label"), preprocessor=None, say=lambda line: None
-    )
-    train = source.split("train")
-    values = np.concatenate([source.series.values[a:b] for a, b in zip(train.begin, train.end, strict=True)])
-    assert preprocessor.series is not None
-    assert preprocessor.series.mean == pytest.approx((values.mean(),))
-    assert preprocessor.series.std == pytest.approx((values.std(),))
-    assert preprocessor.labels == ("x", "y")
-    assert len(rows["train"].labels) == len(rows["train"]) == 8  # type: ignore[arg-type]
-
-
 FAULTS = {
     "another number of channels": (f"{HEAD}1:2:x\n1:y\n", "line 7 has 1 channels, but the first series has 2"),
     "channels of two lengths": (f"{HEAD}1,2:2:x\n", "line 6 has channels of different lengths (1, 2)"),
@@ -264,7 +249,7 @@ def test_a_broken_file_is_refused_with_its_line_and_so_is_a_label_that_train_lac
 
 
 def test_a_label_that_is_no_number_is_told_with_its_series(tmp_path):
-    for label in ("many", "1_000"):
+    for label in ("many", "1_000", "inf"):
         rows = "".join(f"s{n},0,{n},{label if n == 4 else n}\n" for n in range(6))
         found = source(tmp_path, "id,step,value,label\n" + rows, validation_fraction=0.0, test_fraction=0.0)
         said = refusal(prepare_series, found, ("train",), READS, label_kind="numbers", preprocessor=None, say=quiet)

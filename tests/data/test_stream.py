@@ -122,14 +122,6 @@ def test_a_second_iterator_begins_again_and_reading_ahead_changes_nothing() -> N
     assert all(same(one, two) for one, two in zip(first, islice(loader, 5), strict=True))
 
 
-def test_lanes_that_start_are_marked_and_no_mark_means_none() -> None:
-    batches = list(islice(TrainLoader(STREAM, plan(2, 4, "document"), accumulate=1), 8))
-    assert batches[0].reset_lanes is not None
-    assert batches[0].reset_lanes.all()
-    carried = list(islice(TrainLoader(STREAM, plan(2, 4, "never"), accumulate=1), 8))
-    assert [batch.reset_lanes is None for batch in carried] == [False, *[True] * 7]
-
-
 def test_a_memory_map_of_small_integers_gives_whole_ids(tmp_path: Path) -> None:
     ids = np.array([65_534, 0, 65_533], dtype=np.uint16)
     ids.tofile(tmp_path / "tokens.bin")

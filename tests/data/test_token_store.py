@@ -17,7 +17,7 @@ import pytest
 
 from seqtrain.data.cache import Store
 from seqtrain.data.corpus import tokenised
-from seqtrain.data.sources.base import SPLITS, Segment, Source, Split
+from seqtrain.data.sources.base import SPLITS, Source
 from seqtrain.data.sources.text import Text
 from seqtrain.data.token_store import index as index_module
 from seqtrain.data.token_store import tokens as tokens_module
@@ -103,7 +103,7 @@ def killed_at(replacement: int, after: bool, folder: Path, order: Order) -> bool
 @pytest.mark.long
 @pytest.mark.parametrize("after", [False, True])
 def test_a_store_killed_at_any_rename_goes_on_to_the_same_bytes(after: bool, tmp_path: Path) -> None:
-    order = order_of(text_source(tmp_path), RECIPES["bpe"], shard_tokens=150)
+    order = order_of(text_source(tmp_path), RECIPES["bpe"], shard_tokens=300)
     prepare(tmp_path / "whole", order, lambda line: None)
     kills = 0
     while killed_at(kills, after, tmp_path / f"killed {kills}", order):
@@ -139,16 +139,16 @@ def test_what_is_finished_is_not_tokenised_again(tmp_path: Path) -> None:
 def test_the_bytes_do_not_depend_on_the_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqtrain.data.token_store.encode.JOB_CHARACTERS", 5)
     source = Text(path=str(write_rows(tmp_path)), validation_fraction=0.2)
-    for processes in (1, 2, 3):
+    for processes in (1, 3):
         prepared(tmp_path / str(processes), source, RECIPES["bpe"], processes=processes, shard_tokens=70)
-    assert content(tmp_path / "1") == content(tmp_path / "2") == content(tmp_path / "3")
+    assert content(tmp_path / "1") == content(tmp_path / "3")
 
 
 @pytest.mark.long
 def test_the_command_killed_while_processes_work_goes_on_to_the_same_bytes(tmp_path: Path, seqtrain: Seqtrain) -> None:
-    corpus(tmp_path, lines=60_000)
+    corpus(tmp_path, lines=30_000)
     words = ["prepare", "data=text", "data.path=corpus.txt", "data.split_by=position", "tokenizer=char"]
-    words += ["--processes", "2", "--shard-tokens", "300000", "--store"]
+    words += ["--processes", "2", "--shard-tokens", "100000", "--store"]
     assert seqtrain(*words, "whole", cwd=tmp_path).rc == 0
     child = seqtrain.start(*words, "killed", cwd=tmp_path)
     wait_until(lambda: (tmp_path / "killed/shard-00001.bin").exists(), child, "its second shard")
@@ -165,39 +165,14 @@ def test_the_command_killed_while_processes_work_goes_on_to_the_same_bytes(tmp_p
     assert "complete already" in again.err
 
 
-class Chopped(Source):
-    """One document in segments that are cut anywhere."""
-
-    document = "a text"
-
-    def __init__(self, text: str, edges: list[int]) -> None:
-        self.text, self.edges = text, edges
-
-    def check(self) -> None: ...
-
-    def documents(self, split: Split) -> Iterator[str]:
-        yield self.text
-
-    def segments(self, split: Split) -> Iterator[Segment]:
-        begin = 0
-        for end in [*self.edges, len(self.text)]:
-            yield Segment(self.text[begin:end], end == len(self.text))
-            begin = end
-
-    def has(self, split: Split) -> bool:
-        return split == "train"
-
-    def describe(self) -> dict[str, Any]:
-        return {"source": "chopped"}
-
-
 def test_segments_do_not_depend_on_where_parts_are_cut() -> None:
     text = "a bc\n  def " * 50 + "x" * 90 + " y\n" * 20
     whole = list(segments(text, 30))
     assert "".join(whole) == text
+    assert max(map(len, whole)) <= 30
     for step in (1, 7, 29, 30, 31, 200):
-        edges = list(range(step, len(text), step))
-        found = list(segments_of(Chopped(text, edges).segments("train"), 30))
+        parts = [(text[begin : begin + step], begin + step >= len(text)) for begin in range(0, len(text), step)]
+        found = list(segments_of(parts, 30))
         assert [segment for segment, _ in found] == whole
         assert [ends for _, ends in found] == [False] * (len(whole) - 1) + [True]
 
@@ -429,7 +404,7 @@ def living(pids: list[int]) -> list[int]:
 @pytest.mark.long
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_no_process_outlives_the_command(number: signal.Signals, code: int, tmp_path: Path, seqtrain: Seqtrain) -> None:
-    corpus(tmp_path, lines=60_000)
+    corpus(tmp_path, lines=30_000)
     words = ("prepare", "data=text", "data.path=corpus.txt", "data.split_by=position", "tokenizer=char")
     child = seqtrain.start(*words, "--processes", "2", "--shard-tokens", "100000", "--store", "store", cwd=tmp_path)
     wait_until(lambda: (tmp_path / "store/shard-00001.bin").exists(), child, "its second shard")

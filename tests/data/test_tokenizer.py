@@ -79,25 +79,6 @@ def test_documents_are_encoded_one_by_one_whatever_the_batch(monkeypatch):
         assert [ids.tolist() for ids in tokenizer.encode_documents(iter(documents))] == expected[name], (name, batch)
 
 
-def test_segments_make_up_the_text_and_are_bounded():
-    for text in ("", "ab cd\nef", "x" * 100, "aa " * 50, " " * 50):
-        parts = list(segments(text, 7))
-        assert "".join(parts) == text
-        assert max(map(len, parts)) <= 7
-
-
-def test_parts_that_the_library_is_given_make_up_the_text_and_tear_no_word():
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        text = "".join(rng.choice(list("ab  \n\t'1.é"), rng.integers(0, 120)))
-        parts = list(whole_words(text, 7))
-        assert "".join(parts) == text
-        for part, after in itertools.pairwise(parts):
-            assert not part[-1].isspace()
-            assert after[0] in " \n"
-    assert list(whole_words("x" * 100, 7)) == ["x" * 100]
-
-
 def test_how_much_the_library_is_given_at_a_time_changes_no_token(tmp_path, monkeypatch):
     tokenizer = BPE(size=400).train(iter(TRAINING))
     tokenizer.save(tmp_path / "tokenizer.json")

@@ -11,8 +11,7 @@ import pytest
 
 from seqtrain.data.token_store import tokens as tokens_module
 from tests.conftest import Seqtrain
-from tests.support.quick import some_long
-from tests.support.tiny import GPT, assert_twins, corpus, newest_step, wait_until
+from tests.support.tiny import GPT, assert_twins, corpus
 
 DATA = ("data=text", "data.path=corpus.txt", "data.split_by=position", "data.test_fraction=0.05")
 RUN = ("model.dim=16", "logger=none", "callbacks=none", "trainer.log_every=1")
@@ -38,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, seqtrain: Seqtrain) -> Path
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", some_long(TASKS, ["gpt"]))
+@pytest.mark.parametrize("name", TASKS)
 def test_a_run_from_a_store_has_the_bits_of_a_run_from_its_text(name: str, folder: Path, seqtrain: Seqtrain) -> None:
     steps = ("trainer.max_steps=8",)
     names = [f"{name} of {kind}".replace(" ", "_") for kind in ("text", "tokens")]
@@ -48,22 +47,6 @@ def test_a_run_from_a_store_has_the_bits_of_a_run_from_its_text(name: str, folde
     )
     assert (text.rc, tokens.rc) == (0, 0), text.err + tokens.err
     assert_twins(folder / names[0], folder / names[1])
-
-
-@pytest.mark.long
-def test_a_run_from_a_store_that_is_killed_and_resumed_ends_with_the_same_bits(
-    folder: Path, seqtrain: Seqtrain
-) -> None:
-    words = ("train", *TASKS["gpt"], "data=tokens", "data.path=store", "trainer.max_steps=40")
-    words += ("trainer.checkpoint_every=5", "trainer.validate_every=15")
-    assert seqtrain(*words, "run_dir=whole", cwd=folder).rc == 0
-    child = seqtrain.start(*words, "run_dir=killed", cwd=folder)
-    wait_until(lambda: newest_step(folder / "killed") >= 12, child, "step 12")
-    child.kill()
-    assert child.wait() == -9
-    resumed = seqtrain("resume", "killed", cwd=folder)
-    assert resumed.rc == 0, resumed.err
-    assert_twins(folder / "whole", folder / "killed")
 
 
 def test_a_run_says_which_store_it_reads_and_goes_on_with_no_other(folder: Path, seqtrain: Seqtrain) -> None:

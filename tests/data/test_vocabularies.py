@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 
 from seqtrain.data.preprocess import LABELS, TARGET_TOKENIZER, Preprocessor, Rows, prepare_rows
 from seqtrain.data.sources.base import Row, Source, Split
 from seqtrain.data.tokenizers.recipes import BPE, Char, Recipe, Tokenizer, Word
-from seqtrain.errors import UserError
 from tests.support.refused import refusal
 
 LABELLED = {
@@ -80,30 +77,6 @@ def test_a_row_keeps_its_place_though_a_field_is_empty(tmp_path: Path) -> None:
         assert rows["train"].columns[field].lengths.tolist() == [len(pair[side]) for pair in PAIRS["train"]]
 
 
-def test_a_stream_of_text_alone_keeps_no_empty_document(tmp_path: Path) -> None:
-    made, rows = prepare_rows(SENTIMENT, Char(), ["train"], ("text",), cache=tmp_path, say=lambda line: None)
-    assert texts(rows["train"], "text", made.tokenizer) == [text for text, _ in LABELLED["train"] if text]
-    assert rows["train"].labels is None
-
-
-def test_labels_are_those_of_train_in_order_of_their_names(tmp_path: Path) -> None:
-    made, rows, _ = prepared(SENTIMENT, tmp_path, splits=("train", "validation", "test"))
-    assert made.labels == ("bad", "good", "so so")
-    assert np.array_equal(rows["train"].labels, [1, 0, 0, 2, 1])  # type: ignore[arg-type]
-
-
-def test_a_label_that_train_does_not_have_is_named_with_its_row(tmp_path: Path) -> None:
-    for split in ("validation", "test"):
-        source = Given(("text", "label"), LABELLED | {split: [("x", "bad"), ("y", "awful")]})
-        said = refusal(prepared, source, tmp_path, splits=("train", split))
-        assert f"{split} row 2 has the label awful, which no row of train has (bad, good, so so)" in said
-
-
-def test_one_label_alone_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="every row of train has the label good; there is nothing to tell apart"):
-        prepared(Given(("text", "label"), {"train": [("a", "good"), ("b", "good")]}), tmp_path, splits=("train",))
-
-
 def test_a_shared_tokenizer_is_of_both_sides_and_separate_ones_each_of_its_own(tmp_path: Path) -> None:
     shared, _, _ = prepared(TRANSLATION, tmp_path)
     assert shared.shared
@@ -143,8 +116,7 @@ def test_damaged_labels_are_named(tmp_path: Path) -> None:
     made, _, _ = prepared(SENTIMENT, tmp_path / "cache")
     made.save(tmp_path)
     (tmp_path / LABELS).write_text("[")
-    with pytest.raises(UserError, match=r"labels\.json: not a list of labels"):
-        Preprocessor.load(tmp_path, made.hashes)
+    assert "labels.json: not a list of labels" in refusal(Preprocessor.load, tmp_path, made.hashes)
 
 
 def test_of_an_origin_the_tokenizers_are_taken_and_the_labels_are_not(tmp_path: Path) -> None:
@@ -213,15 +185,3 @@ def test_a_row_whose_labels_do_not_fit_its_words_is_one_line(tmp_path: Path) -> 
         (("the dog", "D X"), "row 1 has the label X, which no row of train has"),
     ):
         assert told in refusal(tagged, tmp_path, validation=[row]), row
-
-
-def test_numbers_are_read_as_they_stand_and_what_is_none_is_named(tmp_path: Path) -> None:
-    def numbers(*values: str) -> Any:
-        rows = {"train": [("a", value) for value in values], "validation": [("a", "1")]}
-        return prepared(Given(("text", "label"), rows), tmp_path, label_kind="number")
-
-    made, rows, _ = numbers("0.5", "-2", "1e3")
-    assert (made.labels, rows["train"].labels.tolist()) == ((), [0.5, -2.0, 1000.0])
-    for value in ("many", "nan", "inf", "1_000", ""):
-        with pytest.raises(UserError, match=f"^data: train row 2 has the label {value}, which is not a finite number$"):
-            numbers("1", value)

@@ -88,15 +88,6 @@ def test_a_decoder_gives_the_hidden_states_and_the_scores_of_the_reference_howev
     assert_near(scores, model(theirs_of(taken, tokens)).logits[..., text], tolerance)
 
 
-def test_bert_fills_masks_as_the_reference_does(folders: dict[str, Path]) -> None:
-    taken, model = double(folders["bert"]), reference("bert").double()
-    tokens = some_tokens(taken, "bert")[:, :9]
-    tokens[:, 4] = taken.tokenizer.mask
-    scores = taken.task.output(taken.model, taken.model(tokens)[0]).logits()  # type: ignore[attr-defined]
-    text = taken.tokenizer.theirs[: taken.tokenizer.vocab_size]  # type: ignore[attr-defined]
-    assert_near(scores, model(theirs_of(taken, tokens)).logits[..., text], 1e-12)
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_is_read_is_written_back_bit_for_bit(family: str, folders: dict[str, Path]) -> None:
     imported = opened(folders[family])
