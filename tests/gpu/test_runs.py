@@ -24,7 +24,7 @@ from seqtrain.training.carried_state import CarriedState, read_batch
 from seqtrain.training.data import make_data
 from seqtrain.training.model_and_task import make_pair
 from tests.conftest import REPOSITORY
-from tests.gpu.conftest import accelerator
+from tests.gpu.conftest import accelerator, asked
 from tests.support import examples
 from tests.support.tiny import GPT, OPTIONS, corpus
 
@@ -66,7 +66,7 @@ def _at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_at_home")
-@pytest.mark.parametrize("name", RUNS)
+@asked("name", RUNS, cpu=("lstm", "cnn, with workers"))
 def test_a_resumed_run_ends_with_the_same_bits(device: torch.device, name: str) -> None:
     options = (*RUNS[name], *on(device))
     whole = seqtrain.train(*options, f"trainer.max_steps={STEPS}", "run_dir=whole")
@@ -102,8 +102,11 @@ def command(*words: str, folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("_at_home")
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-@pytest.mark.parametrize("name", ["lstm", "gpt", "translation"])
+@asked(
+    "name,strategy",
+    itertools.product(("lstm", "gpt", "translation"), ("ddp", "fsdp")),
+    cpu=[("lstm", "ddp"), ("translation", "fsdp")],
+)
 def test_processes_change_no_number(
     device: torch.device, name: str, strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
