@@ -168,9 +168,9 @@ SERIES_FILES = {
 """A file that is asked about, where series have labels: of UCR that of test."""
 
 WHOLE = (
-    *("next_token, txt", "masked_lm, txt", "bidirectional_lm, txt", "sentiment, headerless", "regress, headerless"),
-    *("tag, CoNLL-2003", "regress_steps, csv", "translation, csv", "pairs, csv", "forecast, csv"),
-    *("sentiment, UCR ts", "regress_steps, vectors in npz", "translation, vectors in parquet"),
+    *("next_token, txt", "masked_lm, txt", "bidirectional_lm, txt", "sentiment, csv", "regress, csv", "tag, csv"),
+    *("regress_steps, csv", "translation, csv", "pairs, csv", "forecast, parquet"),
+    *("sentiment, UCR tsv", "regress_steps, vectors in jsonl", "translation, vectors in jsonl"),
 )
 """Of each task, and of each kind of series, the journey that also takes what no source of its rows can change."""
 
