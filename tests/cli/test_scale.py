@@ -51,7 +51,7 @@ def test_a_killed_ladder_goes_on_is_fitted_and_asked_and_another_call_takes_its_
 ) -> None:
     (tmp_path / "text.txt").write_text("".join(f"the animal number {n} was {n * n % 7}\n" for n in range(3000)))
     data = ("data=text", "data.path=text.txt", "data.split_by=position", "tokenizer=char", "callbacks=none")
-    sizes = ("data.batch_size=4", "tbptt.k2=8", "data.eval_lanes=4")
+    sizes = ("data.batch_size=16", "tbptt.k2=8", "data.eval_lanes=4")
     # Of so small models few widths are within a percent of what is asked; few tokens each make them larger.
     ladder = ("--flops", "1e9,2e9,4e9,8e9", "--seeds", "1", "--tokens-per-parameter", "0.5", "--out", "out")
     child = seqtrain.start("scale", "model=rnn", *data, *sizes, *ladder, cwd=tmp_path)
