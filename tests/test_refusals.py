@@ -53,12 +53,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def make_runs(seqtrain: Seqtrain, folder: Path, about: str) -> None:
-    """Make the runs that a group of commands needs, if they are not there yet."""
+def make_runs(seqtrain: Seqtrain, folder: Path, about: str, cases: list[dict[str, str]]) -> None:
+    """Make the runs of a group that these commands name, if they are not there yet."""
     (group,) = [group for group in REFUSALS["groups"] if group["about"] == about]
     for name in group.get("needs", ()):
         kind, _, short = name.rpartition("/")
-        if (folder / name).exists():
+        if (folder / name).exists() or not any(name in case["run"] for case in cases):
             continue
         if kind == "untrained":
             make_run(folder / name, *REFUSALS["untrained"][short].split())
@@ -88,7 +88,7 @@ def fault(answer: Answer, says: str) -> str | None:
 def test_it_is_one_line_that_says_the_remedy_and_changes_nothing(
     about: str, cases: list[dict[str, str]], folder: Path, seqtrain: Seqtrain
 ) -> None:
-    make_runs(seqtrain, folder, about)
+    make_runs(seqtrain, folder, about, cases)
     before, failures = contents(folder), []
     for case in cases:
         answer = seqtrain(*words_of(case["run"]), cwd=folder, env={"CUDA_VISIBLE_DEVICES": ""})

@@ -13,7 +13,7 @@ import pytest
 from seqtrain.distributed.fork_server import ForkServer
 from seqtrain.runs.directory import Run
 from tests.conftest import REPOSITORY, Seqtrain
-from tests.support import outside_tasks, user
+from tests.support import user
 from tests.support.tiny import OPTIONS, corpus
 
 PARTS = ("seqtrain", "conf", "pyproject.toml", "README.md", "LICENSE")
@@ -98,17 +98,3 @@ def test_a_package_of_the_user_trains_outside_the_repository_if_it_is_trusted(
         answer = wheel(*opening, *user.TRUST, cwd=tmp_path, env=env)
         assert answer.rc == 0, (opening, answer.err)
     assert Run(tmp_path / "run").summary.trust == ["my_package"]
-
-
-def test_a_task_of_the_user_is_one_file_and_one_yaml(wheel: Seqtrain, installed: Path, tmp_path: Path) -> None:
-    env: dict[str, str | None] = {"PYTHONPATH": f"{installed}:{outside_tasks.files(tmp_path)}"}
-    for task in ("tag", "regress"):
-        run = f"runs/{task}"
-        for words in (
-            ("train", *outside_tasks.options(task), f"run_dir={run}"),
-            ("evaluate", run, "--trust", "my_tasks"),
-            ("predict", run, "the big dog", "--json", "--trust", "my_tasks"),
-        ):
-            answer = wheel(*words, cwd=tmp_path, env=env)
-            assert answer.rc == 0, (words, answer.err)
-    assert wheel("compare", "runs", cwd=tmp_path).rc == 0

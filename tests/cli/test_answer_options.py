@@ -6,10 +6,7 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from seqtrain.cli import predict
-from seqtrain.errors import UserError
 from seqtrain.tasks.base import Task
 from seqtrain.tasks.masked_lm import MaskedLM
 from seqtrain.tasks.next_token import NextToken
@@ -84,13 +81,6 @@ def test_the_help_names_the_defaults() -> None:
         default = NextToken.predictors["continue"].takes[name]
         assert re.search(rf"{flag} next_token: [^-]*\b{default} by default", told), flag
     assert f"show K tokens for each mask, {MaskedLM.predictors['fill'].takes['top_k']} by default" in told
-
-
-def test_what_greedy_choice_does_not_look_at_is_refused_each_in_one_line() -> None:
-    with pytest.raises(UserError) as told:
-        answering(NextToken, "--greedy", "--top-p", "0.9", "--seed", "0")
-    assert [line.partition(":")[0] for line in told.value.lines] == ["--top-p", "--seed"]
-    assert all("with --greedy nothing is drawn" in line for line in told.value.lines)
 
 
 def test_scores_and_labels_are_said_with_their_units() -> None:

@@ -22,22 +22,16 @@ from tests.conftest import Answer, Seqtrain
 from tests.support.quick import some_long
 from tests.support.tiny import OPTIONS, corpus, difference
 
-TRAIN = ("train", *OPTIONS, "trainer.max_steps=30", "trainer.validate_every=20", "optimizer.lr=0.02")
-LONGER = ("trainer.max_steps=150", "trainer.validate_every=100", "data.eval_lanes=5")
+TRAIN = ("train", *OPTIONS, "trainer.max_steps=30", "trainer.validate_every=20", "data.eval_lanes=5")
 
 
 @pytest.fixture(scope="module")
 def folder(seqtrain: Seqtrain, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Holds `run`, a finished run, and the text that it read."""
     folder = corpus(tmp_path_factory.mktemp("cli"))
-    answer = seqtrain(*TRAIN, *LONGER, "run_dir=run", cwd=folder)
+    answer = seqtrain(*TRAIN, "run_dir=run", cwd=folder)
     assert answer.rc == 0, answer.err
     return folder
-
-
-@pytest.fixture(scope="module")
-def run(folder: Path) -> package.Trained:
-    return package.load(folder / "run")
 
 
 def only_json(answer: Answer) -> dict[str, Any]:
@@ -131,7 +125,7 @@ def test_a_dry_run_says_the_cost_and_leaves_nothing(asked: tuple[str, ...], fold
 
 
 def test_the_cost_is_the_one_that_the_run_has(folder: Path, seqtrain: Seqtrain) -> None:
-    cost = only_json(seqtrain(*TRAIN, *LONGER, "--dry-run", "--json", cwd=folder))
+    cost = only_json(seqtrain(*TRAIN, "--dry-run", "--json", cwd=folder))
     summary = Run(folder / "run").summary
     for name in ("parameters", "tokens", "steps", "flops", "padding"):
         assert cost[name] == getattr(summary, name), name
@@ -181,36 +175,9 @@ def test_evaluate_and_predict_leave_the_run_as_it_was(folder: Path, seqtrain: Se
     assert content() == before
 
 
-# -- predict -----------------------------------------------------------------------------------------------------
-
-PROMPTS = ["line 12 of ", "", "l", "is ccc\nline"]
-
-
-def test_continuations_are_the_same_alone_and_in_a_batch(run: package.Trained) -> None:
-    for temperature in (0.0, 1.0):
-        together = run.continue_texts(PROMPTS, length=30, temperature=temperature, seed=3)
-        alone = [
-            run.continue_texts([prompt], length=30, temperature=temperature, seed=3 + lane)[0]
-            for lane, prompt in enumerate(PROMPTS)
-        ]
-        assert together == alone
-        assert len(set(together)) > 1
-
-
-def test_predict_reads_lines_and_writes_answers(folder: Path, seqtrain: Seqtrain, run: package.Trained) -> None:
-    (folder / "prompts.txt").write_text("line 1\nline 22\n")
-    options = ("--greedy", "--length", "6", "--input", "prompts.txt", "--output", "answers.txt")
-    answer = seqtrain("predict", "run", "is", *options, cwd=folder)
-    assert (answer.rc, answer.out) == (0, "")
-    prompts = ["is", "line 1", "line 22"]
-    answers = run.continue_texts(prompts, length=6, temperature=0)
-    expected = [f"{prompt}{text}\n" for prompt, text in zip(prompts, answers, strict=True)]
-    assert (folder / "answers.txt").read_text() == "".join(expected)
-
-
-def test_the_bits_of_all_tokens_are_the_bits_of_the_text(run: package.Trained) -> None:
+def test_the_bits_of_all_tokens_are_the_bits_of_the_text(folder: Path) -> None:
     text = "line 3 of 9 is bbb\nline"
-    scored = run.score(text)
+    scored = package.load(folder / "run").score(text)
     bits = [token["bits"] for token in scored["tokens"]]
     assert "".join(token["text"] for token in scored["tokens"]).replace("\\n", "\n") == text
     assert sum(bits) == pytest.approx(scored["bits_per_byte"] * len(text.encode()), rel=1e-12)
@@ -226,7 +193,7 @@ def test_train_from_python_gives_the_run_that_the_command_gives(
 ) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("SEQTRAIN_CACHE", seqtrain_environment["SEQTRAIN_CACHE"])
-    trained = package.train(*TRAIN[1:], *LONGER, "run_dir=python")
+    trained = package.train(*TRAIN[1:], "run_dir=python")
     command = package.load("run")
     assert trained.directory == Path("python")
     assert trained.metrics == command.metrics
@@ -236,7 +203,7 @@ def test_train_from_python_gives_the_run_that_the_command_gives(
     assert len(trained.history) == len(command.history)
     assert not trained.model.training
     assert not trained.task.training
-    assert trained.config["trainer"]["max_steps"] == 150
+    assert trained.config["trainer"]["max_steps"] == 30
 
 
 def test_what_python_refuses_is_a_fault(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-from seqtrain.cli import main
 from seqtrain.models.contract import LAWS
 from tests.conftest import Seqtrain
 from tests.support import user
@@ -121,10 +118,3 @@ def test_a_model_without_a_width_is_one_line(seqtrain: Seqtrain, tmp_path: Path)
     answer = seqtrain(*MINE, cwd=tmp_path, env=environment)
     assert answer.rc == 2
     assert answer.err.endswith("model=mine: has no option dim, the width of its front end; add it\n")
-
-
-def test_a_shipped_model_that_is_told_wrong_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["contract", "model=gpt", "model.num_heads=3"]) == 2
-    answer = capsys.readouterr()
-    assert answer.out == ""
-    assert answer.err.startswith("error: model.dim=8 must be a multiple of num_heads=3 (made small, with model.dim=8")

@@ -13,17 +13,14 @@ from torch import nn
 
 from seqtrain.cli.evaluate import evaluate, main
 from seqtrain.config import check
-from seqtrain.errors import UserError
 from seqtrain.experiment import lengths
-from seqtrain.experiment.written_config import config_text
 from seqtrain.models import base, recurrent
 from seqtrain.models.base import SequenceModel
 from seqtrain.models.min_gru import MinGRU
-from seqtrain.runs import checkpoint
-from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Task
 from seqtrain.training.data import make_data
 from seqtrain.training.model_and_task import make_pair
+from tests.support.untrained_runs import leave_run
 
 SMALL = ("data.size=40", "data.validation_size=12", "data.test_size=12", "trainer.accelerator=cpu", "logger=none")
 PARITY = ("task=tag", "data=parity", "data.asked=every", "trainer.precision=32-true", *SMALL)
@@ -69,16 +66,7 @@ def make_run(path: Path, *overrides: str, weigh: Weigh = at_random) -> str:
     preprocessor = make_data(config, ["train"], lambda line: None).preprocessor
     model, task = make_pair(config, preprocessor)
     weigh(model, task, preprocessor.tokenizer)
-    weights = {f"model.{name}": value for name, value in model.state_dict().items()}
-    weights |= {f"task.{name}": value for name, value in task.state_dict().items()}
-    run = Run.create(path)
-    run.write_config(config_text(config))
-    preprocessor.save(run.path)
-    run.update_summary(hashes=preprocessor.hashes)
-    saved = {"state_dict": weights, "global_step": 7, "seqtrain": {"run": run.identity}}
-    checkpoint.save(saved, run.checkpoints / checkpoint.step_name(7))
-    run.close()
-    return str(run.path)
+    return str(leave_run(path, config, preprocessor, model, task))
 
 
 def text_run(tmp_path: Path, *overrides: str) -> str:
@@ -233,31 +221,3 @@ def test_the_table_has_a_line_for_each_length(tmp_path: Path, capsys: pytest.Cap
     assert heads.split() == ["length", "examples", "tokens", "loss", "accuracy", "sequence_accuracy"]
     assert [line.split()[:3] for line in lines] == [["30", "12", "360"], ["1,500", "12", "18,000"]]
     assert len({len(line) for line in (heads, *lines)}) == 1
-
-
-LEARNED = ("model=gpt", "model.dim=8", "model.num_heads=2", "model.positions=learned", "data.max_length=64")
-
-
-REFUSED = [
-    (
-        (),
-        "20,63",
-        "--lengths 63: an example has 65 tokens, but the model has positions for 64; give at most",
-    ),
-    ((), "15", "--lengths 15: data.test_shortest=15: must be at least 16 for recall"),
-    (("--split", "train"), "20", "--split train: --lengths draws new examples, never those of train"),
-    (("--baselines",), "20", "--baselines: has no effect with --lengths"),
-]
-
-
-def test_what_cannot_be_measured_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recall = ("task=tag", "data=recall", "data.vocab=10", "data.shortest=20", "data.longest=20", *SMALL)
-    run = make_run(tmp_path / "recall", *recall, *LEARNED, "model.max_length=64")
-    text = text_run(tmp_path, "model=gru")
-    ends = ((), "20,2000", "--lengths 2000: the validation split has 1200 tokens; give at most 1200")
-    for path, (words, asked, says) in [*((run, case) for case in REFUSED), (text, ends)]:
-        with pytest.raises(UserError) as fault:
-            main([path, "--lengths", asked, *words])
-        (line,) = fault.value.lines
-        assert line.startswith(says)
-        assert not capsys.readouterr().out  # before anything was measured

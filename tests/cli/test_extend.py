@@ -69,16 +69,3 @@ def test_a_process_killed_before_it_named_its_checkpoint_the_best_names_it_when_
     Run(finished).update_summary(status="running")
     assert seqtrain("resume", "run", cwd=finished.parent).rc == 0
     assert_twins(folder / "finished", finished)
-
-
-@pytest.mark.long
-def test_a_run_that_early_stopping_ended_is_not_extended(seqtrain: Seqtrain, tmp_path: Path) -> None:
-    corpus(tmp_path)
-    values = ("callbacks.early_stopping.patience=1", "callbacks.early_stopping.min_delta=9")
-    stopping = ("callbacks=early_stopping", *values, "trainer.validate_every=5")
-    answer = seqtrain(*TRAIN, *stopping, "trainer.max_steps=40", "run_dir=run", cwd=tmp_path)
-    assert answer.rc == 0, answer.err
-    assert Run(tmp_path / "run").summary.steps == 10
-    answer = seqtrain("resume", "run", "trainer.max_steps=80", cwd=tmp_path)
-    assert answer.rc == 2
-    assert "early stopping ended it at step 10" in answer.err

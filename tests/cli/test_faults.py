@@ -13,19 +13,9 @@ from seqtrain.config import check, preflight
 from seqtrain.errors import UserError
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a working directory with a faulty file of configs."""
-    folder = tmp_path_factory.mktemp("faults")
-    experiments = folder / "configs" / "experiment"
-    experiments.mkdir(parents=True)
-    (experiments / "faulty.yaml").write_text("# @package _global_\nmodel:\n  dmi: 64\n")
-    return folder
-
-
-def test_every_fault_of_a_stage_is_told_at_once(folder: Path, seqtrain) -> None:
+def test_every_fault_of_a_stage_is_told_at_once(tmp_path: Path, seqtrain) -> None:
     wrong = ("model.dmi=64", "+trainerx=gpu", "trainer.max_steps=abc", "tokenizer=bpee", "data.batch_size=-1", "[=")
-    answer = seqtrain("train", *wrong, cwd=folder)
+    answer = seqtrain("train", *wrong, cwd=tmp_path)
     errors = [line.partition(":")[2].strip() for line in answer.err.splitlines()]
     assert answer.rc == 2
     assert sorted(error.partition(":")[0] for error in errors) == sorted(word.lstrip("+") for word in wrong)
@@ -36,17 +26,6 @@ def test_every_fault_of_the_preflight_is_told_at_once() -> None:
     with pytest.raises(UserError) as raised:
         preflight.check_machine_and_data(check.compose(["data=text", *wrong]).config)
     assert [line.partition(":")[0] for line in raised.value.lines] == wrong
-
-
-def test_keys_of_a_refused_option_are_not_judged() -> None:
-    with pytest.raises(UserError) as raised:
-        check.compose(["model=gppt", "model.num_heads=2"])
-    assert raised.value.lines == ("model=gppt: no such model; did you mean gpt?",)
-
-
-def test_what_was_typed_is_not_blamed_on_a_file(folder: Path) -> None:
-    with pytest.raises(UserError, match=r"dmi=64.*did you mean dim.$"):
-        check.compose(["experiment=faulty", "model.dmi=64"], [folder / "configs"])
 
 
 SOUND = (

@@ -230,14 +230,6 @@ def test_answers_come_before_the_input_ends(
 # -- what is refused ---------------------------------------------------------------------------------------------
 
 
-def test_without_a_text_only_a_continuation_is_given(ask: Any) -> None:
-    assert ask("next_token", "--length", "3")[0] == 0
-    for name, extra in (("sentiment", ()), ("next_token", ("--score",))):
-        rc, out, err = ask(name, *extra)
-        needed = "error: predict: needs a text; give TEXT or --input FILE (- is standard input)\n"
-        assert (rc, out, err) == (2, [], needed)
-
-
 def test_a_run_of_another_task_says_what_it_can(trained: dict[str, Trained]) -> None:
     for name, use, can in (
         ("sentiment", "fill", "classify"),

@@ -14,7 +14,7 @@ import torch
 import seqtrain
 from seqtrain.api import Trained
 from seqtrain.cli import predict
-from seqtrain.models.decoding import continue_tokens, penalized
+from seqtrain.models.decoding import continue_tokens
 from seqtrain.tasks import next_token
 from tests.support.hub_folders import reference, save
 from tests.support.untrained_runs import NEXT_TOKEN, make_run
@@ -129,17 +129,6 @@ def test_the_repetition_penalty_gives_the_greedy_tokens_of_the_reference(
     for factor, expected in ((1.0, plain), (penalty, punished)):
         (answer,) = run.predict([prompt], length=20, temperature=0.0, repetition_penalty=factor)
         assert answer["text"] == tokenizer.decode(tokenizer.ours[expected.numpy()].tolist())
-
-
-def test_the_penalty_is_that_of_the_reference_for_scores_of_both_signs() -> None:
-    from transformers import RepetitionPenaltyLogitsProcessor
-
-    generator = torch.Generator().manual_seed(1)
-    scores, tokens = torch.randn(3, 20, generator=generator), torch.randint(0, 20, (3, 7), generator=generator)
-    held = torch.zeros(3, 20, dtype=torch.bool).scatter(1, tokens, True)
-    for penalty in (1.3, 0.7):
-        expected = RepetitionPenaltyLogitsProcessor(penalty)(tokens, scores.clone())  # type: ignore[arg-type]
-        assert torch.equal(penalized(scores, held, penalty), expected)
 
 
 def test_a_terminal_sees_the_text_grow_and_never_half_a_character(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,33 +107,6 @@ def test_rows_that_cannot_be_read_are_left_out_and_said(runs: dict[str, Path], c
     assert (json.loads(out)["rows"], json.loads(out)["left_out"]) == (60, 1)
 
 
-REFUSED = {
-    "every text has the label 1": ([(text, 1) for text, _ in ROWS], "text\tlabel", []),
-    "--labels: 0 has 2 different texts, fewer than 3 folds": (
-        [*[(text, 1) for text, _ in ROWS], ("one", 0), ("two", 0), ("TWO ", 0)],
-        "text\tlabel",
-        [],
-    ),
-    "there are 2 different texts, fewer than 3 folds": (ROWS[:2], "text\tlabel", []),
-    "--label-column=grade:": (ROWS, "text\tlabel", ["--label-column", "grade"]),
-    "which is not a finite number": ([(text, "good") for text, _ in ROWS], "text\tlabel", ["--numbers"]),
-    "every text has the number 1": ([(text, 1) for text, _ in ROWS], "text\tlabel", ["--numbers"]),
-    "--source-column: applies to --pairs, not to --labels": (ROWS, "text\tlabel", ["--source-column", "text"]),
-    "--folds: 2 is not a whole number from 3 to 100": (ROWS, "text\tlabel", ["--folds", 2]),
-}
-
-
-def test_labels_that_make_no_sense_are_refused_in_one_line(runs: dict[str, Path], call: Any, tmp_path: Path) -> None:
-    for reason, (rows, head, flags) in REFUSED.items():
-        file = table(tmp_path / "rows.tsv", rows, head)
-        folds = [] if "--folds" in flags else ["--folds", 3]
-        rc, out, err = call(runs["gru"], "--labels", file, *flags, *folds)
-        told = [line for line in err.splitlines() if line.startswith("error: ")]
-        assert (rc, out, len(told)) == (2, "", 1), reason
-        assert reason in told[0]
-        assert "data." not in told[0]
-
-
 def test_python_gives_what_the_command_prints_and_refuses_as_few_folds(
     runs: dict[str, Path], call: Any, tmp_path: Path
 ) -> None:
@@ -146,31 +119,16 @@ def test_python_gives_what_the_command_prints_and_refuses_as_few_folds(
         trained.probe(texts, labels, folds=2)
 
 
-def test_a_file_of_another_kind_is_refused(runs: dict[str, Path], call: Any, tmp_path: Path) -> None:
-    (tmp_path / "rows.tsv").write_bytes(b"PAR1\0\0")
-    for way in ("--labels", "--pairs"):
-        for name in ("none.tsv", "rows.tsv"):
-            rc, out, err = call(runs["gru"], way, tmp_path / name)
-            assert (rc, out, err.count("error: ")) == (2, "", 1)
-            assert name in err
-            assert "data." not in err
-    file = table(tmp_path / "labelled.tsv", ROWS)
-    rc, _, err = call(runs["gru"], "--pairs", file)
-    assert rc == 2
-    assert f"{file}: no columns source and target" in err
-    assert "set --source-column=1 --target-column=2" in err
-    assert call(runs["gru"], "--pairs", file, "--source-column=1", "--target-column=2")[0] == 0
-
-
 def test_pairs_are_ranked_both_ways_beside_untrained_tfidf_and_chance(
     runs: dict[str, Path], call: Any, tmp_path: Path
 ) -> None:
-    file = table(tmp_path / "pairs.tsv", [*PAIRS, PAIRS[0], ("same", "same")], "source\ttarget")
-    rc, out, _ = call(runs["pair"], "--pairs", file)
+    file = table(tmp_path / "pairs.tsv", [*PAIRS, PAIRS[0], ("same", "same")], "german\tenglish")
+    asked = ("--pairs", file, "--source-column", "german", "--target-column=english")
+    rc, out, _ = call(runs["pair"], *asked)
     assert rc == 0
     assert "1 sources repeat an earlier one; the partner of an equal text counts as correct, too" in out
     assert "1 pairs have equal sides, which every vector finds" in out
-    _, out, _ = call(runs["pair"], "--pairs", file, "--json")
+    _, out, _ = call(runs["pair"], *asked, "--json")
     found = json.loads(out)
     for way in ("source_to_target", "target_to_source"):
         assert list(found[way]) == ["run", "untrained", "tfidf", "chance"]
@@ -188,20 +146,14 @@ def test_sides_that_are_equal_are_found_first_and_a_constant_model_finds_by_chan
     assert found["run"] == pytest.approx(found["chance"])
 
 
-def test_targets_of_a_vocabulary_of_their_own_are_refused(call: Any, tmp_path: Path, runs: dict[str, Path]) -> None:
+def test_targets_of_a_vocabulary_of_their_own_are_refused(runs: dict[str, Path]) -> None:
     trained = seqtrain.load(runs["pair"])
     preprocessor = trained.opened.preprocessor
-    trained.opened.preprocessor = type(preprocessor)(preprocessor.tokenizer, load_tokenizer(_tokenizer(runs)))
+    trained.opened.preprocessor = type(preprocessor)(
+        preprocessor.tokenizer, load_tokenizer(runs["pair"] / "tokenizer.json")
+    )
     with pytest.raises(seqtrain.UserError, match=r"separate vocabularies.*task\.shared_vocab=true"):
         probes.probe_pairs(trained, ["a", "b"], ["c", "d"])
-    file = table(tmp_path / "pairs.tsv", [PAIRS[0]] * 3, "source\ttarget")
-    rc, _, err = call(runs["pair"], "--pairs", file)
-    assert rc == 2
-    assert "--pairs: all pairs are equal" in err
-
-
-def _tokenizer(runs: dict[str, Path]) -> Path:
-    return runs["pair"] / "tokenizer.json"
 
 
 def test_a_model_without_vectors_is_refused_before_anything_is_read_by_it(

@@ -13,13 +13,11 @@ import torch
 from seqtrain.cli import main
 from seqtrain.errors import OutOfMemory
 from seqtrain.experiment import endings
-from seqtrain.runs.checkpoint import load, newest_valid, save, step_name
+from seqtrain.runs.checkpoint import load, newest_valid, step_name
 from seqtrain.runs.directory import Run
-from seqtrain.training.carried_state import CarriedState
-from seqtrain.training.learner import MAX_SKIPPED_IN_A_ROW, _nan_if_any_term_is_not_finite
+from seqtrain.training.learner import _nan_if_any_term_is_not_finite
 from tests.conftest import Answer, Seqtrain
 from tests.support import fault_injection
-from tests.support.quick import some_long
 from tests.support.tiny import OPTIONS, assert_twins, corpus, difference
 
 STEPS = 20
@@ -153,19 +151,6 @@ def test_what_is_no_number_on_one_process_is_skipped_by_all_or_stops_all(place: 
     assert (answer.rc, told(answer).partition(";")[0]) == (1, "the gradient's norm is nan at step 4")
 
 
-def test_only_the_lanes_that_are_no_number_are_forgotten() -> None:
-    carried = CarriedState()
-    state = {"hidden": torch.randn(4, 2, 3), "filled": torch.arange(4)}
-    state["hidden"][1, 0, 2], state["hidden"][3, 1, 1] = float("nan"), float("inf")
-    carried.put(slice(0, 4), state)
-    carried.reset_nonfinite()
-    after = carried.take(slice(0, 4))
-    assert after is not None
-    assert not after["hidden"][[1, 3]].any()
-    assert after["filled"].tolist() == [0, 0, 2, 0]
-    assert torch.equal(after["hidden"][[0, 2]], state["hidden"][[0, 2]])
-
-
 def test_a_loss_that_is_no_number_has_no_gradient_that_is_one() -> None:
     for value, sound in ((2.0, True), (float("inf"), False), (float("nan"), False)):
         weights = torch.ones(3, requires_grad=True)
@@ -173,18 +158,6 @@ def test_a_loss_that_is_no_number_has_no_gradient_that_is_one() -> None:
         _nan_if_any_term_is_not_finite(loss, {"loss": (loss.detach(), 1), "accuracy": (torch.tensor(1), 1)}).backward()
         assert weights.grad is not None
         assert torch.equal(weights.grad, torch.tensor([1.0, 0.0, 2.0])) if sound else weights.grad.isnan().all()
-
-
-@pytest.mark.long
-def test_too_many_skipped_updates_in_a_row_stop_the_run(place: Place) -> None:
-    many = list(range(5, 5 + MAX_SKIPPED_IN_A_ROW))
-    answer = place.train(*wild(many, "gradient"), "trainer.max_steps=200")
-    assert answer.rc == 1
-    assert told(answer).startswith(
-        f"the gradient's norm is inf at step {many[-1]}, the {MAX_SKIPPED_IN_A_ROW}th in a row to be skipped; the "
-        f"last good"
-    )
-    assert place.run.summary.status == "failed"
 
 
 @pytest.mark.long
@@ -297,30 +270,16 @@ def test_a_disk_that_is_full_at_the_start_costs_one_line_and_leaves_things_as_th
 # -- checkpoints -------------------------------------------------------------------------------------------------
 
 
-def damage(path: Path, how: str) -> None:
-    """Damages a checkpoint; its other names are left whole."""
+def damage(path: Path) -> None:
+    """Flips a bit of a checkpoint; its other names are left whole."""
     whole = bytearray(path.read_bytes())
+    whole[len(whole) // 2] ^= 8
     path.unlink()
-    if how == "truncated":
-        path.write_bytes(whole[:-100])
-    elif how == "bit-flipped":
-        whole[len(whole) // 2] ^= 8
-        path.write_bytes(whole)
-    elif how == "empty":
-        path.touch()
-    elif how == "of another step":
-        shutil.copy(path.parent / step_name(9), path)
-    else:
-        save({"global_step": 12, "state_dict": {}, "seqtrain": {"run": "another"}}, path)
+    path.write_bytes(whole)
 
 
-@pytest.mark.parametrize(
-    "how", some_long(["truncated", "bit-flipped", "empty", "of another step", "of another run"], ["bit-flipped"])
-)
-def test_of_a_bad_newest_checkpoint_resume_says_so_and_goes_on_from_the_one_before(
-    how: str, killed: Place, twin: Path
-) -> None:
-    damage(killed.run.checkpoints / step_name(12), how)
+def test_of_a_bad_newest_checkpoint_resume_says_so_and_goes_on_from_the_one_before(killed: Place, twin: Path) -> None:
+    damage(killed.run.checkpoints / step_name(12))
     answer = killed.resume()
     assert answer.rc == 0, answer.err
     skipped, resumed = [line for line in answer.err.splitlines() if "run run: resumed" in line or "skipped" in line]
@@ -331,7 +290,7 @@ def test_of_a_bad_newest_checkpoint_resume_says_so_and_goes_on_from_the_one_befo
 
 def test_where_no_checkpoint_is_sound_resume_refuses_in_one_line_and_changes_nothing(killed: Place) -> None:
     for step in (9, 12):
-        damage(killed.run.checkpoints / step_name(step), "truncated")
+        damage(killed.run.checkpoints / step_name(step))
     before = {path: path.read_bytes() for path in killed.run.path.rglob("*") if path.is_file()}
     answer = killed.resume()
     assert (answer.rc, "all checkpoints are damaged; move run/checkpoints" in told(answer)) == (2, True)

@@ -4,52 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from seqtrain.analysis.scale_plan import plan, size_words
-from seqtrain.cli import main
 from seqtrain.config import check
 from seqtrain.experiment.start import Request, dry_run
 from seqtrain.runs.directory import Run
 from tests.conftest import Seqtrain
 from tests.support.tiny import wait_until
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs the command; gives exit code, standard output and standard error."""
-
-    def run(*args: object) -> tuple[int, str, str]:
-        rc = main.main(["scale", *map(str, args)])
-        return rc, *capsys.readouterr()
-
-    return run
-
-
-REFUSED = {
-    ("--flops", "1e9,2e9,4e9"): "give at least 4 budgets",
-    ("--flops", "1e9,2e9,4e9,8e9", "--hold-back", "8e9"): "must be above the largest rung",
-    ("model.dim=64",): "the ladder decides it",
-    ("budget=flops:1e9",): "the ladder decides it",
-    ("seed=3",): "the ladder decides it",
-    ("model=lstm,nope",): "no such model",
-    ("optimizer.lrr=1",): "lrr",
-    ("model=lstm,bert",): "needs causal hidden states, which model=bert does not promise",
-    ("--flops", "1e6,2e6,4e6,8e6"): "--flops 1e+06 is too small for model=lstm: no width comes within 10 %",
-    ("--flops", "1e11,1.01e11,1.02e11,2e11"): "1e+11 and 1.01e+11 are too close to fit a law",
-}
-
-
-@pytest.mark.long
-def test_nonsense_is_refused_before_anything_is_trained(call: Any, tmp_path: Path) -> None:
-    for words, reason in REFUSED.items():
-        rc, out, errors = call("tokenizer=byte", *words, "--out", tmp_path / "out")
-        assert (rc, out) == (2, ""), reason
-        assert reason in errors
-        assert len(errors.splitlines()) == 1
-        assert not (tmp_path / "out").exists()
 
 
 @pytest.fixture
@@ -88,7 +51,7 @@ def test_a_killed_ladder_goes_on_is_fitted_and_asked_and_another_call_takes_its_
 ) -> None:
     (tmp_path / "text.txt").write_text("".join(f"the animal number {n} was {n * n % 7}\n" for n in range(3000)))
     data = ("data=text", "data.path=text.txt", "data.split_by=position", "tokenizer=char", "callbacks=none")
-    sizes = ("data.batch_size=4", "tbptt.k2=8", "data.eval_lanes=4")
+    sizes = ("data.batch_size=16", "tbptt.k2=8", "data.eval_lanes=4")
     # Of so small models few widths are within a percent of what is asked; few tokens each make them larger.
     ladder = ("--flops", "1e9,2e9,4e9,8e9", "--seeds", "1", "--tokens-per-parameter", "0.5", "--out", "out")
     child = seqtrain.start("scale", "model=rnn", *data, *sizes, *ladder, cwd=tmp_path)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from seqtrain.analysis.profile_report import VOCAB_SIZE
 from seqtrain.cli.show import diagram, flow_chart
@@ -15,12 +17,21 @@ from tests.conftest import REPOSITORY, Seqtrain
 MODELS = sorted(path.stem for path in (REPOSITORY / "conf" / "model").glob("*.yaml"))
 
 
+def words_of(model: str) -> list[str]:
+    task = {"elmo": "bidirectional_lm", "bert": "masked_lm"}.get(model, "sentiment")
+    return ["task=translation" if "encoder_decoder" in model else f"task={task}", f"model={model}"]
+
+
+@cache
+def shown(model: str) -> Any:
+    """The diagram of a shipped model."""
+    return diagram(words_of(model), 16)
+
+
 def test_each_weight_of_a_shipped_model_is_shown_once_beside_its_state() -> None:
     for model in MODELS:
-        task = {"elmo": "bidirectional_lm", "bert": "masked_lm"}.get(model, "sentiment")
-        words = ["task=translation" if "encoder_decoder" in model else f"task={task}", f"model={model}"]
-        layers, _, state = diagram(words, 16)
-        made = make_model(check.compose(words).config, VOCAB_SIZE)
+        layers, _, state = shown(model)
+        made = make_model(check.compose(words_of(model)).config, VOCAB_SIZE)
         assert sum(layer.parameters for layer in layers) == sum(weight.numel() for weight in made.parameters()), model
         if Capability.STATEFUL in made.capabilities:
             assert {name: tensor.shape[0] for name, tensor in state.items()} == dict.fromkeys(state, 1), model
@@ -59,9 +70,7 @@ def test_arrows_follow_the_data_past_a_residual_and_each_layer_that_is_called_is
     assert sorted(reads["blocks.0.norm2"]) == ["blocks.0.attention.out", "embed"]
     assert (reads["embed"], output) == (["input"], ["norm"])
     for model in MODELS:
-        task = {"elmo": "bidirectional_lm", "bert": "masked_lm"}.get(model, "sentiment")
-        words = ["task=translation" if "encoder_decoder" in model else f"task={task}", f"model={model}"]
-        layers, output, _ = diagram(words, 16)
+        layers, output, _ = shown(model)
         used = {name for layer in layers for name in layer.reads} | set(output)
         assert {layer.name for layer in layers if layer.gives} <= used, model
         lines = list(flow_chart(layers, output))
@@ -74,9 +83,3 @@ def test_the_drawing_in_the_lecture_is_what_the_command_beside_it_prints() -> No
     assert f"seqtrain show {' '.join(words)} --length 8\n" in page
     layers, output, _ = diagram(words, 8)
     assert page.partition("```mermaid\n")[2].partition("```")[0].splitlines() == list(flow_chart(layers, output))
-
-
-def test_more_positions_than_a_table_has_are_refused_in_one_line(seqtrain: Seqtrain, tmp_path: Path) -> None:
-    answer = seqtrain("show", "model=gpt", "model.positions=learned", "model.max_length=8", cwd=tmp_path)
-    assert answer.rc == 2
-    assert answer.err == "error: --length 16: the model reads at most model.max_length=8; give less\n"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,17 @@ def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     """The CPU in `make test-long`, a card in `make test-gpu`; settings of torch that a run makes end with the test."""
     yield torch.device(request.param)
     torch.use_deterministic_algorithms(False)
+
+
+def asked(names: str, cases: Iterable[Any], *, cpu: Collection[Any]) -> pytest.MarkDecorator:
+    """A card is asked every case, the CPU some: of its own numbers other laws speak, and here it tries the bodies."""
+    found = []
+    for case in cases:
+        values = case if isinstance(case, tuple) else (case,)
+        found.append(pytest.param("cuda", *values, marks=pytest.mark.gpu))
+        if case in cpu:
+            found.append(pytest.param("cpu", *values, marks=pytest.mark.long))
+    return pytest.mark.parametrize(f"device,{names}", found, indirect=["device"])
 
 
 def accelerator(device: torch.device) -> str:

@@ -19,7 +19,7 @@ from seqtrain.models.layers import attention
 from seqtrain.models.layers.joined import Joined
 from seqtrain.training import trainer as trainers
 from seqtrain.training.learner import Learner
-from tests.gpu.conftest import accelerator
+from tests.gpu.conftest import accelerator, asked
 from tests.support.model_cases import START, VOCABULARY, Case, assert_near, next_token
 from tests.training import test_learner
 from tests.training.test_learner import everything, fit
@@ -42,7 +42,7 @@ def read_in_chunks(model: SequenceModel, tokens: Tensor, cuts: list[int], renewe
     return torch.cat(hidden, 1)
 
 
-@pytest.mark.parametrize("name", STATEFUL)
+@asked("name", STATEFUL, cpu=("lstm", "gpt"))
 def test_chunks_equal_the_whole_with_their_gradients(device: torch.device, name: str) -> None:
     model = Case(name, ()).make().to(device)
     assert Capability.STATEFUL in model.capabilities
@@ -87,9 +87,10 @@ def test_a_chunk_joined_with_its_window_in_bf16_is_near_the_mask_in_float64(
         assert float((one - other).norm()) < 0.02 * float(other.norm())
 
 
-@pytest.mark.parametrize(
-    ("name", "reset"), [*((name, "never") for name in STATEFUL), ("lstm", "document"), ("gpt", "document")]
-)
+RESETS = [*((name, "never") for name in STATEFUL), ("lstm", "document"), ("gpt", "document")]
+
+
+@asked("name,reset", RESETS, cpu=[("gpt", "document")])
 def test_training_gives_the_numbers_of_the_cpu(device: torch.device, name: str, reset: Any, tmp_path: Path) -> None:
     ours = everything(fit(Case(name, ()).make(), tmp_path, reset=reset, accelerator=accelerator(device)))
     cpu = everything(fit(Case(name, ()).make(), tmp_path, reset=reset, accelerator="cpu"))
@@ -125,13 +126,11 @@ TOLERANCES = {"32-true": 2e-5, "bf16-mixed": 0.05, "16-mixed": 0.01}
 
 
 @pytest.mark.parametrize("precision", TOLERANCES)
-@pytest.mark.parametrize("name", ["lstm", "gpt", "cnn"])
+@asked("name", ["lstm", "gpt", "cnn"], cpu=["gpt"])  # torch has no LSTM in fp16 on a CPU
 def test_a_precision_is_what_it_says(
     device: torch.device, name: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if precision == "16-mixed" and device.type == "cpu":
-        if name == "lstm":
-            pytest.skip("torch has no LSTM in fp16 on a CPU")
         use_fp16_scaler(monkeypatch)
     exact = losses_of(name, tmp_path, device, precision="64-true")
     found = losses_of(name, tmp_path, device, precision=precision)
@@ -236,7 +235,7 @@ def test_in_bf16_the_carried_state_and_the_weights_stay_float32(
         assert value.dtype in (torch.float32, torch.long)
 
 
-@pytest.mark.parametrize("name", ["lstm", "gpt"])
+@asked("name", ["lstm", "gpt"], cpu=["gpt"])
 def test_what_is_written_is_what_the_cpu_writes(device: torch.device, name: str) -> None:
     prompts = [[START, 1, 2], [START], [START, 3, 1, 4, 2]]
     written = []
@@ -256,7 +255,7 @@ def test_what_is_written_is_what_the_cpu_writes(device: torch.device, name: str)
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-@pytest.mark.parametrize("name", ["encoder_decoder", "rnn_encoder_decoder"])
+@asked("name", ["encoder_decoder", "rnn_encoder_decoder"], cpu=["encoder_decoder"])
 def test_a_translation_is_that_of_the_cpu(device: torch.device, name: str, beam: int) -> None:
     found = []
     for place in (torch.device("cpu"), device):

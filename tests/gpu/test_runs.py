@@ -23,8 +23,8 @@ from seqtrain.runs.resume_check import difference
 from seqtrain.training.carried_state import CarriedState, read_batch
 from seqtrain.training.data import make_data
 from seqtrain.training.model_and_task import make_pair
-from tests.conftest import REPOSITORY
-from tests.gpu.conftest import accelerator
+from tests.conftest import REPOSITORY, Seqtrain
+from tests.gpu.conftest import accelerator, asked
 from tests.support import examples
 from tests.support.tiny import GPT, OPTIONS, corpus
 
@@ -66,7 +66,7 @@ def _at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_at_home")
-@pytest.mark.parametrize("name", RUNS)
+@asked("name", RUNS, cpu=("lstm", "cnn, with workers"))
 def test_a_resumed_run_ends_with_the_same_bits(device: torch.device, name: str) -> None:
     options = (*RUNS[name], *on(device))
     whole = seqtrain.train(*options, f"trainer.max_steps={STEPS}", "run_dir=whole")
@@ -93,19 +93,30 @@ def layout(device: torch.device) -> tuple[str, ...]:
     return ("trainer.accelerator=gpu", f"trainer.devices={cards}")
 
 
-def command(*words: str, folder: Path) -> None:
-    """Runs `seqtrain WORDS` in processes of its own: CUDA cannot be used again in one that was forked."""
-    done = subprocess.run(
-        (sys.executable, "-m", "seqtrain", *words), cwd=folder, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr
+def command(device: torch.device, seqtrain: Seqtrain, *words: str, folder: Path) -> None:
+    """Runs `seqtrain WORDS`; for a card in a new process, for CUDA cannot be used again in one that was forked."""
+    if device.type == "cpu":
+        answer = seqtrain(*words, cwd=folder)
+        assert answer.rc == 0, answer.err
+    else:
+        line = (sys.executable, "-m", "seqtrain", *words)
+        done = subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.usefixtures("_at_home")
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-@pytest.mark.parametrize("name", ["lstm", "gpt", "translation"])
+@asked(
+    "name,strategy",
+    itertools.product(("lstm", "gpt", "translation"), ("ddp", "fsdp")),
+    cpu=[("lstm", "ddp"), ("translation", "fsdp")],
+)
 def test_processes_change_no_number(
-    device: torch.device, name: str, strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    device: torch.device,
+    name: str,
+    strategy: str,
+    seqtrain: Seqtrain,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     lanes = max(8, 2 * torch.cuda.device_count())
@@ -115,8 +126,9 @@ def test_processes_change_no_number(
         *((f"data.batch_size={lanes}",) if name != "translation" else ()),
     )
     options = (*RUNS[name], *on(device), *exact)
-    command("train", *options, "run_dir=one", folder=tmp_path)
-    command("train", *options, *layout(device), f"trainer.strategy={strategy}", "run_dir=many", folder=tmp_path)
+    command(device, seqtrain, "train", *options, "run_dir=one", folder=tmp_path)
+    shared = (*layout(device), f"trainer.strategy={strategy}", "run_dir=many")
+    command(device, seqtrain, "train", *options, *shared, folder=tmp_path)
     one, many = (load(tmp_path / run / "checkpoints" / f"step-{STEPS:08d}.ckpt") for run in ("one", "many"))
     for key, value in one["state_dict"].items():
         assert float((value - many["state_dict"][key]).abs().max()) < 1e-9, key

@@ -169,8 +169,8 @@ def write_all(folder: Path) -> Path:
     """Write what all journeys read; gives the folder."""
     lines = sentences()
     for name in ("text.txt", "hf_wikitext_103_raw_v1.txt"):  # the second looks like a token of the hub
-        (folder / name).write_text("\n".join(lines * 3) + "\n")
-    (folder / "text.txt.gz").write_bytes(gzip.compress("\n".join(lines * 3).encode() + b"\n"))
+        (folder / name).write_text("\n".join(lines) + "\n")
+    (folder / "text.txt.gz").write_bytes(gzip.compress("\n".join(lines).encode() + b"\n"))
     for name, rows in (
         ("labelled", labelled()),
         ("scored", scored()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,10 +48,10 @@ class Walk:
         self.type("train", *words, f"run_dir={run}")
         return self.folder / run
 
-    def train_killed(self, run: str, *words: str) -> Path:
-        """Train to the end, killed by SIGKILL and resumed at each of KILLS."""
+    def train_killed(self, run: str, *words: str, kills: Sequence[int] = KILLS) -> Path:
+        """Train to the end, killed by SIGKILL and resumed at each of these steps."""
         command = ["train", *words, f"run_dir={run}"]
-        for step in KILLS:
+        for step in kills:
             checkpoint = self.folder / run / "checkpoints" / f"step-{step:08d}.ckpt"
             child = self.seqtrain.start(*command, cwd=self.folder)
             try:

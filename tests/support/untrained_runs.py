@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from omegaconf import DictConfig
 from torch import nn
 
 import seqtrain
@@ -37,6 +38,11 @@ def make_run(path: Path, *overrides: str, labels: tuple[str, ...] = ("bad", "fai
     for module in (model, task):
         for weight in module.parameters():
             nn.init.normal_(weight, std=0.4)
+    return leave_run(path, config, preprocessor, model, task)
+
+
+def leave_run(path: Path, config: DictConfig, preprocessor: Preprocessor, model: nn.Module, task: nn.Module) -> Path:
+    """A run directory with the weights that model and task have now."""
     weights = {f"model.{name}": value for name, value in model.state_dict().items()}
     weights |= {f"task.{name}": value for name, value in task.state_dict().items()}
     run = Run.create(path)
