@@ -81,36 +81,7 @@ def test_a_damaged_run_that_is_named_is_a_fault_whatever_else_is_damaged(tmp_pat
     assert len(left_out) == 1
 
 
-def test_a_damaged_run_among_others_is_left_out_with_the_reason(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    left_out: list[str] = []
-    entries = read([folder], left_out)
-    assert len(entries) == 7
-    assert len(left_out) == 1
-    assert left_out[0].startswith(f"left out: {folder / 'damaged' / 'summary.json'} cannot be read")
-    assert main(["compare", str(folder)]) == 0
-    assert left_out[0] in capsys.readouterr().out
-
-
 # -- for machines ------------------------------------------------------------------------------------------------
-
-
-def test_csv_and_json_hold_the_figures_of_the_runs(folder: Path, tmp_path: Path, seqtrain: Seqtrain) -> None:
-    answer = seqtrain("compare", "sweep", "--json", "--csv", str(tmp_path / "out.csv"), cwd=folder)
-    assert answer.rc == 0, answer.err
-    found = json.loads(answer.out)
-    with open(tmp_path / "out.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [(row["name"], float(row["final"])) for row in rows] == [
-        (row["name"], row["final"]) for row in found["runs"]
-    ]
-    assert {row["model"]: row["best"] for row in reversed(found["runs"])} == {"lstm": 1.5, "gpt": 1.62}
-    (group,) = found["groups"]
-    assert [(variant["name"], sorted(variant["values"])) for variant in group["variants"]] == [
-        (name, sorted(values)) for name, values in VARIANTS.items()
-    ]
-    assert group["verdict"][0].startswith("lstm beats gpt by 0.120 bits per byte (95 % interval")
 
 
 def test_csv_on_standard_output_stands_there_alone(folder: Path, tmp_path: Path, seqtrain: Seqtrain) -> None:

@@ -12,6 +12,7 @@ from seqtrain.compare.settings import LAYOUT
 from seqtrain.compare.verdict import Conclusion, conclusions
 from seqtrain.errors import UserError
 from tests.support import fake_runs
+from tests.support.fake_runs import seeds
 
 BPE = "seqtrain.data.tokenizers.recipes.BPE"
 PARENT = "d" * 32
@@ -21,12 +22,6 @@ CLEAN, LATER = "1" * 40, "2" * 40
 def compared(folder: Path, **options: Any) -> Conclusion:
     (found,) = conclusions(read([folder]), **options)
     return found
-
-
-def seeds(folder: Path, name: str, *values: float, **options: Any) -> None:
-    """Runs of seeds 1, 2, ... with these values."""
-    for seed, value in enumerate(values, 1):
-        fake_runs.run(folder / f"{name}-{seed}", value, seed=seed, **options)
 
 
 # -- what a run began with; tests/compare/test_misleading.py has the other cases -----------------------------------

@@ -78,15 +78,6 @@ def test_the_state_has_a_column_where_a_run_knows_it(tmp_path: Path) -> None:
     assert [row["state"] for row in rows] == [64, 64, None, None]
 
 
-def test_the_final_and_the_best_of_a_run_are_told_apart(tmp_path: Path) -> None:
-    fake_runs.run(tmp_path / "1", 1.75, values=(2.0, 1.5))
-    (row,) = records.rows(conclusions(read([tmp_path])))
-    assert (row["final"], row["best"]) == (1.75, 1.5)
-    costs = {"steps": 150, "tokens": 3000, "flops": 18e6, "seconds": 30, "tokens_per_second": 100, "parameters": 2560}
-    assert {name: row[name] for name in costs} == costs
-    assert ["1", "1.7500", "1.5000"] in [line.split()[:3] for line in shown(tmp_path).splitlines()]
-
-
 def test_a_table_of_the_variants_stands_where_one_has_several_seeds(tmp_path: Path) -> None:
     fake_runs.sweep(tmp_path / "one", {"lstm": (1.5,), "gpt": (1.7,)})
     assert "variant" not in shown(tmp_path / "one").split()

@@ -12,8 +12,9 @@ from seqtrain.compare import paper_table
 from seqtrain.compare.entries import read
 from seqtrain.compare.verdict import Conclusion, conclusions
 from seqtrain.errors import UserError
-from tests.compare.test_misleading import seeds, told
+from tests.compare.test_misleading import told
 from tests.support import fake_runs
+from tests.support.fake_runs import seeds
 
 WORSE = (1.70, 1.71, 1.72)
 BETTER = (1.50, 1.51, 1.52)

@@ -103,15 +103,6 @@ def test_a_heading_sorts_the_table_both_ways(tab: Any, address: str) -> None:
         assert len(set(values)) > 4
 
 
-def test_ticking_a_run_shows_its_newest_sample_and_its_settings(tab: Any, address: str) -> None:
-    reader = tab().open(address).drawn("table", "samples")
-    reader.page.locator("#runs tbody tr", has_text="sweep/001").locator("input").check()
-    reader.drawn("samples", "diff")
-    reader.settled("document.querySelector('#samples-table').textContent.includes('the newest of all')", True)
-    reader.page.check("#whole")
-    reader.settled("document.querySelector('#diff-table').textContent.includes('max_length256')", True)
-
-
 def test_light_and_dark_follow_the_system_and_the_reader(tab: Any, address: str) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     light, dark = tab(color_scheme="light").open(address), tab(color_scheme="dark").open(address)

@@ -15,21 +15,6 @@ from seqtrain.training.callbacks.signals import Interrupted
 from tests.support.examples import DATA
 
 
-def test_why_an_earlier_sitting_ended_is_not_said_of_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = check.compose(["task=next_token", *DATA["next_token"], "logger=none", "callbacks=none"]).config
-    run = Run.create(tmp_path / "run", config=plain_config(config))
-    run.update_summary(status="failed", reason="the disk is full")
-
-    def leave(*_: object) -> None:
-        raise Interrupted(SIGTERM)
-
-    monkeypatch.setattr("seqtrain.experiment.story.read_run_data", leave)
-    with pytest.raises(Interrupted):
-        Experiment(run, config, Attempt(command=("seqtrain",))).train()
-    summary = Run(run.path).summary
-    assert (summary.status, summary.reason) == ("interrupted", None)
-
-
 def test_who_is_interrupted_when_all_is_written_has_ended_as_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

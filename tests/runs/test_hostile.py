@@ -133,17 +133,11 @@ def test_a_run_that_reads_the_environment_opens_for_who_trusts_it(seqtrain: Seqt
 
 EXPERIMENTS: dict[str, tuple[str, tuple[str, ...], str]] = {
     # name: (what the file says, more arguments, what the line says)
-    "target": ("model: {{_target_: os.system, command: {code}}}", (), "--trust os"),
     "target for a sweep": ("model: {{_target_: os.system, command: {code}}}", ("-m",), "--trust os"),
     "callback of Hydra": (
         "hydra: {{callbacks: {{x: {{_target_: os.system, command: {code}}}}}}}",
         ("-m",),
         "os.system",
-    ),
-    "callback that copies a file": (
-        "hydra: {{callbacks: {{x: {{_target_: shutil.copyfile, src: corpus.txt, dst: {outside}/executed}}}}}}",
-        ("-m",),
-        "shutil.copyfile",
     ),
     "handler of a log": (
         "hydra: {{job_logging: {{version: 1, root: {{handlers: [x]}}, "
@@ -152,16 +146,9 @@ EXPERIMENTS: dict[str, tuple[str, tuple[str, ...], str]] = {
         "os.system",
     ),
     "programs of its own": ("hydra: {{job: {{env_set: {{PATH: {bin}}}}}}}", ("-m",), "env_set"),
-    "secret of the environment": ("logger: {{x: {{_target_: a.b, u: '${{oc.env:SECRET}}'}}}}", (), "--trust oc.env"),
     "secret by a detour": ("tokenizer: {{x: env}}\nrun_dir: '${{oc.${{tokenizer.x}}:SECRET}}'", (), "--trust oc.env"),
     "YAML tag": ("model: !!python/object/apply:os.system ['{code}']", (), "evil.yaml"),
     "YAML of aliases": (ALIASES, (), "evil.yaml"),
-    "folder that build hands over": (
-        "logger: {{x: {{_target_: seqtrain.training.loggers.tensorboard_logger.TensorBoardLogger, "
-        "directory: {outside}}}}}",
-        (),
-        "leave it out",
-    ),
 }
 
 
@@ -174,8 +161,7 @@ def test_a_config_of_a_stranger_executes_nothing(seqtrain: Seqtrain, place: Plac
     (programs / "git").chmod(0o755)
     experiments = place.run.parent / "conf" / "experiment"
     experiments.mkdir(parents=True)
-    filled = says.format(code=place.code, bin=programs, outside=place.outside)
-    (experiments / "evil.yaml").write_text(f"# @package _global_\n{filled}\n")
+    (experiments / "evil.yaml").write_text(f"# @package _global_\n{says.format(code=place.code, bin=programs)}\n")
     before = seen(place.outside)
     options = (*tiny.OPTIONS, "trainer.max_steps=1", "experiment=evil", *more)
     answer = seqtrain("train", "--config-dir", "conf", *options, cwd=place.run.parent, env={"SECRET": SECRET})

@@ -126,19 +126,10 @@ def test_a_loss_that_is_no_number_ends_the_run_and_keeps_the_last_good_checkpoin
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "wild",
-    [
-        ("optimizer.lr=1e6",),
-        # Weight decay multiplies by -1e8 a step; an LSTM bears it, with a finite loss, until the weights overflow.
-        ("optimizer.lr=1e10", "trainer.precision=32-true"),
-        ("optimizer.lr=1e37", "optimizer=sgd", "trainer.grad_clip=null", "model=rnn", "model.activation=relu"),
-    ],
-)
-def test_no_checkpoint_ever_holds_a_weight_that_is_no_number(
-    wild: tuple[str, ...], seqtrain: Seqtrain, tmp_path: Path
-) -> None:
+def test_no_checkpoint_ever_holds_a_weight_that_is_no_number(seqtrain: Seqtrain, tmp_path: Path) -> None:
     corpus(tmp_path)
+    # Weight decay multiplies by -1e8 a step; an LSTM bears it, with a finite loss, until the weights overflow.
+    wild = ("optimizer.lr=1e10", "trainer.precision=32-true")
     limits = ("schedule=constant", "trainer.checkpoint_every=1", "trainer.max_steps=30")
     answer = seqtrain(*TRAIN, *wild, *limits, "run_dir=run", cwd=tmp_path)
     assert answer.rc == 1

@@ -12,7 +12,7 @@ import pytest
 from seqtrain.errors import UserError
 from seqtrain.runs import shown
 from seqtrain.runs.directory import Run
-from seqtrain.runs.shown import Confusion, Samples, Table
+from seqtrain.runs.shown import Samples, Table
 from tests.support.shown_runs import fan
 
 
@@ -27,19 +27,6 @@ def test_samples_are_read_as_they_were_written(run: Run) -> None:
     table = Table(("text", "probability", "right"), (("déjà", 0.5, True), ("vu", "", False)))
     assert written == shown.read_samples(run, 30) == Samples("déjà\nvu", table)
     assert shown.steps_with_samples(run) == {30}
-
-
-def test_a_run_of_an_earlier_version_has_text_and_no_table(run: Run) -> None:
-    (run.samples / "step-00000030.txt").write_text("words")
-    assert shown.read_samples(run, 30) == Samples("words", None)
-    assert shown.read_samples(run, 60) is None
-
-
-def test_confusion_counts_are_read_as_they_were_written(run: Run) -> None:
-    counts = Confusion(("no", "yes"), ((3, 1), (0, 2)))
-    shown.write_confusion(run, 30, counts)
-    assert shown.read_confusion(run, 30) == counts
-    assert shown.steps_with_confusion(run) == {30}
 
 
 REFUSED = r"-00000030\.json: not in the form that a run writes; remove it"

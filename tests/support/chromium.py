@@ -100,7 +100,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A report on four models with three seeds each, and on one run that is not like them."""
     folder = tmp_path_factory.mktemp("runs")
     pages.sweep(folder / "sweep", records=60)
-    pages.sample(folder / "sweep" / "001", 999_999, "the newest of all")
     pages.run(folder / "unlike", records=60, hashes={**fake_runs.HASHES, "validation": "e" * 32})
     return written(folder, "report.html")
 

@@ -112,6 +112,12 @@ def run(
     return path
 
 
+def seeds(folder: Path, name: str, *values: float, **options: Any) -> None:
+    """Writes runs of seeds 1, 2, ... with these values."""
+    for seed, value in enumerate(values, 1):
+        run(folder / f"{name}-{seed}", value, seed=seed, **options)
+
+
 def sweep(path: Path, variants: Mapping[str, Sequence[float]], **options: Any) -> Path:
     """Writes a sweep of runs: of each model one run for each value, the seeds counted from 1; gives its path."""
     (path / "trials").mkdir(parents=True)

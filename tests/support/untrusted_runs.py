@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import re
 import shutil
-import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -183,24 +181,6 @@ def legacy(place: Place) -> None:
     torch.save({"state_dict": Shell(place.code)}, place.best, _use_new_zipfile_serialization=False)
 
 
-def both(place: Place) -> None:
-    """A pickle that is a sound zip file as well."""
-    sound = place.best.read_bytes()
-    place.best.unlink()
-    place.best.write_bytes(pickle.dumps(Shell(place.code)) + sound)
-
-
-def bomb(place: Place) -> None:
-    """A small file that unpacks to gigabytes."""
-    place.best.unlink()
-    with zipfile.ZipFile(place.best, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        archive.writestr("best/data.pkl", pickle.dumps({}))
-        archive.writestr("best/version", "3\n")
-        with archive.open("best/data/0", "w", force_zip64=True) as entry:
-            for _ in range(64):
-                entry.write(bytes(1 << 22))
-
-
 def deep(place: Place) -> None:
     """A sound file whose JSON is of lists in lists."""
     metadata = {"digest": NO_DIGEST, "format": FORMAT, "content": "[" * 100_000}
@@ -220,8 +200,7 @@ def absurd_step(place: Place) -> None:
 
 
 def weights(content: dict[str, Any], value: Any) -> None:
-    name = next(iter(content["state_dict"]))
-    content["state_dict"][name] = value(content["state_dict"][name]) if callable(value) else value
+    content["state_dict"][next(iter(content["state_dict"]))] = value
 
 
 TENSORBOARD = "seqtrain.training.loggers.tensorboard_logger.TensorBoardLogger"
@@ -247,18 +226,6 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
     ),
     "pickle for init_from": (saved(lambda _, place: Shell(place.code)), BEGIN, "refused"),
     "pickle of an older torch": (legacy, PREDICT, "damaged"),
-    "pickle before a sound zip": (both, PREDICT, "damaged"),
-    "bomb in a checkpoint": (bomb, PREDICT, "refused"),
-    "tensor without numbers": (
-        saved(lambda content, _: weights(content, torch.zeros(10**12, device="meta"))),
-        EVALUATE,
-        "refused",
-    ),
-    "sparse tensor": (
-        saved(lambda content, _: weights(content, lambda weight: weight.to_sparse())),
-        PREDICT,
-        "refused",
-    ),
     "weight of another shape": (saved(lambda content, _: weights(content, torch.zeros(3))), PREDICT, "weights"),
     "checkpoint that is a list": (saved(lambda *_: [1, 2]), PREDICT, "does not say which run"),
     "checkpoint nested too deep": (deep, PREDICT, "refused"),
@@ -278,16 +245,12 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
     "os.system": (target("os.system", command="id"), PREDICT, "--trust os"),
     "pickle.loads": (target("pickle.loads", group="data"), EVALUATE, "--trust pickle"),
     "torch.utils.collect_env.run": (target("torch.utils.collect_env.run", command="id"), BEGIN, "--trust torch"),
-    "functools.partial": (target("functools.partial", _args_=["os.system", "id"]), EVALUATE, "--trust functools"),
     "Lightning's lambda": (
         config(callbacks__x={"_target_": "pytorch_lightning.callbacks.LambdaCallback"}),
         RESUME,
         "--trust pytorch_lightning",
     ),
-    "a command of ours": (target("seqtrain.cli.main.main", argv=["train"]), PREDICT, "--trust seqtrain"),
     "a module that ours imports": (target("seqtrain.models.recurrent.torch.load", f="x"), PREDICT, "no such class"),
-    "a name that ours imports": (target("seqtrain.data.cache.tempfile.mkdtemp"), PREDICT, "no such class"),
-    "a function of ours": (target("seqtrain.data.sources.files.lines", path="/etc/passwd"), PREDICT, "a function"),
     "a class of ours in another's place": (
         target("seqtrain.models.layers.front_ends.TokenEmbedding", vocab_size=9, dim=16, specials=3),
         PREDICT,
@@ -311,11 +274,6 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
         RESUME,
         "--trust os",
     ),
-    "target among the loggers": (
-        config(logger__x=lambda place: {"_target_": "os.system", "command": place.code}),
-        RESUME,
-        "--trust os",
-    ),
     "positional arguments": (config(model___args_=["id"]), PREDICT, "_args_"),
     "model left unmade": (config(model___partial_=True), PREDICT, "_partial_"),
     "what build hands over": (
@@ -325,9 +283,7 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
     ),
     # -- config.yaml
     "secret of the environment": (config(callbacks__samples={"prompt": "${oc.env:SECRET}"}), RESUME, "--trust oc.env"),
-    "secret for a tracking server": (config(run_dir="http://x/${oc.env:SECRET}"), PREDICT, "--trust oc.env"),
     "resolver named by a value": (config(model__dim="${oc.${run_dir}:SECRET}", run_dir="env"), PREDICT, "--trust"),
-    "Hydra's resolver": (config(model__dim="${hydra:runtime.cwd}"), PREDICT, "--trust oc.env"),
     "YAML tag": (
         text("config.yaml", lambda place: f'model: !!python/object/apply:os.system ["{place.code}"]'),
         PREDICT,
@@ -350,7 +306,6 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
     "key that steers the terminal": (config(**{"\x1b[2J": 1}), PREDICT, "no such option"),
     "text that never ends": (config(data__path="/dev/zero"), RESUME, "data.path=/dev/zero"),
     # -- links, pipes, devices
-    "metrics.jsonl that is a link": (link("metrics.jsonl", "precious"), RESUME, "a link that leads out"),
     "tokenizer.json that is a link": (link("tokenizer.json", "precious"), PREDICT, "a link that leads out"),
     "lock that is a link": (link(".lock", "new"), RESUME, "a link that leads out"),
     "samples that are a link": (link("samples", "folder"), RESUME, "a link that leads out"),
@@ -361,7 +316,6 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
     ),
     "a run to begin from with a link": (link("tokenizer.json", "precious"), BEGIN, "a link that leads out"),
     "a link that goes round": (link("wandb_id", "../run/wandb_id"), PREDICT, "a link that leads out"),
-    "metrics.jsonl that is a pipe": (pipe("metrics.jsonl"), RESUME, "neither a file nor a folder"),
     "lock that is a pipe": (pipe(".lock"), RESUME, "neither a file nor a folder"),
     "tokenizer.json that is a pipe": (pipe("tokenizer.json"), PREDICT, "neither a file nor a folder"),
     "metrics.jsonl that is a folder": (folder("metrics.jsonl"), RESUME, "a folder where a run has a file"),

@@ -29,7 +29,7 @@ from seqtrain.training import compatibility
 from seqtrain.training.callbacks.pruning import Pruning
 from tests.conftest import Seqtrain
 from tests.support.refused import refusal
-from tests.support.tiny import OPTIONS, assert_twins, corpus, newest_step, wait_until
+from tests.support.tiny import OPTIONS, assert_twins, corpus
 
 optuna = pytest.importorskip("optuna")
 
@@ -64,9 +64,6 @@ class Runner:
             for trial in batch:
                 self.ending(trial)
                 yield trial
-
-
-LATE = "before it was told"
 
 
 class Killed(BaseException):  # as no code can take a kill for an error
@@ -158,40 +155,19 @@ def test_the_study_is_told_how_each_trial_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "deed",
-    [
-        pytest.param("before it began", marks=pytest.mark.long),
-        "while it ran",
-        pytest.param(LATE, marks=pytest.mark.long),
-    ],
-)
-def test_a_killed_search_goes_on_as_if_it_had_not_been(deed: str, tmp_path: Path) -> None:
-    def loss(trial: Trial) -> None:
-        end(trial, loss=abs(float(trial.overrides[1].partition("=")[2]) - 0.01))
-
-    killed: list[bool] = []
+def test_a_trial_that_ended_before_its_search_was_killed_is_told_and_not_run_again(tmp_path: Path) -> None:
+    begun: list[int] = []
 
     def ending(trial: Trial) -> None:
-        if trial.number == 2 and not killed:
-            killed.append(True)
-            if deed == "while it ran":
-                end(trial, "interrupted")
-            elif deed == LATE:
-                loss(trial)
+        begun.append(trial.number)
+        end(trial, loss=trial.number)
+        if trial.number == 2:
             raise Killed
-        loss(trial)
 
-    options: Any = {"n_trials": 5, "sampler": {"_target_": "optuna.samplers.TPESampler", "n_startup_trials": 2}}
-    whole = run(tmp_path / "whole", runner=Runner(loss), **options)
-    run(tmp_path / "s", runner=Runner(ending), **options)
-    assert len(list((tmp_path / "s" / "trials").iterdir())) == 3
-    begun: list[int] = []
-    noting = Runner(lambda trial: begun.append(trial.number) or ending(trial))
-    again = run(tmp_path / "s", runner=noting, **options)
-    assert begun == ([3, 4] if deed == LATE else [2, 3, 4])
-    assert asked(again) == asked(whole)
-    assert [trial.values for trial in again.study.get_trials()] == [trial.values for trial in whole.study.get_trials()]
+    for _ in range(2):
+        made = run(tmp_path / "s", runner=Runner(ending), n_trials=4)
+    assert begun == [0, 1, 2, 3]
+    assert [trial.value for trial in made.study.get_trials()] == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_a_trial_that_was_half_asked_for_is_completed_under_its_number(tmp_path: Path) -> None:
@@ -380,28 +356,6 @@ def told(sweep: Path) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.long
-def test_a_search_that_is_killed_and_resumed_ends_as_its_uninterrupted_twin(seqtrain: Seqtrain, tmp_path: Path) -> None:
-    folder = corpus(tmp_path)
-    whole = seqtrain(*SEARCH, "hydra.sweep.dir=whole", cwd=folder)
-    assert whole.rc == 0, whole.err
-    child = seqtrain.start(*SEARCH, "hydra.sweep.dir=killed", cwd=folder)
-    wait_until(lambda: newest_step(folder / "killed" / "003") >= 5, child, "step 5 of trial 003")
-    child.kill()
-    child.wait(60)
-    again = seqtrain("resume", "killed", cwd=folder)
-    assert again.rc == 0, again.err
-    assert told(folder / "killed") == told(folder / "whole")
-    assert {state for _, state, *_ in told(folder / "whole")} == {"COMPLETE", "PRUNED"}
-    for number in range(7):
-        assert_twins(folder / "killed" / f"{number:03d}", folder / "whole" / f"{number:03d}")
-    assert whole.err.splitlines()[-2].startswith("best: trial ")  # before a line on luck
-    pruned = next(number for number, state, *_ in told(folder / "whole") if state == "PRUNED")
-    more = seqtrain("resume", f"whole/{pruned:03d}", cwd=folder)  # a person who wants to know
-    assert more.rc == 0, more.err
-    assert Run(folder / "whole" / f"{pruned:03d}").summary.steps == 60
-
-
-@pytest.mark.long
 def test_two_trials_of_two_processes_each_at_a_time_share_nothing_and_are_pruned_whole(
     seqtrain: Seqtrain, tmp_path: Path
 ) -> None:
@@ -436,6 +390,7 @@ def test_joblib_searches_as_the_local_launcher_where_one_trial_runs_at_a_time(
         one = (f"hydra/launcher={name}", "hydra.launcher.n_jobs=1", f"hydra.sweep.dir={name}")
         answer = seqtrain(*SEARCH, *TWO, *one, cwd=folder)
         assert answer.rc == 0, answer.err
+        assert answer.err.splitlines()[-2].startswith("best: trial ")  # before a line on luck
     assert [state for _, state, *_ in told(folder / "local")] == ["COMPLETE", "PRUNED"]
     assert told(folder / "joblib") == told(folder / "local")
     for number in range(2):

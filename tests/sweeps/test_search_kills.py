@@ -16,9 +16,8 @@ from seqtrain.tasks.next_token import NextToken
 from seqtrain.training.callbacks.checkpoints import Checkpoints
 from seqtrain.training.callbacks.pruning import Pruning
 from tests.conftest import Seqtrain
-from tests.support.quick import some_long
 from tests.support.tiny import corpus
-from tests.sweeps.test_search import SEARCH, Runner, asked, end, run
+from tests.sweeps.test_search import SEARCH, TWO, Runner, asked, end, run
 
 optuna = pytest.importorskip("optuna")
 
@@ -30,8 +29,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", some_long(SAMPLERS, ["TPE"]))
-@pytest.mark.parametrize("drawn", some_long([0, 1], [1]))
+@pytest.mark.parametrize(("name", "drawn"), [("TPE", 0), *((name, 1) for name in SAMPLERS)])
 def test_a_trial_that_was_half_asked_for_gets_the_parameters_that_it_would_have_got(
     tmp_path: Path, name: str, drawn: int
 ) -> None:
@@ -123,7 +121,7 @@ def test_a_run_that_is_resumed_ends_as_its_checkpoint_says_unless_a_person_train
 def test_a_trial_that_was_pruned_and_killed_before_it_could_say_so_ends_as_pruned_and_a_person_may_train_it_on(
     seqtrain: Seqtrain, tmp_path: Path
 ) -> None:
-    answer = seqtrain(*SEARCH, "hydra.sweep.dir=s", cwd=corpus(tmp_path), timeout=600)
+    answer = seqtrain(*SEARCH, *TWO, "hydra.sweep.dir=s", cwd=corpus(tmp_path))
     assert answer.rc == 0, answer.err
     pruned = next(trial for trial in Sweep.open(tmp_path / "s").trials() if trial.status == "pruned")
     run, reason = Run(pruned.path), pruned.reason

@@ -21,7 +21,6 @@ from seqtrain.config.trust import trusting
 from seqtrain.data.sources import hub
 from seqtrain.data.sources.files import find
 from seqtrain.data.sources.opening import readable
-from seqtrain.data.sources.text import Text
 from seqtrain.data.tokenizers.foreign import load_tokenizer
 from seqtrain.distributed import ranks
 from seqtrain.errors import Unavailable, UserError, kind_of, merged
@@ -102,12 +101,6 @@ def preflight_of(config: Any, target: str) -> None:
         raise merged(check.signature_faults(config))
 
 
-def resolve_trusted(package: str) -> None:
-    """What comes of a target in a package that is trusted but not installed."""
-    with trusting([package]):
-        targets.resolve(f"{package}.Model")
-
-
 def full_disk(path: Path) -> None:
     with endings.writing(Run(path), "start again"):
         no_space(path)
@@ -119,7 +112,6 @@ WANTING: dict[str, Callable[[Path], Any]] = {
     "files in a folder": lambda path: find("data.path", f"{path}", "auto", ()),
     "a file that can be read": read,
     "a folder of data": lambda path: hub.Hub(path=f"{path}/wikitext")._folder,
-    "data of a source": lambda path: Text(path=f"{path}/corpus.txt").check(),
     "a file of JSON": lambda path: untrusted.read_json(path / "config.json"),
     "a file of YAML": lambda path: untrusted.read_yaml(path / "config.yaml"),
     "a tokenizer": lambda path: load_tokenizer(path / "tokenizer.json"),
@@ -131,7 +123,6 @@ WANTING: dict[str, Callable[[Path], Any]] = {
     "a folder for a sweep": lambda path: Sweep.create(path / "file" / "sweep", Asked(())),
     "room for a run": full_disk,
     "a folder of configs": lambda path: ConfFiles([path / "mine"]),
-    "a package": lambda path: resolve_trusted("nowhere_installed"),
     "a package of a target": lambda path: preflight_of(composed(), "nowhere_installed.Model"),
     "a GPU": lambda path: preflight.check_machine_and_data(composed("trainer.accelerator=gpu")),
     "what to begin from": lambda path: preflight.check_machine_and_data(composed(f"init_from={path}/run")),
@@ -146,8 +137,7 @@ WANTING: dict[str, Callable[[Path], Any]] = {
 @pytest.mark.parametrize("what", WANTING)
 def test_what_is_wanting_is_unavailable(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    for name in ("has_gpu",):
-        monkeypatch.setattr(preflight, name, lambda: False)
+    monkeypatch.setattr(preflight, "has_gpu", lambda: False)
     monkeypatch.setattr(wandb_logger, "wandb_problem", lambda: "no answer")
     monkeypatch.setattr(mlflow_logger, "answers", lambda uri: False)
     if what == "a server":
