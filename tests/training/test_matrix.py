@@ -49,6 +49,8 @@ TASKS = (
     "forecast",
     RECURSIVE,
 )
+WHOLE = ("masked_lm", "bidirectional_lm", "regress", "regress_steps", "tag", "translation", "pairs")
+"""Tasks that cut no example, whatever the model: two models stand for all where they refuse a cut of time."""
 CUTS = ("carry", "windows", "whole")
 REMEDY = "run `python -m benchmarks.models_page`"
 QUICK = {task: [("carry", "never") if task == "next_token" else ("whole", "never")] for task in TASKS}
@@ -157,20 +159,28 @@ def expected_refusal(case: Case, config: DictConfig) -> list[str]:
 def all_there_is() -> Iterator[ParameterSet]:
     """Yield every model as its file says with every task, cut of time and reset.
 
-    A variant that promises the same as its model is tried with one task, and only by `make test-long`; so are the cuts
-    of time that a model's state and contract decide already.
+    A variant that promises the same as its model is tried with one task, and only by `make test-long`, carried over
+    documents and in windows; so are the cuts of time that a model's state and contract decide already.
     """
     for case, task in product(cases(), TASKS):
         if case.options and case.name.endswith("encoder_decoder") and task != "translation":
             continue
-        if case.name == "stack" and case.is_mixture:  # all mixers promise the same
+        if case.is_mixture:
             continue
         alike = case.options and not {"bidirectional", "causal"} & dict(case.options).keys()
         if alike and task != "next_token" and not case.name.endswith("encoder_decoder"):
             continue
         cuts = ("whole",) if case.options and task != "next_token" else CUTS
+        if task in WHOLE and case.name not in ("lstm", "bert"):
+            cuts = ("whole",)
         for tbptt in cuts:
             for reset in ("never", "document") if task == "next_token" and tbptt != "whole" else ("never",):
+                if (
+                    alike
+                    and task == "next_token"
+                    and (tbptt, reset) not in (("carry", "document"), ("windows", "never"))
+                ):
+                    continue
                 again = (tbptt, reset) not in QUICK[task] or case.name not in QUICK_MODELS.get(task, [case.name])
                 yield pytest.param(case, task, tbptt, reset, marks=[pytest.mark.long] if alike or again else [])
 
