@@ -165,7 +165,7 @@ def test_memory_does_not_grow_with_the_file(
             tracemalloc.stop()
 
     peak(70)  # what is imported and cached once
-    assert peak(300 * embed.GROUP) < 1.5 * peak(30 * embed.GROUP)
+    assert peak(100 * embed.GROUP) < 1.5 * peak(10 * embed.GROUP)
 
 
 # -- search ------------------------------------------------------------------------------------------------------

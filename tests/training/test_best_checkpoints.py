@@ -19,6 +19,7 @@ from seqtrain.config import check
 from seqtrain.config.instantiate import make
 from seqtrain.config.targets import resolve
 from seqtrain.errors import UserError
+from seqtrain.inference.opened import open_run  # pyright: ignore[reportAttributeAccessIssue]
 from seqtrain.runs import checkpoint
 from seqtrain.runs.directory import Run
 from seqtrain.training.callbacks.checkpoints import Checkpoints, Plateau
@@ -161,6 +162,9 @@ def test_every_command_opens_the_best_checkpoint_unless_it_is_told_to_take_the_l
         raise Opened(checkpoint)
 
     run = untrained_runs.make_run(tmp_path / "run", *untrained_runs.NEXT_TOKEN)
+    saved = checkpoint.load(run / "checkpoints" / checkpoint.step_name(untrained_runs.STEP))
+    checkpoint.save(saved | {"global_step": 3}, run / "checkpoints" / checkpoint.BEST)
+    assert open_run(run).step == 3, "as a run that begins with another one opens it"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "texts.txt").write_text("a text\n")
     monkeypatch.setattr("seqtrain.inference.opened.open_run", opening)

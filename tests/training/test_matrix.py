@@ -29,7 +29,7 @@ from seqtrain.training.data import make_data
 from seqtrain.training.model_and_task import make_task  # pyright: ignore[reportAttributeAccessIssue]
 from seqtrain.training.session import Session, make_session
 from seqtrain.training.shipped import shipped
-from tests.conftest import REPOSITORY, Seqtrain
+from tests.conftest import REPOSITORY
 from tests.support.examples import DATA, files
 from tests.support.model_cases import Case, cases
 
@@ -237,15 +237,7 @@ def test_the_matrix_says_of_every_cell_what_training_says(cells: list[compatibil
         assert cell.reason is None or refusal[0] in cell.reason, cell
 
 
-@pytest.mark.long
-def test_the_command_prints_the_matrix(cells: list[compatibility.Cell], seqtrain: Seqtrain, tmp_path: Path) -> None:
-    answer = seqtrain("matrix", "--json", cwd=tmp_path)
-    assert answer.rc == 0, answer.err
-    assert [compatibility.Cell(**json.loads(line)) for line in answer.out.splitlines()] == cells
-    assert seqtrain("matrix", cwd=tmp_path).out.splitlines() == table(cells)
-
-
-def test_the_matrix_is_made_anew_only_for_other_files(
+def test_the_command_prints_the_matrix_which_is_made_anew_only_for_other_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path))
@@ -256,6 +248,8 @@ def test_the_matrix_is_made_anew_only_for_other_files(
         assert main(["--json"]) == 0
         found.append(json.loads(capsys.readouterr().out)["model"])
     assert found == ["rnn", "rnn", "lstm"]
+    assert main([]) == 0
+    assert capsys.readouterr().out.splitlines() == table([compatibility.Cell("lstm", "tag", "whole", None)])
 
 
 def said_by(lines: list[str]) -> dict[tuple[str, str], str]:

@@ -24,14 +24,17 @@ from seqtrain.training.compatibility import incompatibility
 from seqtrain.training.cost import ReadPattern, training_flops
 from tests.conftest import Seqtrain
 from tests.support.examples import files, options
-from tests.support.model_cases import Case, assert_near, cases, outputs, shipped_first, some_tokens
+from tests.support.model_cases import Case, assert_near, cases, outputs, some_tokens
+from tests.support.quick import some_long
 
 POOLS: tuple[Pool, ...] = ("last", "mean", "max")
 LENGTHS = [13, 3, 5, 10, 11, 1, 20]  # shorter than k2, as long, multiples of it and not
 TARGETS = [0, 2, 1, 1, 0, 2, 1]
 K2 = 5
 STATES = Capability.STATEFUL | Capability.UNCONDITIONAL
-STATEFUL = pytest.mark.parametrize("case", [case for case in cases(STATES) if not case.options], ids=str)
+SHIPPED = [case for case in cases(STATES) if not case.options]
+STATEFUL = pytest.mark.parametrize("case", SHIPPED, ids=str)
+VARIED = [case for case in cases(STATES) if not case.is_mixture]
 
 
 def task(how: Pool, bptt_length: int, dim: int = 8) -> Sentiment:
@@ -89,7 +92,7 @@ def loss_by_hand(model: SequenceModel, given: Sentiment, found: ExampleBatch, bp
 # -- what the gradient reaches -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", shipped_first(STATES), ids=str)
+@pytest.mark.parametrize("case", some_long(VARIED, SHIPPED), ids=str)
 def test_gradients_equal_a_hand_written_reference_that_detaches(case: Case) -> None:
     model, found = case.make(dropout=0.0).train(), whole_batch()
     for how, bptt_length in product(POOLS, (1, K2, max(LENGTHS))):
