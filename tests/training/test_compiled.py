@@ -69,21 +69,25 @@ def test_blocks_are_compiled_only_where_it_is_asked_for() -> None:
         assert len(compiled) == 1
 
 
+@pytest.fixture(scope="module")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Changes:
+    """Torch's compiler, where it is killed, leaves half of a library in its cache, which fails all that come later."""
+    return {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path_factory.mktemp("compiled"))}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("carry", ["tbptt=windows", "tbptt.recompute=4"])
 def test_a_compiled_training_resumes_to_the_bit_and_rounds_and_is_validated_as_a_plain_one(
-    carry: str, seqtrain: Seqtrain, tmp_path: Path
+    carry: str, own_cache: Changes, seqtrain: Seqtrain, tmp_path: Path
 ) -> None:
     corpus(tmp_path)
-    # Torch's compiler, where it is killed, leaves half of a library in the cache, which fails all that come later.
-    own: Changes = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled")}
     for words in (
         (*TRAIN, carry, "trainer.max_steps=6", "run_dir=plain"),
         (*TRAIN, carry, COMPILED, "trainer.max_steps=6", "run_dir=whole"),
         (*TRAIN, carry, COMPILED, "trainer.max_steps=3", "run_dir=parts"),
         ("resume", "parts", "trainer.max_steps=6"),
     ):
-        answer = seqtrain(*words, cwd=tmp_path, env=own, timeout=300)
+        answer = seqtrain(*words, cwd=tmp_path, env=own_cache, timeout=300)
         assert answer.rc == 0, answer.err
     whole, parts = (final_state(tmp_path / name)["state_dict"] for name in ("whole", "parts"))
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
