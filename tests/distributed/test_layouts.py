@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from seqtrain.runs.directory import Run
 from seqtrain.runs.summary import of_the_machine
 from tests.conftest import Seqtrain
 from tests.support import examples
+from tests.support.quick import some_long
 from tests.support.tiny import GPT, OPTIONS, corpus
 
 STEPS = 20
@@ -46,11 +46,20 @@ RUNS = {
     "recursive forecast": (*SERIES, "data.batch_size=8", "task.strategy=recursive", "model=encoder_decoder"),
     "forecast that carries": (*SERIES, "tbptt=carry", "tbptt.reset=document", "tbptt.k2=16", "data.batch_size=4"),
 }
-QUICK = {
-    "lstm that carries": ("2 processes and 2 micro-batches",),
-    "sentiment": ("2 processes",),
-}
-"""Layouts that `make test` tries, of which runs."""
+BOTH = "2 processes and 2 micro-batches"
+PARTS = [(name, layout) for name in ("lstm that carries", "sentiment") for layout in LAYOUTS if layout != BOTH]
+"""A stream and examples: what divides them between processes alone, or micro-batches alone."""
+QUICK = [("lstm that carries", BOTH), ("sentiment", "2 processes")]
+WEIGHTS = (
+    "lstm that carries",
+    "gpt with memory",
+    "sentiment",
+    "masked_lm",
+    "translation",
+    "pairs",
+    "recursive forecast",
+)
+"""Of each task a run, and another model: how time or examples are cut is nothing to weights that are shared out."""
 
 
 @pytest.fixture(scope="module")
@@ -94,22 +103,15 @@ def test_the_runs_of_these_laws_have_updates_that_were_clipped_and_others(seqtra
     assert 0 < clipped_share(trained(seqtrain, folder, name, (), f"{name}-whole")) < 1
 
 
-@pytest.mark.parametrize(
-    ("name", "layout"),
-    [
-        pytest.param(name, layout, marks=[] if layout in QUICK.get(name, ()) else pytest.mark.long)
-        for name, layout in itertools.product(RUNS, LAYOUTS)
-    ],
-)
-def test_processes_and_micro_batches_change_no_number(name: str, layout: str, seqtrain: Seqtrain, folder: Path) -> None:
+@pytest.mark.parametrize("case", some_long([*((name, BOTH) for name in RUNS), *PARTS], QUICK), ids="-".join)
+def test_processes_and_micro_batches_change_no_number(case: tuple[str, str], seqtrain: Seqtrain, folder: Path) -> None:
+    name, layout = case
     whole = trained(seqtrain, folder, name, (), f"{name}-whole")
     assert_same_numbers(whole, trained(seqtrain, folder, name, LAYOUTS[layout], f"{name}-{layout}"))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name", [name if name == "lstm that carries" else pytest.param(name, marks=pytest.mark.long) for name in RUNS]
-)
+@pytest.mark.parametrize("name", WEIGHTS)
 def test_sharing_out_the_weights_changes_no_number(name: str, seqtrain: Seqtrain, folder: Path) -> None:
     adamw = ("optimizer=adamw",) if name == "masked_lm" else ()  # its own, Muon, is refused
     whole = trained(seqtrain, folder, name, adamw, f"{name}-whole{len(adamw) or ''}")
@@ -117,18 +119,15 @@ def test_sharing_out_the_weights_changes_no_number(name: str, seqtrain: Seqtrain
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.long), 3, pytest.param(8, marks=pytest.mark.long)])
-@pytest.mark.parametrize("name", ["lstm that carries", pytest.param("sentiment", marks=pytest.mark.long)])
-def test_evaluation_batches_of_two_processes_change_no_metric(
-    name: str, batch: int, seqtrain: Seqtrain, folder: Path
-) -> None:
+@pytest.mark.parametrize("name", ["lstm that carries", "sentiment"])
+def test_evaluation_batches_of_two_processes_change_no_metric(name: str, seqtrain: Seqtrain, folder: Path) -> None:
     whole = trained(seqtrain, folder, name, (), f"{name}-whole")
-    layout = ("trainer.devices=2", f"data.eval_batch_size={batch}")
-    assert_same_numbers(whole, trained(seqtrain, folder, name, layout, f"{name}-eval{batch}"))
+    layout = ("trainer.devices=2", "data.eval_batch_size=3")
+    assert_same_numbers(whole, trained(seqtrain, folder, name, layout, f"{name}-eval"))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("before", "after"), [pytest.param(1, 2, marks=pytest.mark.long), (2, 1)])
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
 def test_another_number_of_processes_goes_on_with_the_same_lanes_and_numbers(
     before: int, after: int, seqtrain: Seqtrain, folder: Path
 ) -> None:

@@ -35,7 +35,6 @@ def recorded(run: Path, step: int, name: str) -> bool:
 
 MOMENTS: dict[str, Callable[[Path], bool]] = {
     "reading data": lambda run: (run / "summary.json").exists(),
-    "first step": lambda run: Run(run).summary.parameters != {},
     "training": lambda run: newest_step(run) >= 1,
     "validating": lambda run: recorded(run, 6, "train/loss"),
     "the last validation": lambda run: recorded(run, STEPS, "train/loss"),
@@ -57,12 +56,10 @@ def twin(seqtrain: Seqtrain, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("moment", "number"),
     [
         ("reading data", signal.SIGTERM),
-        pytest.param("reading data", signal.SIGINT, marks=pytest.mark.long),
-        pytest.param("first step", signal.SIGTERM, marks=pytest.mark.long),
         ("training", signal.SIGINT),
-        pytest.param("validating", signal.SIGTERM, marks=pytest.mark.long),
-        pytest.param("the last validation", signal.SIGINT, marks=pytest.mark.long),
-        pytest.param("after training", signal.SIGTERM, marks=pytest.mark.long),
+        ("validating", signal.SIGTERM),
+        ("the last validation", signal.SIGINT),
+        ("after training", signal.SIGTERM),
     ],
 )
 def test_a_signal_at_any_time_leaves_a_run_that_resumes_to_the_bit(
@@ -107,17 +104,6 @@ def test_a_signal_while_torch_is_imported_leaves_nothing_behind(
         _, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, errors) == (143, b"")
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
-
-
-@pytest.mark.long
-def test_a_signal_ends_the_whole_grid(seqtrain: Seqtrain, tmp_path: Path) -> None:
-    corpus(tmp_path)
-    child = seqtrain.start(*TRAIN, "trainer.max_steps=5000", "-m", "seed=1,2", "hydra.sweep.dir=sweep", cwd=tmp_path)
-    wait_until(lambda: newest_step(tmp_path / "sweep" / "000") > 2, child, "step 3")
-    child.kill(signal.SIGINT)
-    assert child.wait(PATIENCE) == 130, child.stderr
-    assert Run(tmp_path / "sweep" / "000").summary.status == "interrupted"
-    assert not (tmp_path / "sweep" / "001").exists()
 
 
 def test_leaving_does_not_wait_for_xz(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from unittest import mock
 import matplotlib.image
 import pytest
 import torch
-from matplotlib.figure import Figure
 from torch import nn
 
 from seqtrain import UserError
@@ -29,6 +28,7 @@ from seqtrain.training.callbacks.attention import AttentionMaps
 from seqtrain.training.loggers.base import RunLogger
 from seqtrain.training.splits import StreamData
 from tests.support.model_cases import cases, starting
+from tests.support.pictures import saved_figures
 from tests.support.untrained_runs import MASKED, NEXT_TOKEN, SENTIMENT, TEXTS, TRANSLATION, double, make_run
 
 RECURRENT = ("task=translation", "model=rnn_encoder_decoder", "tokenizer=char", "model.num_layers=2")
@@ -173,19 +173,13 @@ def test_a_picture_says_what_it_does_not_show(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_picture_names_tokens_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[str] = []
-    save = Figure.savefig
-
-    def keep(figure: Figure, *args: Any, **options: Any) -> None:
-        save(figure, *args, **options)
-        for axes in figure.axes:
-            written.extend(label.get_text() for label in [*axes.get_xticklabels(), *axes.get_yticklabels()])
-
-    monkeypatch.setattr(Figure, "savefig", keep)
+    figures = saved_figures(monkeypatch)
     words, title = ["$\\frac{$", " ", "日本", "a" * 40], "a $formula_ that is none"
     draw([Seen("layer 1 self", torch.eye(len(words))[None], words, words)], tmp_path / "maps.png", title)
     values = {name: torch.rand(len(words), 3) for name in gates.DRAWN["gru"]}
     gates.draw([gates.Gates("layer 1", "gru", words, values)], tmp_path / "gates.png", title)
+    drawn = [axes for figure in figures for axes in figure.axes]
+    written = [label.get_text() for axes in drawn for label in [*axes.get_xticklabels(), *axes.get_yticklabels()]]
     for word in ("$\\frac{$", "␣", "日本", "a" * 13 + "…"):
         assert written.count(word) == 2 + len(gates.DRAWN["gru"])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from matplotlib.figure import Figure
 
 from seqtrain.data.values.fan import Fan, num_read
 from seqtrain.inference.forecast_plot import MAX_FANS, draw_fans, draw_small_fan
+from tests.support.pictures import saved_figures
 
 HOURS = np.datetime64("2016-07-01T00") + np.arange(30)
 MEDIAN = np.linspace(0.0, 1.0, 6)
@@ -27,16 +27,7 @@ FAN = Fan(
 
 @pytest.fixture
 def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures that were written."""
-    found: list[Figure] = []
-    save = Figure.savefig
-
-    def keep(figure: Figure, *args: Any, **options: Any) -> None:
-        found.append(figure)
-        save(figure, *args, **options)
-
-    monkeypatch.setattr(Figure, "savefig", keep)
-    return found
+    return saved_figures(monkeypatch)
 
 
 def test_a_fan_is_written_in_the_format_of_its_name(tmp_path: Path) -> None:

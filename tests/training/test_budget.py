@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 
 import numpy as np
@@ -27,18 +27,15 @@ from seqtrain.training.splits import Data
 from tests.support.examples import DATA, SMALL, files
 from tests.support.model_cases import MODELS
 
-QUICK = (
-    *(("next_token", model) for model in ("lstm", "cnn", "gpt")),
-    *(("masked_lm", "bert"), ("translation", "encoder_decoder")),
+PAIRS = (
+    *(("next_token", model) for model in ("lstm", "cnn", "rnn", "gru", "min_gru")),
+    *(("masked_lm", "bert"), ("masked_lm", "cbow"), ("sentiment", "lstm model.bidirectional=true")),
+    *(("translation", "encoder_decoder"), ("translation", "rnn_encoder_decoder")),
 )
-OTHERS = (
-    *(("next_token", model) for model in ("rnn", "gru", "min_gru")),
-    *(("masked_lm", "cbow"), ("sentiment", "lstm model.bidirectional=true"), ("translation", "rnn_encoder_decoder")),
-)
+NUMBERS = (4e5, 1e6, 3e6, 1e7)
 LADDER = [
-    *((*pair, 1e6) for pair in QUICK),
-    *(pytest.param(*pair, 1e6, marks=pytest.mark.long) for pair in OTHERS),
-    *(pytest.param(*pair, number, marks=pytest.mark.long) for pair in QUICK + OTHERS for number in (4e5, 3e6, 1e7)),
+    *((*pair, number) for pair, number in zip(PAIRS, cycle(NUMBERS), strict=False)),
+    *(("next_token", "gpt", number) for number in NUMBERS),
 ]
 FREE = [word for word in SMALL if not word.startswith("model.")]  # the width is what is solved for
 

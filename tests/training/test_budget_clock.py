@@ -135,12 +135,11 @@ def test_a_run_costs_its_operations_and_no_resume_changes_that(seqtrain: Seqtrai
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("devices", [1, 2])
 def test_a_run_by_the_clock_goes_on_for_what_is_left_of_its_seconds(
-    devices: int, seqtrain: Seqtrain, text: Path, tmp_path: Path
+    seqtrain: Seqtrain, text: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "text.txt").symlink_to(text / "text.txt")
-    child = seqtrain.start(*TRAIN, "model.dim=8", f"trainer.devices={devices}", "budget=seconds:3", cwd=tmp_path)
+    child = seqtrain.start(*TRAIN, "model.dim=8", "trainer.devices=2", "budget=seconds:3", cwd=tmp_path)
     run = Run(tmp_path / "run")
     wait_until(lambda: newest_step(run.path) > 20 and any(run.checkpoints.glob("step-*.ckpt")), child, "step 20")
     child.kill_group()

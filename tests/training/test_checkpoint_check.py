@@ -32,18 +32,6 @@ OPTIONS = (
     *("trainer.max_steps=4", "trainer.validate_every=4", "trainer.checkpoint_every=3", "trainer.log_every=100"),
     *("trainer.accumulate=2", "trainer.precision=32-true"),
 )
-KINDS = {
-    "lstm": (),
-    "plateau and sgd": ("schedule=plateau", "optimizer=sgd"),
-    "muon": ("optimizer=muon", *tiny.GPT, "trainer.on_nonfinite=skip"),
-    "float64": ("trainer.precision=64-true", "optimizer=adam", "model=gru"),
-}
-
-
-def trained(folder: Path, *options: str) -> Path:
-    """A run of four steps, trained in this process."""
-    composed = check.compose([*OPTIONS, f"data.path={folder / 'corpus.txt'}", f"run_dir={folder / 'run'}", *options])
-    return start(composed, Request()).path
 
 
 def session(run: Path) -> Session:
@@ -62,20 +50,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def going_on(folder: Path) -> tuple[Session, dict[str, Any]]:
     """A session that has not begun, and what the newest checkpoint of its run holds."""
-    run = trained(folder)
+    words = [*OPTIONS, f"data.path={folder / 'corpus.txt'}", f"run_dir={folder / 'run'}"]
+    run = start(check.compose(words), Request()).path
     return session(run), load(run / "checkpoints" / step_name(STEP))
 
 
 def held(going_on: Session, saved: Any) -> None:
     checkpoint_check.check(saved, Path("x.ckpt"), going_on.learner, going_on.trainer, max_steps=going_on.max_steps or 0)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", KINDS)
-def test_what_a_run_wrote_is_what_it_goes_on_from(tmp_path: Path, name: str) -> None:
-    run = trained(tiny.corpus(tmp_path, lines=60), *KINDS[name])
-    for step in (3, STEP):  # inside and after a validation
-        held(session(run), load(run / "checkpoints" / step_name(step)))
 
 
 def moments(saved: dict[str, Any]) -> dict[str, Any]:

@@ -124,6 +124,3 @@ def test_more_examples_than_a_window_are_said_and_plans_are_made_once(monkeypatc
     (line,) = [line for line in said if "windows" in line]
     assert line.startswith("train: ")
     assert "windows of at most 30; the seed assigns them to windows in blocks of 4" in line
-
-
-# -- once ------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +16,6 @@ from seqtrain.data.batching.loader import TrainLoader
 from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.data.batching.stream import EvalLoader
 from seqtrain.models.base import SequenceModel
-from seqtrain.tasks.base import Facts
 from tests.support.model_cases import START, Case, outputs
 from tests.training.test_learner import Text, fit, make_learner, make_trainer
 
@@ -99,21 +97,6 @@ def test_evaluation_cuts_time_as_training_does_but_for_what_changes_no_number() 
     found = [TBPTT(k1=4, k2=8, carry=carry, reset="document").evaluation for carry in (True, False)]
     assert TBPTT(k1=8, k2=8, carry=True, reset="never", jitter="awd").evaluation.jitter == "none"
     assert found == [TBPTT(k1=k1, k2=8, carry=k1 == 8, reset="document") for k1 in (8, 4)]
-
-
-def test_bits_per_byte_are_of_the_split_that_is_read(tmp_path: Path) -> None:
-    model, plan = Case("lstm", ()).make().float(), Text().plan(3)
-    learner, trainer = make_learner(model, plan), make_trainer(tmp_path, precision="32-true")
-    bytes_per_token = {"train": 2.0, "validation": 3.0, "test": 5.0}
-    learner.facts = {
-        split: Facts(bytes_per_token=each, words_per_token=each) for split, each in bytes_per_token.items()
-    }
-    for split in ("validation", "test", "train"):
-        learner.split = split  # type: ignore[assignment]
-        trainer.validate(learner, EvalLoader(Text().stream(), plan, batch_size=None), verbose=False)
-        found = learner.metrics
-        assert found["bits_per_byte"] == pytest.approx(found["loss"] / math.log(2) / bytes_per_token[split])
-        assert found["word_perplexity"] == pytest.approx(math.exp(found["loss"] / bytes_per_token[split]))
 
 
 def test_a_schedule_of_torchs_own_moves_at_every_step_and_not_at_a_micro_batch(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_epochs_that_are_asked_for_count_and_a_dry_run_says_the_same(tmp_path: P
 @pytest.mark.long
 def test_a_budget_comes_before_what_follows_from_the_data(tmp_path: Path, seqtrain: Seqtrain) -> None:
     rows(tmp_path, 60)
-    answer = seqtrain(*TRAIN, *QUIET, "budget=flops:1e7", "run_dir=run", cwd=tmp_path)
+    answer = seqtrain(*TRAIN, *QUIET, "budget=flops:1e6", "run_dir=run", cwd=tmp_path)
     assert answer.rc == 0, answer.err
     run = Run(tmp_path / "run")
     assert run.summary.from_data.keys() == set(data.KEYS)

@@ -59,11 +59,9 @@ def test_no_rate_is_given_where_the_loss_does_not_clearly_fall(losses: list[floa
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("more", [(), ("optimizer=sgd", "layer_decay=0.5", "data.workers=1", "model.num_layers=2")])
-def test_a_run_with_the_rate_that_was_found_is_the_same_to_the_bit(
-    tmp_path: Path, seqtrain: Seqtrain, more: tuple[str, ...]
-) -> None:
+def test_a_run_with_the_rate_that_was_found_is_the_same_to_the_bit(tmp_path: Path, seqtrain: Seqtrain) -> None:
     corpus(tmp_path)
+    more = ("optimizer=sgd", "layer_decay=0.5", "data.workers=1", "model.num_layers=2")
     answer = seqtrain(*WORDS, *more, "optimizer.lr=auto", "run_dir=auto", cwd=tmp_path)
     assert answer.rc == 0, answer.err
     found = Run(tmp_path / "auto")

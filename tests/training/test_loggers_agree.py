@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import types
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +19,7 @@ from seqtrain.training.loggers.tensorboard_logger import TensorBoardLogger
 from seqtrain.training.loggers.wandb_logger import WandbLogger
 from tests.support import wandb_tools
 from tests.training.test_loggers import OPTIONS, events
+from tests.training.test_mlflow import client as client
 
 FLOPS = 7.0  # a token
 VALIDATED = {4: {"loss": 3.5, "accuracy": 0.25}, 8: {"loss": 2.5, "accuracy": 0.75}, 12: {"loss": 3.0, "accuracy": 0.5}}
@@ -45,39 +44,10 @@ class WandbRun:
         assert exit_code == 0
 
 
-class MLflowClient:
-    """What is asked of MLflow's client."""
-
-    points: list[tuple[str, float, int]]
-
-    def __init__(self, uri: str | None = None) -> None:
-        MLflowClient.points = []
-
-    def get_experiment_by_name(self, name: str) -> None: ...
-
-    def create_experiment(self, name: str, artifacts: str | None) -> str:
-        return "1"
-
-    def create_run(self, number: str, **options: Any) -> Any:
-        return SimpleNamespace(info=SimpleNamespace(run_id="abc"))
-
-    def log_batch(self, run: str, metrics: Any = (), **others: Any) -> None:
-        self.points.extend(metrics)
-
-    def set_terminated(self, run: str, status: str, end_time: int) -> None: ...
-
-
 @pytest.fixture
 def wandb_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> WandbRun:
-    """W&B's run and MLflow's client are stand-ins with the same signatures."""
+    """A stand-in for W&B's run, with the same signatures."""
     wandb_tools.alone(monkeypatch, tmp_path)
-    entities: Any = types.ModuleType("mlflow.entities")
-    entities.Metric = lambda key, value, timestamp, step: (key, value, step)
-    entities.Param = entities.RunTag = lambda key, value: (key, value)
-    mlflow: Any = types.ModuleType("mlflow")
-    mlflow.MlflowClient = MLflowClient
-    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
-    monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
     found = WandbRun()
     monkeypatch.setattr(WandbLogger, "_begin", lambda run_logger: found)
     return found
@@ -121,7 +91,9 @@ def trained(run: Run, loggers: list[RunLogger]) -> None:
         logger.end(Summary.from_plain({"status": "finished"}))
 
 
-def test_every_logger_gets_the_numbers_of_the_record_at_their_step(tmp_path: Path, wandb_run: WandbRun) -> None:
+def test_every_logger_gets_the_numbers_of_the_record_at_their_step(
+    tmp_path: Path, wandb_run: WandbRun, client: Any
+) -> None:
     run = Run.create(tmp_path / "run")
     run.update_summary(flops_per_token=FLOPS)
     wandb: Any = WandbLogger(**OPTIONS, x="tokens", mode="offline", directory=run.path, config={})  # type: ignore[arg-type]
@@ -150,7 +122,7 @@ def test_every_logger_gets_the_numbers_of_the_record_at_their_step(tmp_path: Pat
     ]
     assert wandb_run.ways["*"] == {"step_metric": "tokens"}
     points = [(name, value, point["step"]) for point in plain for name, value in point.items() if name != "step"]
-    assert MLflowClient.points == points
+    assert [point for call in client.calls if call[0] == "log_batch" for point in call[2]] == points
     found = {name: shown for name, shown in events(run.path).items() if shown}
     assert found == {
         name: [(step, pytest.approx(value)) for other, value, step in points if other == name] for name, _, _ in points

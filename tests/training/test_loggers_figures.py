@@ -17,16 +17,7 @@ from seqtrain.training.loggers import base
 from seqtrain.training.loggers.base import guarded
 from seqtrain.training.loggers.wandb_logger import WandbLogger
 from tests.support import fake_runs, wandb_tools
-
-OPTIONS = {
-    "project": "ours",
-    "entity": "us",
-    "name": None,
-    "group": None,
-    "job_type": "train",
-    "tags": [],
-    "log_model": False,
-}
+from tests.training.test_loggers import OPTIONS
 
 
 @pytest.fixture
@@ -36,9 +27,8 @@ def run_logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WandbLogger:
     run = Run.create(tmp_path / "run")
     run.append({"step": 1, "validation/loss": 2.0})
     run.close()
-    made = WandbLogger(**OPTIONS, x="tokens", mode="offline", directory=run.path, config={"a": {"b": 1}})  # type: ignore[arg-type]
-    assert isinstance(made, WandbLogger)
-    return made
+    options: Any = {**OPTIONS, "project": "ours", "entity": "us"}
+    return WandbLogger(**options, x="tokens", mode="offline", directory=run.path, config={"a": {"b": 1}})
 
 
 def test_the_identity_is_that_of_the_sweep_agent_alone_and_the_project_with_it(

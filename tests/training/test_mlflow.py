@@ -141,13 +141,8 @@ def test_an_mlflow_server_that_does_not_answer_is_a_fault(
         assert fault.value.lines[0].startswith(f"logger.mlflow.tracking_uri={address} ")
 
 
-READ = """
-import json, trackio
-(run,) = trackio.Api().runs("p")
-print(json.dumps([run.name, run.config, trackio.SQLiteStorage.get_logs("p", run.name)]))
-"""
-LOG = """
-import sys
+TRACKED = """
+import json
 from pathlib import Path
 from seqtrain.runs.summary import Summary
 from seqtrain.training.loggers.trackio_logger import TrackioLogger
@@ -157,20 +152,18 @@ for step in (1, 2):
 logger.log_text("samples", "a `text`", 2)
 logger.end(Summary.from_plain({"status": "finished", "steps": 2, "metrics": {"validation/loss": 0.5}}))
 assert not logger.broken
+import trackio
+(run,) = trackio.Api().runs("p")
+print(json.dumps([run.name, run.config, trackio.SQLiteStorage.get_logs("p", run.name)]))
 """
-
-
-def _said(code: str, folder: Path) -> str:
-    environment = os.environ | {"TRACKIO_DIR": str(folder / "trackio"), "HF_HUB_OFFLINE": "1"}
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, check=True
-    ).stdout
 
 
 @pytest.mark.long
 def test_trackio_gets_records_texts_and_the_summary_and_writes_no_results(tmp_path: Path) -> None:
-    assert _said(LOG, tmp_path) == ""
-    name, config, rows = json.loads(_said(READ, tmp_path))
+    environment = os.environ | {"TRACKIO_DIR": str(tmp_path / "trackio"), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-c", TRACKED]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    name, config, rows = json.loads(done.stdout)
     assert (name, config["seed"]) == ("run", 7)
     assert [(row["step"], row["train/loss"]) for row in rows if "train/loss" in row] == [(1, 1.0), (2, 0.5)]
     assert [row["final/validation/loss"] for row in rows if "final/validation/loss" in row] == [0.5]

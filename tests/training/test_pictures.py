@@ -19,20 +19,12 @@ from seqtrain.tasks.next_token import NextToken
 from seqtrain.tasks.sentiment import Sentiment
 from seqtrain.training.callbacks.confusion import plot_confusion
 from seqtrain.training.callbacks.curves import TRAIN, VALIDATION, plot_curves
+from tests.support.pictures import saved_figures
 
 
 @pytest.fixture
 def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures that are saved from here on."""
-    seen: list[Figure] = []
-    save = Figure.savefig
-
-    def keep(figure: Figure, *args: object, **options: object) -> None:
-        save(figure, *args, **options)  # type: ignore[arg-type]
-        seen.append(figure)
-
-    monkeypatch.setattr(Figure, "savefig", keep)
-    return seen
+    return saved_figures(monkeypatch)
 
 
 def tokens(axes: Axes, side: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -50,7 +49,7 @@ def in_pieces(name: str, k2: int, length: int | None, **options: Any) -> Setting
 
 @NAMES
 def test_loss_gradient_and_carried_state_are_those_of_reading_at_once(name: str) -> None:
-    for cut, length in product(CUTS, (1, 3, 8)):
+    for cut, length in [*((cut, 3) for cut in CUTS), ({}, 1), ({}, 8), ({"k1": 4}, 1)]:
         whole, pieces = in_pieces(name, 8, None, **cut), in_pieces(name, 8, length, **cut)
         for _ in range(whole.plan.steps + 2):  # into the next epoch, whose first chunk resets all lanes
             assert_near(pieces.step(), whole.step())

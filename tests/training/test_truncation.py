@@ -15,20 +15,20 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from seqtrain.data.batching.loader import TrainLoader
 from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.data.batching.stream import EvalLoader, Stream
-from seqtrain.models.base import Capability, SequenceModel, State, detach, read_warmup
-from seqtrain.tasks.output import Output
+from seqtrain.models.base import Capability, State, detach, read_warmup
 from seqtrain.tasks.predictors import Loaded
 from seqtrain.training.cost import ReadPattern, activations, training_flops
-from seqtrain.training.learner import Learner
-from tests.support.model_cases import START, VOCABULARY, Case, assert_near, next_token, outputs, shipped_first
+from tests.support.model_cases import START, Case, assert_near, cases, next_token
+from tests.support.quick import some_long
 from tests.support.streams import LANES, Setting
 
 TIME = 11  # of a lane: its last chunk is short for k1 = 2
 DOCUMENTS = (3, 1, 11, 6, 5, 1, 4)  # shorter and longer than a window; 12 or 10 tokens and not lanes of one length
-STATEFUL = pytest.mark.parametrize("case", shipped_first(Capability.STATEFUL | Capability.UNCONDITIONAL), ids=str)
+SHIPPED = [case for case in cases(Capability.STATEFUL | Capability.UNCONDITIONAL) if not case.options]
+STATEFUL = pytest.mark.parametrize("case", SHIPPED, ids=str)
+VARIED = [case for case in cases(Capability.STATEFUL | Capability.UNCONDITIONAL) if not case.is_mixture]
 CUTS = [(k1, k2, carry) for k1, k2 in [(2, 6), (1, 3), (1, 1), (5, 5), (TIME, TIME)] for carry in (True, False)]
 CUTS += [(2, 4, True)]  # of an even share of the window: the state that is carried lies at the begin of a chunk
 
@@ -70,7 +70,7 @@ def truncated(setting: Setting, epochs: int) -> Iterator[list[Tensor]]:
             left = advance
 
 
-@STATEFUL
+@pytest.mark.parametrize("case", some_long(VARIED, SHIPPED), ids=str)
 def test_gradients_equal_a_hand_written_truncated_reference(case: Case) -> None:
     for k1, k2, carry in CUTS:
         setting = Setting(case, k2, k1=k1, carry=carry, time=TIME)
@@ -93,11 +93,10 @@ def stretch(setting: Setting, token: int) -> int:
     return max(begin for begin in begins if begin <= token)
 
 
-@pytest.mark.long
-@STATEFUL
-@pytest.mark.parametrize("accumulate", [1, 3])
-def test_windows_of_documents_read_each_as_if_alone(case: Case, accumulate: int) -> None:
-    setting = Setting(case, 8, k1=2, lengths=DOCUMENTS, reset="document", accumulate=accumulate)
+@pytest.mark.parametrize("case", some_long(SHIPPED, [Case("lstm", ()), Case("gpt", ())]), ids=str)
+@pytest.mark.parametrize(("k1", "k2", "accumulate"), [(2, 8, 1), (2, 8, 3), (4, 4, 1)])
+def test_windows_of_documents_read_each_as_if_alone(case: Case, k1: int, k2: int, accumulate: int) -> None:
+    setting = Setting(case, k2, k1=k1, lengths=DOCUMENTS, reset="document", accumulate=accumulate)
     inputs, targets = inputs_and_targets(setting)
     for step in range(2 * setting.plan.steps):
         newest = setting.plan.chunk(*divmod(step, setting.plan.steps))
@@ -108,7 +107,7 @@ def test_windows_of_documents_read_each_as_if_alone(case: Case, accumulate: int)
             within = [edge for edge in setting.documents.tolist() if begin < edge < begin + count]
             for own, end in pairwise([int(begin), *within, int(begin + count)]):
                 start = stretch(setting, own)
-                first = max(begin - 6, start)
+                first = max(begin - (k2 - k1), start)
                 with torch.no_grad():
                     state = setting.model.initial(1)
                     if first > start:
@@ -117,45 +116,6 @@ def test_windows_of_documents_read_each_as_if_alone(case: Case, accumulate: int)
                 loss = loss + surprise(setting, hidden[0, own - end :], targets[own:end])
         expected = torch.autograd.grad(loss / int(newest.count.sum()), list(setting.learner.parameters()))
         assert_near(setting.step(), list(expected))
-
-
-@STATEFUL
-@pytest.mark.parametrize("carry", [True, False])
-def test_an_update_reaches_exactly_the_last_k2_tokens_and_none_beyond_a_start(case: Case, carry: bool) -> None:
-    for k1 in (2, 6):
-        setting = Setting(case, 6, k1=k1, time=TIME, carry=carry)
-        embedded = outputs(setting.model.embed)
-        for step in range(setting.plan.steps + 4):
-            older = len(embedded)
-            loss = setting.learner.training_step(next(setting.batches), step)
-            gradients = torch.autograd.grad(loss, embedded, allow_unused=True)
-            assert set(gradients[:older]) <= {None}  # exactly 0: no earlier reading is reached
-            newest = setting.plan.chunk(*divmod(step, setting.plan.steps))
-            for lane in range(LANES):
-                reached: list[int] = []
-                for part, gradient in zip((*newest.warmup_chunks, newest), gradients[older:], strict=True):
-                    assert gradient is not None
-                    columns = torch.nonzero((gradient[lane] != 0).any(-1)).flatten().tolist()
-                    assert all(column < part.count[lane] for column in columns)  # padding is not reached
-                    reached += [int(part.begin[lane]) + column for column in columns]
-                begin, end = int(newest.begin[lane]), int(newest.begin[lane] + newest.count[lane])
-                first = max(begin - (6 - k1), stretch(setting, begin))
-                assert reached == (list(range(first, end)) if begin < end else [])
-
-
-@STATEFUL
-def test_what_is_carried_is_the_state_of_reading_straight_to_where_the_next_window_begins(case: Case) -> None:
-    for k1, k2 in ((2, 6), (1, 3), (2, 4), (5, 5)):
-        setting = Setting(case, k2, k1=k1, time=TIME)
-        inputs = inputs_and_targets(setting)[0].view(LANES, -1)
-        for step in range(setting.plan.steps - 1):
-            setting.step()
-            begin = max((step + 2) * k1 - k2, 0)
-            state = setting.model.initial(LANES)
-            expected = setting.model(inputs[:, :begin], state)[1] if begin else state
-            found = setting.learner.carried.take(slice(0, LANES))
-            assert found is not None, (k1, k2)
-            assert_near(found, detach(expected))
 
 
 @STATEFUL
@@ -273,52 +233,3 @@ def test_a_text_is_scored_in_the_windows_that_evaluation_reads() -> None:
         hidden = setting.model(inputs[None, first : now + 1])[0][:, -1]
         expected.append(surprise(setting, hidden, targets[now : now + 1]).item())
     assert score.surprisals(setting.tokens[:TIME]) == pytest.approx(expected, abs=1e-9)  # type: ignore[attr-defined]
-
-
-def losses_by_token(model: SequenceModel, stream: Stream, plan: StreamPlan) -> Tensor:
-    """The loss of each token of the stream, by its place, carried and reset as the learner does it."""
-    losses = torch.zeros(plan.num_tokens).double()
-    task, seen = next_token(model), list[Tensor]()
-    output = task.output
-
-    def keep(model: SequenceModel, hidden: Tensor) -> Output:
-        seen.append(hidden)
-        return output(model, hidden)
-
-    task.output = keep  # the hidden states in place: a model may read the documents of a lane one by one
-    learner = Learner(model=model, task=task, carry=True, lanes=plan.lanes, facts={}, seed=0)
-    learner.eval()
-    for step, batch in zip(range(plan.steps), TrainLoader(stream, plan, accumulate=1), strict=False):
-        chunk = plan.chunk(0, step)
-        learner.validation_step(batch, step)
-        scores = next_token(model).logits(model, seen[-1]).detach()
-        for lane, (begin, count) in enumerate(zip(chunk.begin, chunk.count, strict=True)):
-            losses[begin : begin + count] = F.cross_entropy(
-                scores[lane, :count], batch.targets[lane, :count], reduction="none"
-            )
-    return losses
-
-
-def torn_by_lanes(plan: StreamPlan, documents: np.ndarray) -> set[int]:
-    """Begins of the documents that a lane's edge cuts in two: the second half starts from nothing."""
-    first = {int(begin) for begin in plan.chunk(0, 0).begin}
-    return {int(documents[np.searchsorted(documents, begin, side="right") - 1]) for begin in first - set(documents)}
-
-
-@pytest.mark.parametrize("name", ["lstm", "gpt"])
-def test_documents_that_start_from_nothing_are_read_as_if_alone(name: str) -> None:
-    lengths = [3, 1, 14, 9, 5, 1]
-    documents = np.concatenate([[0], np.cumsum(lengths)])
-    tokens = np.random.default_rng(0).integers(0, VOCABULARY, documents[-1])
-    model = Case(name, ()).make()
-    tbptt = TBPTT(k1=4, k2=4, carry=True, reset="document")
-    for lanes in (1, 2, 3):
-        plan = StreamPlan(documents=documents, lanes=lanes, tbptt=tbptt, seed=0, shuffle=False)
-        losses = losses_by_token(model, Stream(tokens, documents, START), plan)
-        for begin, end in pairwise(documents.tolist()):
-            if begin in torn_by_lanes(plan, documents):
-                continue
-            alone = torch.from_numpy(tokens[begin:end])
-            hidden = model(torch.cat([torch.tensor([START]), alone[:-1]])[None])[0][0]
-            expected = F.cross_entropy(next_token(model).logits(model, hidden), alone, reduction="none")
-            assert_near(losses[begin:end], expected)
