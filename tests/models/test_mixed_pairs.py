@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from seqtrain.config import check
-from seqtrain.errors import UserError
 from seqtrain.models.layers.recorder import recording
 from seqtrain.training import effects
 from seqtrain.training.cost import HasParts
@@ -78,27 +77,6 @@ def test_the_two_sides_are_all_of_a_model_but_its_front_ends() -> None:
     fronts = {*model.embed.parameters(), *model.target_embed.parameters()}
     assert {*sides} | fronts == {*model.parameters()}
     assert len(sides) + len(fronts) == len([*model.parameters()])
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["model.attention=dot"], "model.attention: applies only to recurrent decoders; decoder=transformer"),
-        (["model.kernel_size=5"], "model.kernel_size: applies only to encoder=cnn; this model has encoder=transformer"),
-        (["model.bidirectional=false", "model.decoder=gru"], "model.bidirectional: applies only to recurrent encoders"),
-        (
-            ["model.num_heads=2", "model.encoder=cnn", "model.decoder=gru"],
-            "model.num_heads: applies only to transformers",
-        ),
-    ],
-)
-def test_an_option_of_neither_side_is_refused_in_one_line(words: list[str], told: str) -> None:
-    overrides = ["task=translation", *words]
-    with pytest.raises(UserError) as caught:
-        effects.check(check.compose(overrides).config, overrides)
-    (line,) = caught.value.lines
-    assert line.startswith(told)
-    assert line.endswith("; leave it out")
 
 
 def test_an_option_of_either_side_is_taken() -> None:
