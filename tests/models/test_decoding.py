@@ -317,3 +317,25 @@ def test_a_beam_or_a_limit_below_1_is_refused() -> None:
     for beam, limit in ((0, 3), (-1, 3), (2, 0), (1, 0)):
         with pytest.raises(ValueError, match="must be at least 1"):
             decoded(Case("gru", ()).make(), SOURCES[:1], [limit], beam=beam)
+
+
+def test_what_beam_search_finds_in_a_language_that_can_be_reckoned() -> None:
+    """First 0 or the end; then mostly the end, otherwise 0 for good.
+
+    log p is -0.94 of nothing, -0.62 of one 0 and the end, and -2.81 of nine.
+    """
+    first, second, later = [0.6, 0.01, 0.39], [0.1, 1e-9, 0.9], [1.0, 1e-9, 1e-9]
+    model = Case("gru", ()).make()
+    for length_penalty, expected in ((-0.5, [0]), (0.0, [0]), (2.0, [0] * 9), (-5.0, [])):
+        script = iter([first, second, *[later] * 7])
+        (target,) = decode(
+            model,
+            lambda hidden, script=script: torch.tensor(next(script)).double().log().expand(len(hidden), -1),
+            model.begin(SOURCES[0][None]),
+            start=2,
+            end=2,
+            max_tokens=torch.tensor([9]),
+            beam=3,
+            length_penalty=length_penalty,
+        )
+        assert target == expected, f"length_penalty={length_penalty}"
