@@ -59,9 +59,8 @@ CHECKED = {
 }
 """What runs under the hook: names of tests, and their files."""
 READINGS = {
-    *("encoding_is_reading", "last_is_the_last", "chunks_equal_the_whole", "directions_without_padding"),
-    *("padding_changes_nothing", "state_is_that_after_lengths", "reset_is_of_one_lane"),
-    *("source_is_read_by_its_length", "every_weight_takes_part", "state_keeps_its_precision"),
+    *("encoding_is_reading", "last_is_the_last", "directions_without_padding", "padding_changes_nothing"),
+    *("reset_is_of_one_lane", "source_is_read_by_its_length", "every_weight_takes_part", "state_keeps_its_precision"),
 }
 """Laws of the contract that read a model in each way; under the hook all of them take minutes."""
 
@@ -84,7 +83,7 @@ def test_shapes_hold_under_the_hook() -> None:
 
 @pytest.mark.skipif(not IS_CHECKED, reason="only where shapes are checked")
 def test_every_model_is_read_in_the_shapes_that_it_says() -> None:
-    for case in cases():
+    for case in (case for case in cases() if "share_layers" not in dict(case.options)):  # of the shapes of others
         owed = [law for law in LAWS if law.name in READINGS and law.promise in case.make().capabilities]
         for law in owed:
             assert verdict_of(law, case.subject()).counterexample is None, (str(case), law.name)
