@@ -28,10 +28,11 @@ from seqtrain.tasks.base import Task
 from seqtrain.training.data import make_data
 from seqtrain.training.model_and_task import make_pair
 from seqtrain.training.splits import Data
-from tests.support.model_cases import START, VOCABULARY, Case, next_token, shipped_first
+from tests.support.model_cases import START, VOCABULARY, Case, cases, next_token
 from tests.support.untrained_runs import TRANSLATION, make_run
 
 K2 = 6
+SHIPPED = [case for case in cases(Capability.STATEFUL | Capability.UNCONDITIONAL) if not case.options]
 CUTS: list[dict[str, Any]] = [{"k1": K2}, {"k1": 2}, {"k1": K2, "reset": "document"}]
 
 
@@ -48,10 +49,10 @@ def measured(
     return measure_stream(model, task, stream, plan, farthest=2 * K2, samples=samples)
 
 
-@pytest.mark.parametrize("case", shipped_first(Capability.STATEFUL | Capability.UNCONDITIONAL), ids=str)
+@pytest.mark.parametrize("case", SHIPPED, ids=str)
 def test_no_gradient_at_all_reaches_k2_and_some_reaches_the_distance_before(case: Case) -> None:
     model = case.make()
-    for cut in CUTS if model.max_length is None else ():
+    for cut in CUTS:
         every, _, share = mean_norms(measured(model, documents=[50, 50, 50] if "reset" in cut else None, **cut))
         assert np.isfinite(every).all(), f"{cut}: each distance was measured"
         assert (every[:, K2:] == 0.0).all(), cut
@@ -197,6 +198,7 @@ def test_the_model_that_was_measured_is_left_as_it_was() -> None:
 # -- whole tasks, each beside autograd by hand ----------------------------------------------------------------------
 
 TINY = ("model.dim=8", "model.dropout=0", "data.batch_size=4")
+INDUCTION = ("data=induction", "data.size=200", "tokenizer=byte")
 
 
 def made(*overrides: str) -> tuple[Any, Data, SequenceModel, Task]:
@@ -266,7 +268,7 @@ def check_by_hand(found: Measured, by_hand: torch.Tensor, place: int, length: in
 @pytest.mark.parametrize(
     "overrides",
     [
-        ("task=masked_lm", "model=bert", "model.num_layers=1", "model.num_heads=2"),
+        ("task=masked_lm", "model=bert", "model.num_layers=1", "model.num_heads=2", *INDUCTION),
         ("task=tag", "model=gru", "data.size=40", "task.dropout=0"),
         ("task=tag", "model=bert", "data.size=40", "task.dropout=0"),
     ],
@@ -291,7 +293,7 @@ def test_of_a_hidden_or_tagged_token_distances_count_from_it_and_padding_is_none
     assert found.pairs[0][found.distances < 0].any() != is_causal, "a causal model has nothing behind the token"
 
 
-BOTH_WAYS = ("task=bidirectional_lm", "tokenizer=byte", "data=induction", "data.size=200", "data.max_length=16")
+BOTH_WAYS = ("task=bidirectional_lm", *INDUCTION, "data.max_length=16")
 
 
 def test_a_language_model_of_both_directions_never_sees_its_target_and_fades_from_its_neighbours_on() -> None:
@@ -403,9 +405,6 @@ def test_a_task_of_others_that_reads_several_texts_is_refused() -> None:
         subject_of(data, task, Case("gru", ()).make(), Options(None, 1, False))
 
 
-INDUCTION = ("data=induction", "data.size=200", "tokenizer=byte")
-
-
 @pytest.mark.parametrize(
     ("direction", "origin"), [("forward", "the newest input before"), ("backward", "which is backward")]
 )
@@ -427,7 +426,7 @@ def test_layers_behind_a_norm_are_taken_for_what_they_are() -> None:
 def test_a_table_beside_a_cut_says_how_many_pairs_have_a_path(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("model=rnn", "model.dim=4", "data=induction", "data.size=200", "tokenizer=byte", "tbptt.k2=8")
+    words = ("model=rnn", "model.dim=4", *INDUCTION, "tbptt.k2=8")
     assert run_command(["gradients", *words, "--samples", "8", "--out", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "with a path\n       0" in out

@@ -28,7 +28,6 @@ from seqtrain.analysis.profile import (
     source_path,
 )
 from seqtrain.cli import main
-from seqtrain.config import preflight
 from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.training.cost import num_sequential_steps
 from seqtrain.training.model_and_task import make_model
@@ -332,13 +331,3 @@ def test_a_width_that_is_typed_is_that_of_all_lengths_and_one_model_has_no_pictu
     assert "no plot of a crossover" in said
     for line in said.splitlines():
         assert ("+- " not in line) or ("^" in line), line
-
-
-@pytest.mark.skipif(preflight.has_gpu(), reason="there is a GPU")
-@pytest.mark.parametrize("command", ["profile", "gradients"])
-def test_a_trainer_for_a_gpu_is_refused_without_one_in_one_line(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main.main([command, "model=rnn", "trainer=gpu"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "trainer" in line

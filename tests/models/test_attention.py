@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqtrain.models.gpt import GPT
-from seqtrain.models.layers.positions import rotary_table, rotate
-from tests.support.model_cases import Case, assert_near, cases, outputs, some_tokens
+from tests.support.model_cases import Case, assert_near, cases, some_tokens
 
 MEMORY = 3
 TIME = 6 * (MEMORY + 1)  # six windows
@@ -105,18 +104,6 @@ def test_the_window_equals_a_dense_reference(case: Case) -> None:
         assert_near(torch.cat(parts, 1), reference)
 
 
-@pytest.mark.parametrize("chunk", [TIME, 5])
-def test_a_token_reaches_exactly_layers_times_memory_tokens_back(chunk: int) -> None:
-    model, tokens = decoder(Case("gpt", ())), some_tokens(1, TIME)
-    embedded, state = outputs(model.embed), None
-    for begin in range(0, TIME, chunk):
-        hidden, state = model(tokens[:, begin : begin + chunk], state)
-    reached = torch.cat(torch.autograd.grad(hidden[0, -1].sum(), embedded, materialize_grads=True), 1)[0]
-    bptt_length = len(model.blocks) * MEMORY + 1
-    assert (reached[-bptt_length:] != 0).any(-1).all()
-    assert not reached[:-bptt_length].any()
-
-
 def test_a_reading_from_nothing_copies_no_keys_and_what_is_carried_holds_no_others() -> None:
     model = decoder(Case("gpt", ()))
     bare = model(some_tokens(2, MEMORY))[1]
@@ -130,10 +117,3 @@ def test_rotary_positions_do_not_drift_in_a_long_stream() -> None:
     state = model(tokens)[1]
     late = {**state, "filled": state["filled"] + 10**9}
     assert torch.equal(model(tokens, late)[0], model(tokens, state)[0])
-
-
-def test_rotation_depends_on_the_distance_only() -> None:
-    table = rotary_table(40, 4, torch.device("cpu"))
-    query, key = torch.randn(2, 1, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    products = [rotate(query, table[:, t + 5 : t + 6]) @ rotate(key, table[:, t : t + 1]).T for t in range(30)]
-    assert_near(torch.stack(products), products[0].expand(30, 1, 1), 1e-12)

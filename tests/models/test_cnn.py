@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from itertools import product
 
-import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqtrain.errors import UserError
 from seqtrain.models.cnn import CNN
 from tests.support.model_cases import Case, assert_near, some_tokens
 
@@ -62,8 +60,3 @@ def test_a_hidden_state_sees_its_receptive_field_and_no_further() -> None:
             kernel_size,
             causal,
         )
-
-
-def test_a_kernel_that_makes_no_sense_is_refused() -> None:
-    with pytest.raises(UserError, match="kernel_size=4 must be odd with causal=false"):
-        made(4, False)

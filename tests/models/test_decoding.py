@@ -15,7 +15,7 @@ from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.models.decoding import continue_tokens, decode, pick
 from seqtrain.tasks.translation import target_embedding
 from seqtrain.training.model_and_task import make_model
-from tests.support.model_cases import START, TABLE, VOCABULARY, Case, cases, mixtures_long, next_token, some_tokens
+from tests.support.model_cases import START, TABLE, VOCABULARY, Case, next_token, some_tokens, unmixed
 
 # -- texts that go on --------------------------------------------------------------------------------------------
 
@@ -26,7 +26,7 @@ WAYS = {
     "top-p": {"temperature": 1.3, "top_p": 0.6},
 }
 PROMPTS = [[START], [START, 3, 1, 4, 1, 5, 2, 6, 5, 3], [START, 2, 6]]
-WRITERS = cases(Capability.STATEFUL | Capability.UNCONDITIONAL)
+WRITERS = unmixed(Capability.STATEFUL | Capability.UNCONDITIONAL)
 LEARNED = [case for case in WRITERS if ("positions", "learned") in case.options]
 
 
@@ -53,7 +53,7 @@ def uncached(model: SequenceModel, prompt: list[int], num_tokens: int, *, seed: 
     return out
 
 
-@pytest.mark.parametrize("case", mixtures_long(WRITERS), ids=str)
+@pytest.mark.parametrize("case", WRITERS, ids=str)
 def test_generation_batched_or_single_equals_uncached(case: Case) -> None:
     model = case.make()
     for way, options in WAYS.items():
@@ -63,7 +63,7 @@ def test_generation_batched_or_single_equals_uncached(case: Case) -> None:
         assert way == "greedy" or len({tuple(lane) for lane in together}) == len(PROMPTS)
 
 
-@pytest.mark.parametrize("case", mixtures_long(LEARNED), ids=str)
+@pytest.mark.parametrize("case", LEARNED, ids=str)
 def test_generation_goes_on_past_the_table_of_learned_positions(case: Case) -> None:
     model = case.make()
     prompts = [*PROMPTS, [START, *[1, 2] * TABLE]]  # the last one is longer than the table
@@ -174,7 +174,7 @@ def test_rows_that_branch_again_and_again_go_on_as_their_own_whole_text_does(win
 # -- targets of sources ------------------------------------------------------------------------------------------
 
 PROMISES = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL
-TRANSLATING = [case for case in cases(PROMISES) if ("bidirectional", False) not in case.options]
+TRANSLATING = [case for case in unmixed(PROMISES) if ("bidirectional", False) not in case.options]
 PLAIN = [case for case in TRANSLATING if not case.options]
 SOURCES = [some_tokens(length, seed=length) for length in (6, 1, 3, 6, 2)]
 LIMITS = [7, 3, 1, 9, 8]
@@ -227,7 +227,7 @@ def beam_search(model: SequenceModel, source: Tensor, limit: int, beam: int, len
     return target[:-1] if target[-1] == START else target
 
 
-@pytest.mark.parametrize("case", mixtures_long(TRANSLATING), ids=str)
+@pytest.mark.parametrize("case", TRANSLATING, ids=str)
 def test_decoding_equals_its_definition_single_or_batched_however_sources_are_padded(case: Case) -> None:
     """Greedy decoding is a beam of 1."""
     model = case.make()

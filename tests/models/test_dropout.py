@@ -118,16 +118,6 @@ def test_where_everything_is_dropped_nothing_comes_out_or_of_a_residual_stack_th
         assert_near(read(model), last.bias.expand(BATCH, TIME, WIDTH))
 
 
-@pytest.mark.parametrize("name", ["gpt", "bert"])
-def test_a_residual_path_drops_its_change_and_never_the_stream(name: str) -> None:
-    model = all_dropped(name, only=ResidualNorm)
-    tokens, norm = some_tokens(BATCH, TIME), model.norm
-    embedded = model.embed(tokens)
-    if name == "bert":
-        embedded = embedded + model.segments(model._segment(tokens))  # type: ignore[operator]
-    assert_near(model(tokens)[0], norm(embedded))  # type: ignore[operator]
-
-
 def test_a_residual_norm_keeps_the_stream_where_its_change_is_dropped() -> None:
     x, change = torch.randn(2, BATCH, TIME, WIDTH, dtype=torch.float64)
     for norm, expected in (("pre", x), ("post", F.layer_norm(x, (WIDTH,)))):

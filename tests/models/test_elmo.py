@@ -50,8 +50,3 @@ def test_at_first_all_layers_weigh_the_same_and_a_language_model_leaves_them_so(
     assert model.scale.grad is not None
     gradients = [*model.mix.grad.tolist(), *model.scale.grad.tolist()]
     assert gradients == [0.0] * 5, "there, so that several processes can train, and 0"
-
-
-def test_an_odd_width_is_refused() -> None:
-    with pytest.raises(ValueError, match="dim=7 must be even"):
-        ELMo(embed=nn.Embedding(9, 7), dim=7, num_layers=1, dropout=0.0, bias=True)

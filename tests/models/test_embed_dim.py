@@ -16,7 +16,6 @@ from seqtrain.models.base import SequenceModel
 from seqtrain.tasks.bidirectional_lm import BidirectionalLM
 from seqtrain.tasks.next_token import NextToken
 from seqtrain.training.cost import count
-from seqtrain.training.model_and_task import make_model
 from tests.support.model_cases import VOCABULARY, Case, assert_near, some_tokens, starting
 
 NARROW = 3
@@ -75,12 +74,6 @@ def test_gradients_reach_both_factors_through_a_tied_head_and_the_way_in() -> No
         grad = getattr(model.embed, name).grad
         assert grad is not None
         assert grad.any()
-
-
-def test_a_task_that_reads_values_has_no_narrow_embedding() -> None:
-    config = Case("gru", ()).config(embed_dim=NARROW) | {"task": {"_target_": "seqtrain.tasks.forecast.Forecast"}}
-    with pytest.raises(UserError, match=r"model.embed_dim=3: applies to tokens"):
-        make_model(config, VOCABULARY)
 
 
 def test_no_published_family_has_a_narrow_table(tmp_path: Path) -> None:

@@ -82,11 +82,3 @@ def test_a_step_costs_the_same_matrices_whatever_was_read_before() -> None:
         counts.append(counter.get_total_flops())
     assert len({later - earlier for earlier, later in pairwise(counts)}) == 1
     assert counts[1] - counts[0] == BATCH * 4 * len(model.decoder.blocks) * model.dim
-
-
-def test_a_shared_front_end_is_one_set_of_weights() -> None:
-    embed = TokenEmbedding(vocab_size=VOCABULARY, dim=8, specials=3)
-    shared = EncoderDecoder(embed=embed, target_embed=embed, **SHAPE)
-    apart = make()
-    saved = sum(p.numel() for p in apart.target_embed.parameters())
-    assert sum(p.numel() for p in shared.parameters()) == sum(p.numel() for p in apart.parameters()) - saved

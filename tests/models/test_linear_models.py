@@ -81,8 +81,3 @@ def test_a_model_too_narrow_for_least_squares_is_refused_with_what_to_set() -> N
     model = AR(embed=ValueProjection(num_features=2, dim=9), dim=9, window=12, dropout=0.0, fit="least_squares")
     with pytest.raises(UserError, match=r"set model.dim=10, or data.channels=apart"):
         model.set_linear(values(12, 5), 2)
-
-
-def test_a_model_that_is_trained_begins_as_it_was_drawn() -> None:
-    assert AR(embed=nn.Identity(), dim=3, window=5, dropout=0.0).linear_order is None
-    assert AR(embed=nn.Identity(), dim=3, window=5, dropout=0.0, fit="least_squares").linear_order == 5

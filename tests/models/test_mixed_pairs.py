@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
 
 from seqtrain.config import check
-from seqtrain.errors import UserError
 from seqtrain.models.layers.recorder import recording
 from seqtrain.training import effects
-from seqtrain.training.cost import HasParts
 from tests.support.model_cases import Case, assert_near, some_tokens
 
 BATCH, SOURCE, TIME = 3, 6, 4
@@ -68,37 +66,6 @@ def test_whichever_side_attends_hands_out_its_maps(encoder: str, decoder: str, w
         if name.endswith("cross"):
             assert weights.shape[2:] == (TIME, SOURCE)
             assert not weights[1, ..., 2:].any()
-
-
-def test_the_two_sides_are_all_of_a_model_but_its_front_ends() -> None:
-    model = made("lstm", "transformer")
-    sides = [
-        weight for modules in cast(HasParts, model).parts().values() for part in modules for weight in part.parameters()
-    ]
-    fronts = {*model.embed.parameters(), *model.target_embed.parameters()}
-    assert {*sides} | fronts == {*model.parameters()}
-    assert len(sides) + len(fronts) == len([*model.parameters()])
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["model.attention=dot"], "model.attention: applies only to recurrent decoders; decoder=transformer"),
-        (["model.kernel_size=5"], "model.kernel_size: applies only to encoder=cnn; this model has encoder=transformer"),
-        (["model.bidirectional=false", "model.decoder=gru"], "model.bidirectional: applies only to recurrent encoders"),
-        (
-            ["model.num_heads=2", "model.encoder=cnn", "model.decoder=gru"],
-            "model.num_heads: applies only to transformers",
-        ),
-    ],
-)
-def test_an_option_of_neither_side_is_refused_in_one_line(words: list[str], told: str) -> None:
-    overrides = ["task=translation", *words]
-    with pytest.raises(UserError) as caught:
-        effects.check(check.compose(overrides).config, overrides)
-    (line,) = caught.value.lines
-    assert line.startswith(told)
-    assert line.endswith("; leave it out")
 
 
 def test_an_option_of_either_side_is_taken() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from seqtrain.models.base import Capability, SequenceModel, State, read, reset, select
 from tests.models.test_mixers import CASES as MIXER_CASES
 from tests.models.test_mixers import mixer
-from tests.support.model_cases import Case, assert_near, cases, mixtures_long, some_tokens
+from tests.support.model_cases import Case, assert_near, some_tokens, unmixed
 
 LENGTH = 40
 STARTS = ((), (7,), (0, 5, 6, 30, 39), (1, 17, 18, 19, 34))
@@ -24,11 +24,11 @@ Read = Callable[[Tensor, State, Tensor | None], tuple[Tensor, State]]
 
 MODELS = [
     case
-    for case in cases(Capability.STATEFUL | Capability.UNCONDITIONAL)
+    for case in unmixed(Capability.STATEFUL | Capability.UNCONDITIONAL)
     if case.name != "stack" and "max_length" not in str(case)
 ]
 HYBRID = Case("stack", (("mixers", ("gated_delta", "slstm")),))
-READERS = pytest.mark.parametrize("case", [*mixtures_long(MODELS), *MIXER_CASES, HYBRID], ids=str)
+READERS = pytest.mark.parametrize("case", [*MODELS, *MIXER_CASES, HYBRID], ids=str)
 
 
 class Lanes:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from seqtrain.errors import UserError
 from seqtrain.models.encoder_decoder import EncoderDecoder
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.models.layers.recorder import recording
@@ -159,9 +158,3 @@ def test_source_and_target_have_front_ends_of_their_own() -> None:
     hidden.sum().backward()
     touched = [embed.weight.grad.abs().sum(-1).nonzero().flatten().tolist() for embed in embeds]  # type: ignore[union-attr]
     assert touched == [[0, 6], [41, 52]]
-
-
-def test_an_odd_width_cannot_be_halved_between_two_directions() -> None:
-    with pytest.raises(UserError, match="dim=9 must be even"):
-        made(dim=9)
-    assert made(dim=9, bidirectional=False).dim == 9

@@ -22,12 +22,13 @@ import seqtrain.tasks
 from seqtrain.data.batching.examples import ExampleBatch, padded
 from seqtrain.data.batching.masking import uniforms
 from seqtrain.models.base import read_in_segments, read_warmup
+from seqtrain.models.contract import LAWS, verdict_of
 from seqtrain.models.decoding import continue_tokens, decode
 from seqtrain.models.layers.attention import split_heads
 from seqtrain.models.layers.recorder import recording
 from seqtrain.models.layers.scan import scan
 from tests.conftest import REPOSITORY
-from tests.support.model_cases import Case, next_token, some_tokens
+from tests.support.model_cases import Case, cases, next_token, some_tokens
 
 PLUGIN = "tests.support.shape_checks"
 IS_CHECKED = PLUGIN in sys.modules
@@ -35,8 +36,8 @@ FOLDERS = [Path(package.__path__[0]) for package in (seqtrain.models, seqtrain.d
 MODULES = sorted(module for folder in FOLDERS for module in folder.rglob("*.py"))
 CHECKED = {
     "models read and generate": (
-        "that_it_promises or everything_else or a_wrong_shape",
-        ("tests/models/test_contract.py", "tests/models/test_shapes.py"),
+        "in_the_shapes or everything_else or a_wrong_shape",
+        ("tests/models/test_shapes.py",),
     ),
     "batches are made": (
         "padding_is or checksum or shares_hold or share_without or small_integers or its_device or another_device "
@@ -57,6 +58,11 @@ CHECKED = {
     ),
 }
 """What runs under the hook: names of tests, and their files."""
+READINGS = {
+    *("encoding_is_reading", "last_is_the_last", "directions_without_padding", "padding_changes_nothing"),
+    *("reset_is_of_one_lane", "source_is_read_by_its_length", "every_weight_takes_part", "state_keeps_its_precision"),
+}
+"""Laws of the contract that read a model in each way; under the hook all of them take minutes."""
 
 
 @pytest.mark.long
@@ -73,6 +79,14 @@ def test_shapes_hold_under_the_hook() -> None:
     )
     assert answer.returncode == 0, answer.stdout[-4000:]
     assert "skipped" not in answer.stdout
+
+
+@pytest.mark.skipif(not IS_CHECKED, reason="only where shapes are checked")
+def test_every_model_is_read_in_the_shapes_that_it_says() -> None:
+    for case in (case for case in cases() if "share_layers" not in dict(case.options)):  # of the shapes of others
+        owed = [law for law in LAWS if law.name in READINGS and law.promise in case.make().capabilities]
+        for law in owed:
+            assert verdict_of(law, case.subject()).counterexample is None, (str(case), law.name)
 
 
 def test_everything_else_of_models_can_be_called() -> None:

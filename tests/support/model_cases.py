@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +17,6 @@ from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # mapp
 from seqtrain.models import contract
 from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.models.contract import VOCAB_SIZE as VOCABULARY
-from seqtrain.models.encoder_decoder import DecoderKind, EncoderKind
 from seqtrain.models.laws import subject
 from seqtrain.models.laws.subject import starting as starting
 from seqtrain.tasks.next_token import NextToken
@@ -28,14 +26,10 @@ from seqtrain.training.shipped import add_mixers, shipped
 MODELS = Path(conf.__path__[0], "model")
 START = VOCABULARY
 TABLE = 32  # learned positions
-MIXED = [
-    (encoder, decoder)
-    for encoder, decoder in product(get_args(EncoderKind), get_args(DecoderKind))
-    if encoder != decoder
-]
-"""Pairs of networks that meet in `encoder_decoder`, of two kinds."""
-ONCE_MIXED = [("transformer", "lstm"), ("gru", "transformer"), ("cnn", "transformer"), ("cnn", "rnn"), ("gru", "lstm")]
-"""Pairs in which each way to meet comes once."""
+MIXED = [("transformer", "lstm"), ("gru", "transformer"), ("cnn", "transformer"), ("cnn", "rnn"), ("gru", "lstm")]
+"""Pairs of networks of two kinds in `encoder_decoder`, in which each way to meet comes once."""
+CELLS = [("lstm", "dot", True), ("rnn", "none", True), ("gru", "none", False)]
+"""Cells, attentions and directions of `rnn_encoder_decoder`: each option once beside the default's."""
 
 MIXERS = shipped("mixer")
 HYBRIDS = [("mamba2", "attention"), ("gated_delta", "slstm")]
@@ -69,39 +63,29 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
     "encoder_decoder": [
         SHARED,
-        {"positions": "rotary", "rotary_base": 100.0},
-        {"positions": "rotary", **PUBLISHED},
-        PUBLISHED,
+        {"positions": "rotary", **PUBLISHED, "rotary_base": 100.0},
         {"norm": "post"},
         {"positions": "learned", "max_length": TABLE},
         {"positions": "none"},
         *({"encoder": encoder, "decoder": decoder} for encoder, decoder in MIXED),
     ],
     "rnn_encoder_decoder": [
-        {"encoder": cell, "decoder": cell, "attention": attention, "bidirectional": bidirectional}
-        for cell, attention, bidirectional in product(
-            ("rnn", "gru", "lstm"), ("none", "additive", "dot"), (True, False)
-        )
-        if (cell, attention, bidirectional) != ("gru", "additive", True)
-    ]
-    + [{**SHARED, "attention": attention} for attention in ("none", "additive")],
+        *(
+            {"encoder": cell, "decoder": cell, "attention": attention, "bidirectional": both}
+            for cell, attention, both in CELLS
+        ),
+        *({**SHARED, "attention": attention} for attention in ("none", "additive")),
+    ],
     "gpt": [
         SHARED,
         {**PUBLISHED, "rotary_base": 100.0},
         {"norm": "post", "bias": True},
         {"positions": "sinusoidal"},
-        {"positions": "sinusoidal", "norm": "post"},
         {"positions": "none"},
-        {"positions": "none", "norm": "post"},
         {"positions": "learned", "max_length": TABLE},
-        {"positions": "learned", "max_length": TABLE, "norm": "post"},
     ],
 }
 """What else a model can be, beside what its file says; a model without an entry is tested as its file says."""
-
-
-ONCE = [("lstm", "dot", True), ("rnn", "none", True), ("gru", "none", False)]
-"""Cells, attentions and directions of `rnn_encoder_decoder` in which each option comes once beside the default's."""
 
 
 @dataclass(frozen=True)
@@ -117,16 +101,10 @@ class Case:
     @property
     def is_mixture(self) -> bool:
         """True if it only mixes what other cases or tests hold too."""
-        values = tuple(value for _, value in self.options)
         if "share_layers" in dict(self.options):  # test_share_layers.py: such a model is one of equal layers
             return self.name not in ("gru", "stack")
-        if self.name == "stack":  # the mixers are held to their own laws; one hybrid stays, and one that shares
-            return values[:1] not in ((), (HYBRIDS[0],))
-        if self.name == "rnn_encoder_decoder" and self.options:
-            return values[1:] not in ONCE
-        if values in MIXED:
-            return values not in ONCE_MIXED
-        return ("norm", "post") in self.options and any(name == "positions" for name, _ in self.options)
+        # The mixers of a stack are held to their own laws; one hybrid stays, and one that shares.
+        return self.name == "stack" and dict(self.options).get("mixers") not in (None, HYBRIDS[0])
 
     def config(self, **options: Any) -> DictConfig:
         """What build wants to know to make it."""
@@ -168,9 +146,9 @@ def cases(promise: Capability = Capability.NONE) -> list[Case]:
     return [case for case in found if promise in _built(case, ())[0].capabilities]
 
 
-def mixtures_long(cases: list[Case]) -> list[Any]:
-    """Cases as parameters of a test; those that only mix options are long."""
-    return [pytest.param(case, marks=pytest.mark.long if case.is_mixture else ()) for case in cases]
+def unmixed(promise: Capability = Capability.NONE) -> list[Case]:
+    """All that keep a promise, without mixtures."""
+    return [case for case in cases(promise) if not case.is_mixture]
 
 
 def shipped_first(promise: Capability) -> list[Any]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise, product
-from pathlib import Path
 
 import pytest
 import torch
 
 from seqtrain.tasks.chain import Chain, pack
 from seqtrain.tasks.metrics.labels import malformed
-from tests.conftest import Seqtrain
 
 LABELS = {
     "names": ("N", "V", "X"),
@@ -85,15 +83,3 @@ def test_words_without_a_target_are_left_out_of_the_chain() -> None:
     assert lengths.tolist() == [2, 1]
     assert order[0].tolist() == [1, 3]
     assert order[1, 0] == 2
-
-
-def test_labels_that_break_a_span_are_refused_in_one_line(seqtrain: Seqtrain, tmp_path: Path) -> None:
-    (tmp_path / "words.conll").write_text("the O\nold I-A\ntown I-A\n\n" * 40)
-    (tmp_path / "one.conll").write_text("the O\nold O\n\n" * 40)
-    words = ("train", "task=tag", "task.crf=true", "data=conll", "model=gru", "logger=none")
-    broken = seqtrain(*words, "data.path=words.conll", cwd=tmp_path)
-    assert broken.rc == 2
-    assert broken.err.strip().splitlines()[-1].startswith("error: task.crf=true: the data breaks a span at 36 of its")
-    alone = seqtrain(*words, "data.path=one.conll", cwd=tmp_path)
-    assert alone.rc == 2
-    assert "nothing to tell apart" in alone.err.strip().splitlines()[-1]

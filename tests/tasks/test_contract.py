@@ -82,7 +82,7 @@ WRONG = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("fault", WRONG)
-def test_what_a_task_promises_wrongly_is_one_line_before_the_first_step_and_a_law_that_does_not_hold(
+def test_what_a_task_promises_wrongly_is_one_line_before_the_first_step(
     fault: str, seqtrain: Seqtrain, tmp_path: Path
 ) -> None:
     old, new, told = WRONG[fault]
@@ -92,16 +92,10 @@ def test_what_a_task_promises_wrongly_is_one_line_before_the_first_step_and_a_la
     assert errors == [f"error: task=Regress: {told}; correct it: `seqtrain contract task=...` checks all laws"]
     assert "Traceback" not in answer.err
     assert not (tmp_path / "run").exists(), "it was refused"
-    if fault != "a metric that is not named":
-        rc, lines, _ = laws(seqtrain, tmp_path)
-        assert rc == 1
-        assert any(line.strip() == told for line in lines), lines
 
 
 RAISES = {
     "samples": ("pairs = zip(self.logits(model, last).tolist(), ", "pairs = zip(model.nothing, "),
-    "baselines": ('return {"mean": {"loss"', 'return {"mean": split.nothing, "": {"loss"'),
-    "measure": ('metrics = {"loss": ', 'metrics = {"loss": totals["nothing"][0] + '),
     "evaluate": ("        errors = (", "        errors = model.nothing + ("),
 }
 
@@ -198,8 +192,8 @@ def test_a_shipped_task_keeps_what_every_task_owes(
     assert not_asked == ({law.name for law in OF_EXAMPLES} if task == "next_token" else set())
 
 
-def laws(seqtrain: Seqtrain, folder: Path, *words: str) -> tuple[int, list[str], str]:
-    answer = seqtrain(*OUTSIDE, *words, cwd=folder, env={"PYTHONPATH": str(folder)})
+def laws(seqtrain: Seqtrain, folder: Path) -> tuple[int, list[str], str]:
+    answer = seqtrain(*OUTSIDE, cwd=folder, env={"PYTHONPATH": str(folder)})
     return answer.rc, answer.out.splitlines(), answer.err
 
 
@@ -210,13 +204,3 @@ def test_a_task_of_others_keeps_it_too_and_nothing_is_written(seqtrain: Seqtrain
     assert lines[0].startswith("task=my_regress on data=labelled with model=")
     assert lines[-1] == f"holds: {len(LAWS)}, does not hold: 0, not promised: 0"
     assert set(tmp_path.iterdir()) == before
-
-
-def test_what_decides_nothing_is_refused_in_one_line(seqtrain: Seqtrain, tmp_path: Path) -> None:
-    outside_tasks.files(tmp_path)
-    rc, lines, err = laws(seqtrain, tmp_path, "trainer.max_steps=3")
-    assert (rc, lines) == (2, [])
-    assert err == (
-        "error: trainer.max_steps=3: has no effect, since nothing is trained; leave it out "
-        "(allowed: task, model, data, tokenizer, tbptt)\n"
-    )

@@ -150,15 +150,6 @@ def test_the_crps_of_student_t_becomes_that_of_a_gaussian_and_stays_a_number() -
         assert found[0].item() == pytest.approx(1e30)
 
 
-def test_the_crps_of_many_quantiles_is_that_of_their_distribution() -> None:
-    levels = (np.arange(2000) + 0.5) / 2000
-    quantiles = torch.from_numpy(stats.norm.ppf(levels))
-    y = torch.tensor([-2.0, 0.1, 1.5]).double()
-    found = forecasts.crps_of_quantiles(quantiles.expand(3, -1), y, levels.tolist())
-    expected = forecasts.crps_of_gaussian(torch.zeros(3), torch.ones(3), y)
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
-
-
 def test_the_central_interval_of_the_true_distribution_covers_its_share() -> None:
     true = drawn(3, 100_000)
     bound = torch.tensor(stats.norm.ppf(0.9)).float().expand_as(true)

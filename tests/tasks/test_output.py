@@ -74,8 +74,7 @@ def test_loss_and_gradients_are_those_of_all_rows_at_once() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("precision", [None, torch.bfloat16])
-@pytest.mark.parametrize(("bias", "label_smoothing"), [(True, 0.0), (False, 0.1)])
+@pytest.mark.parametrize(("precision", "bias", "label_smoothing"), [(None, True, 0.0), (torch.bfloat16, False, 0.1)])
 @pytest.mark.usefixtures("blocks", "depth")
 def test_a_compiled_loss_has_the_numbers_of_the_loss_as_written(
     precision: torch.dtype | None, bias: bool, label_smoothing: float

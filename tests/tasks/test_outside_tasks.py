@@ -112,9 +112,9 @@ def test_its_samples_are_shown_and_its_runs_compared_in_its_unit(folder: Path, s
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("task", TASKS)
-def test_it_resumes_to_the_bit(task: str, folder: Path, seqtrain: Seqtrain, tmp_path: Path) -> None:
-    words = ("verify-resume", *outside_tasks.options(task), "--kills", "2")
+def test_it_resumes_to_the_bit(seqtrain: Seqtrain, tmp_path: Path) -> None:
+    steps = ("trainer.max_steps=12", "trainer.validate_every=6")
+    words = ("verify-resume", *outside_tasks.options("tag"), *steps, "--kills", "1")
     answer = seqtrain(*words, cwd=outside_tasks.files(tmp_path), env={"PYTHONPATH": str(tmp_path)})
     assert answer.rc == 0, answer.err
 

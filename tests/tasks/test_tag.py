@@ -300,16 +300,8 @@ def test_evaluate_says_chance_and_accuracy_by_position_beyond_the_lengths_of_tra
 
 
 def test_predict_gives_one_label_a_word_where_tokens_are_parts_of_words(tmp_path: Path, seqtrain: Seqtrain) -> None:
-    words = (
-        *TINY,
-        "model.bidirectional=true",
-        "data=person_or_place",
-        "data.size=200",
-        "tokenizer=bpe",
-        "tokenizer.size=270",
-        "run_dir=run",
-    )
-    trained = seqtrain("train", *TINY, "model.bidirectional=true", *words, cwd=tmp_path)
+    words = ("model.bidirectional=true", "data.size=200", "tokenizer=bpe", "tokenizer.size=270", "run_dir=run")
+    trained = seqtrain("train", *TINY, *words, cwd=tmp_path)
     assert trained.rc == 0, trained.err
     assert "span_f1 is seqeval" in trained.out
     text = "boston hill  and zanzibar flooded"

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import sacrebleu
 import torch
-from torch.nn import functional as F
 
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows, prepare_rows
@@ -178,17 +177,6 @@ def test_the_loss_is_the_summed_surprisal_however_sides_are_padded() -> None:
         assert set(parts) == {"loss"}
         assert parts["loss"][0].item() == pytest.approx(0.9 * surprisal + 0.1 * spread, rel=1e-12), (case, shared, tied)
         assert parts["loss"][1] == batch.num_targets
-
-
-def test_a_model_without_an_encoder_reads_source_and_target_as_one_text() -> None:
-    for case in MODELS[:2]:
-        model, task = pair(case)
-        tokenizer = data()[0].tokenizer
-        source, target = (ids(text, "source") for text in PAIRS[1])
-        whole = torch.tensor([[*source, tokenizer.separator, tokenizer.start, *target]])
-        scores = task.logits(model, model(whole)[0])[0, len(source) + 1 :]
-        expected = F.cross_entropy(scores, torch.tensor([*target, tokenizer.start]), reduction="sum")
-        assert totals_of(task, model, batch_of(task, [1]))["loss"][0] == pytest.approx(expected.item(), rel=1e-12)
 
 
 @pytest.mark.parametrize(("case", "beam"), [(MODELS[1], 2), (MODELS[3], 1)], ids=str)
