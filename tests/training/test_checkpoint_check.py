@@ -34,6 +34,12 @@ OPTIONS = (
 )
 
 
+def trained(folder: Path, *options: str) -> Path:
+    """A run of four steps, trained in this process."""
+    composed = check.compose([*OPTIONS, f"data.path={folder / 'corpus.txt'}", f"run_dir={folder / 'run'}", *options])
+    return start(composed, Request()).path
+
+
 def session(run: Path) -> Session:
     """What a run would go on with."""
     opened = Run(run)
@@ -50,8 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def going_on(folder: Path) -> tuple[Session, dict[str, Any]]:
     """A session that has not begun, and what the newest checkpoint of its run holds."""
-    words = [*OPTIONS, f"data.path={folder / 'corpus.txt'}", f"run_dir={folder / 'run'}"]
-    run = start(check.compose(words), Request()).path
+    run = trained(folder)
     return session(run), load(run / "checkpoints" / step_name(STEP))
 
 

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from pytorch_lightning import Callback, Trainer
 
 from seqtrain.data.batching.loader import TrainLoader
 from seqtrain.data.batching.stream import EvalLoader
-from seqtrain.runs.checkpoint import load, step_name, step_of
+from seqtrain.errors import NonFinite
+from seqtrain.runs.checkpoint import load, newest_valid, step_name, step_of
 from seqtrain.runs.directory import Run
 from seqtrain.training.callbacks.checkpoints import Checkpoints
 from seqtrain.training.callbacks.record import Recorder
@@ -97,3 +99,15 @@ def test_a_training_that_was_stopped_early_does_not_go_on_when_it_is_resumed(tmp
     again = Run.create(tmp_path / "again")
     assert train(again, checkpoint=run.checkpoints / step_name(5)).trainer.global_step == 5
     assert steps(again) == []
+
+
+def test_a_weight_that_is_no_number_is_never_saved(tmp_path: Path) -> None:
+    class Break(Callback):
+        def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *rest: Any) -> None:
+            if trainer.global_step == 8:
+                pl_module.task.register_parameter("spare", torch.nn.Parameter(torch.tensor([1.0, float("inf")])))
+
+    run = Run.create(tmp_path / "run")
+    with pytest.raises(NonFinite, match="a weight is not finite at step 8"):
+        train(run, Break())
+    assert newest_valid(run.checkpoints, pytest.fail) == run.checkpoints / step_name(5)
