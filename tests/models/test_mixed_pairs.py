@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -10,6 +10,7 @@ import torch
 from seqtrain.config import check
 from seqtrain.models.layers.recorder import recording
 from seqtrain.training import effects
+from seqtrain.training.cost import HasParts
 from tests.support.model_cases import Case, assert_near, some_tokens
 
 BATCH, SOURCE, TIME = 3, 6, 4
@@ -66,6 +67,16 @@ def test_whichever_side_attends_hands_out_its_maps(encoder: str, decoder: str, w
         if name.endswith("cross"):
             assert weights.shape[2:] == (TIME, SOURCE)
             assert not weights[1, ..., 2:].any()
+
+
+def test_the_two_sides_are_all_of_a_model_but_its_front_ends() -> None:
+    model = made("lstm", "transformer")
+    sides = [
+        weight for modules in cast(HasParts, model).parts().values() for part in modules for weight in part.parameters()
+    ]
+    fronts = {*model.embed.parameters(), *model.target_embed.parameters()}
+    assert {*sides} | fronts == {*model.parameters()}
+    assert len(sides) + len(fronts) == len([*model.parameters()])
 
 
 def test_an_option_of_either_side_is_taken() -> None:
