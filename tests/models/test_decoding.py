@@ -339,3 +339,21 @@ def test_what_beam_search_finds_in_a_language_that_can_be_reckoned() -> None:
             length_penalty=length_penalty,
         )
         assert target == expected, f"length_penalty={length_penalty}"
+
+
+def test_a_finished_hypothesis_gives_its_place_in_the_beam_to_no_other() -> None:
+    """After `0` and the end, one place of two is left: `0 0 0` takes it, and `0 0 1`, which would win, is dropped."""
+    ending, other = [1e-9, 1e-9, 1.0], [0.45, 0.45, 0.1]
+    script = iter([[[1.0, 1e-9, 1e-9]], [[0.3, 0.2, 0.5]] * 2, [[0.55, 0.45, 1e-9]] * 2, [other, ending]])
+    model = Case("gru", ()).make()
+    (target,) = decode(
+        model,
+        lambda hidden: torch.tensor(next(script)).double().log()[: len(hidden)],
+        model.begin(SOURCES[0][None]),
+        start=2,
+        end=2,
+        max_tokens=torch.tensor([4]),
+        beam=2,
+        length_penalty=1.6,
+    )
+    assert target == [0]

@@ -153,7 +153,6 @@ def decayed_sum(
     writes: Sequence[tuple[Float[Tensor, "B _ T K"], Float[Tensor, "B H T V"]]],
     log_decay: Float[Tensor, "B H T"],
     memory: Float[Tensor, "B H K V"],
-    size: int = CHUNK,
     starts: Bool[Tensor, "B T"] | None = None,
 ) -> tuple[Float[Tensor, "B H T V"], Float[Tensor, "B H K V"]]:
     """Compute S_t = e^{g_t} S_{t-1} + k_t v_t^T and o_t = q_t^T S_t (Dao & Gu 2024, arXiv 2405.21060).
@@ -163,14 +162,13 @@ def decayed_sum(
         writes: Keys k and values v that each token writes; a token writes all given pairs.
         log_decay: g, at most 0.
         memory: S before the first token.
-        size: Tokens of a chunk. The result does not depend on it.
         starts: True where S_{t-1} is reset to zeros. None: nowhere.
 
     Returns:
         The answers o, and S after the last token.
     """
     length = query.shape[2]
-    size = min(size, length)
+    size = min(CHUNK, length)  # the result does not depend on it
     decay, query = Decay(chunked(log_decay, size), numbered(starts, size)), chunked(query, size)
     reads, written = [], []
     for key, value in ((chunked(key, size), chunked(value, size)) for key, value in writes):
@@ -195,7 +193,6 @@ def gated_delta_rule(
     beta: Float[Tensor, "B H T"],
     log_decay: Float[Tensor, "B H T"] | Float[Tensor, "B H T K"],
     memory: Float[Tensor, "B H K V"],
-    size: int = CHUNK,
     starts: Bool[Tensor, "B T"] | None = None,
 ) -> tuple[Float[Tensor, "B H T V"], Float[Tensor, "B H K V"]]:
     """Compute S_t = S' + beta_t k_t (v_t - S'^T k_t)^T with S' = e^{g_t} S_{t-1}, and o_t = q_t^T S_t.
@@ -210,14 +207,13 @@ def gated_delta_rule(
         beta: Share of the key's old value that is replaced: 0 to 2.
         log_decay: g, at most 0: one per head, or one per channel of the keys, then at least -5.
         memory: S before the first token.
-        size: Tokens of a chunk. The result does not depend on it.
         starts: True where S_{t-1} is reset to zeros. None: nowhere.
 
     Returns:
         The answers o, and S after the last token.
     """
     length = query.shape[2]
-    size = min(size, length)
+    size = min(CHUNK, length)  # the result does not depend on it
     parts = (query, key, value, beta, log_decay)
     query, key, value, beta, log_decay = (chunked(part, size) for part in parts)
     decay = (Decay if log_decay.dim() == 4 else ChannelDecay)(log_decay, numbered(starts, size))

@@ -93,7 +93,6 @@ def read_gated(
     log_input: Float[Tensor, "B H T"],
     log_forget: Float[Tensor, "B H T"],
     state: State,
-    size: int = CHUNK,
     starts: Bool[Tensor, "B T"] | None = None,
 ) -> tuple[Float[Tensor, "B H T V"], State]:
     """Compute C_t = f C_{t-1} + i k_t v_t^T, n_t = f n_{t-1} + i k_t, and q^T C / max(|q . n|, 1), in chunks.
@@ -107,14 +106,13 @@ def read_gated(
         log_input: Logarithm of i.
         log_forget: Logarithm of f, at most 0.
         state: `memory` C (B, H, K, V), `normaliser` n (B, H, K) and `scale` m (B, H) before the first token.
-        size: Tokens of a chunk. The result does not depend on it.
         starts: True where the state is reset to zeros before a token. None: nowhere.
 
     Returns:
         The values read after each token, and the state after the last.
     """
     length = query.shape[2]
-    size = min(size, length)
+    size = min(CHUNK, length)  # the result does not depend on it
     missing = -length % size
     # Padding writes nothing and forgets nothing.
     log_input = F.pad(log_input, (0, missing), value=-torch.inf)
