@@ -60,8 +60,8 @@ def baselines(entries: Sequence[Entry]) -> list[dict[str, Any]]:
                 continue
             metrics = [metric for metric in measured[0] if all(metric in one for one in measured)]
             values = {metric: statistics.fmean(one[metric] for one in measured) for metric in metrics}
-            words: Any = runs[0].summary.baseline_words.get(name)
-            knows = words.get("knows") if isinstance(words, Mapping) else None
+            described: Any = runs[0].summary.baseline_words.get(name)
+            knows = described.get("knows") if isinstance(described, Mapping) else None
             words = {"name": _shown(name), "knows": printable(knows) if isinstance(knows, str) else ""}
             # By name and values: one name may be used for different baselines.
             one = found.setdefault(f"{name} {sorted(values.items())}", words | {"values": values, "runs": 0})

@@ -176,7 +176,7 @@ RULES = {
         is_final=True,
     ),
     "unit": Rule(
-        lambda entry, metric: measures.entry(entry.summary, metric).get("unit", UNKNOWN),
+        lambda entry, metric: measures.described(entry.summary, metric).get("unit", UNKNOWN),
         "the metric has another unit",
         "the numbers have different units",
     ),

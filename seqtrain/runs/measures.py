@@ -16,7 +16,7 @@ MAX_UNIT_CHARACTERS = 40
 
 def better(summary: Summary, name: str) -> Literal["min", "max"] | None:
     """Return the better direction of a metric; None if the summary does not have it."""
-    found = entry(summary, name).get("better")
+    found = described(summary, name).get("better")
     if found in ("min", "max"):
         return found
     return None
@@ -24,7 +24,7 @@ def better(summary: Summary, name: str) -> Literal["min", "max"] | None:
 
 def unit(summary: Summary, name: str) -> str:
     """Return the unit of the metric, which follows its numbers."""
-    words = entry(summary, name).get("unit")
+    words = described(summary, name).get("unit")
     if not isinstance(words, str) or not words:
         words = name.replace("_", " ")
     return printable(words[:MAX_UNIT_CHARACTERS])
@@ -32,12 +32,12 @@ def unit(summary: Summary, name: str) -> str:
 
 def tokenizer_free(summary: Summary, name: str) -> bool:
     """Return True if the metric is comparable between runs with different tokenizers."""
-    return entry(summary, name).get("tokenizer_free") is True
+    return described(summary, name).get("tokenizer_free") is True
 
 
 def of_answers(summary: Summary, name: str) -> bool | None:
     """Return True if the metric counts whole answers against labels or references; None if unknown."""
-    found = entry(summary, name).get("of_answers")
+    found = described(summary, name).get("of_answers")
     return found if isinstance(found, bool) else None
 
 
@@ -53,7 +53,7 @@ def units(summary: Summary) -> dict[str, str]:
     return {name: unit(summary, name) for name in summary.measures or ()}
 
 
-def entry(summary: Summary, name: str) -> Mapping[str, Any]:
+def described(summary: Summary, name: str) -> Mapping[str, Any]:
     """Return the summary's description of a metric; empty if there is none."""
     found = (summary.measures or {}).get(name)
     if isinstance(found, Mapping):

@@ -1,4 +1,4 @@
-"""What every journey shares: commands that must succeed, a training that is killed twice, figures that must agree."""
+"""What every journey shares: commands that must succeed, a training that is killed, figures that must agree."""
 
 from __future__ import annotations
 
